@@ -1,4 +1,4 @@
-"""Where Spark finds the data source: ``DefaultSource`` of a top-level module ``pyspark_*``."""
+"""Entry point for Spark, which looks for ``DefaultSource`` in top-level modules ``pyspark_*``."""
 
 from __future__ import annotations
 

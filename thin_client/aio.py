@@ -298,7 +298,7 @@ class AsyncConsumer(BaseConsumer):
         self._changed.set()
 
     def _wake_one(self) -> None:
-        """Wake one waiting task, which wakes the next: running tasks may take all messages first."""
+        """Wake one waiting task, which wakes the next: running ones may take all first."""
         while self._idle and not self._waking and self._session.takeable > 0:
             self._waking = _wake(self._idle.popleft())
 

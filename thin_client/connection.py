@@ -72,7 +72,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _in_words(self, call: Call[T], timeout_s: float) -> Iterator[None]:
-        """Convert socket errors to ClientErrors, and close the connection if the error requires it."""
+        """Convert socket errors to ClientErrors; close the connection where the error demands."""
         try:
             try:
                 yield

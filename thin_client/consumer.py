@@ -176,7 +176,7 @@ class Consumer(BaseConsumer):
                 self._turn()
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        """Log a handler's error; stop the consumer if it is not an Exception, such as SystemExit."""
+        """Log a handler's error; stop the consumer if it is not an Exception (SystemExit)."""
         log_failure(message, error)
         if not isinstance(error, Exception):
             with self._lock:

@@ -13,7 +13,7 @@ class ClientError(Exception):
 
 
 class ConnectionLost(ClientError):
-    """Connecting failed, or the connection ended before the answer. The request's effect is unknown.
+    """Connecting failed, or the connection ended before the answer; the effect is unknown.
 
     ``broke``: an open connection ended; a new one to the same proxy may succeed.
     """

@@ -1,4 +1,4 @@
-"""A message as the session sees it, and its origin."""
+"""Leases: messages with the session's state, and their origins and homes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from thin_client.message import Message
 from thin_client.verdicts import QueueName, Verdicts
 from thrift_idl import consumer
 
-#: Topic, qid with suffix, lease id: unique among live leases.
+#: Topic, qid with suffix, lease ID: unique among live leases.
 LeaseName = tuple[str, str, int]
 
 
 def name_of(message: Message) -> LeaseName:
-    """The name of the lease of *message*, the same for client and proxy."""
+    """Return the name of the lease of *message*, the same for client and proxy."""
     return (message.topic, message.queue, message.lease_id)
 
 
 @dataclass(slots=True, eq=False)
 class Home:
-    """One proxy that holds leases of this client. Its methods are the session's."""
+    """One proxy that holds leases of this client. Only the session calls its methods."""
 
-    #: host:port; None if the proxy did not say.
+    #: host:port; None if the proxy did not report it.
     address: str | None
     verdicts: Verdicts = field(default_factory=Verdicts)
     extend_at_ns: int | None = None
     retry_at_ns: int = 0
     failures: int = 0
-    #: The request under way: a settle, or an extend asked at ``asked_ns`` for ``asked_length_ns``.
+    #: The pending request: a settle, or an extend sent at ``asked_ns`` for ``asked_length_ns``.
     settling: Verdicts | None = None
     extending: list[Lease] | None = None
     asked_ns: int = 0
@@ -37,37 +37,38 @@ class Home:
 
     @property
     def busy(self) -> bool:
-        """True while a settle or extend is under way."""
+        """True while a settle or extend is pending."""
         return self.settling is not None or self.extending is not None
 
     def take_verdicts(self) -> Verdicts:
-        """Remove and return the verdicts gathered so far, for a request that carries them."""
+        """Remove and return the collected verdicts, for a request that carries them."""
         verdicts, self.verdicts = self.verdicts, Verdicts()
         return verdicts
 
     def begin_settle(self) -> Verdicts:
-        """Begin a settle of the verdicts gathered so far, and return them."""
-        # In this order: the thread beside the shell finds them in one place or the other.
+        """Start a settle of the collected verdicts, and return them."""
+        # In this order: the Keeper's thread finds them in one attribute or the other.
         self.settling = verdicts = self.verdicts
         self.verdicts = Verdicts()
         return verdicts
 
     def begin_extend(self, leases: list[Lease], now_ns: int) -> int:
-        """Begin to extend *leases*; returns for how long, in ns."""
+        """Start extending *leases*; return for how long, in ns."""
         self.extending, self.asked_ns = leases, now_ns
-        # Of several lengths the shortest: the proxy would cap a longer one without saying so.
+        # The shortest length: the proxy would cap a longer one without reporting it.
         self.asked_length_ns = min(lease.origin.length_ns for lease in leases)
         return self.asked_length_ns
 
     def end_request(self) -> list[Lease] | None:
-        """Note an answer to the request under way; returns the leases of an extend, else None."""
+        """Record an answer to the pending request; return the leases of an extend, else None."""
         extended, self.extending, self.settling = self.extending, None, None
         self.failures = self.retry_at_ns = 0
         return extended
 
     def fail_request(self, now_ns: int) -> int:
-        """Note a failure of the request under way: its verdicts go again, except where no lease
-        among them can be alive. Returns how many failures came in a row.
+        """Record a failure of the pending request; return the number of failures in a row.
+
+        Its verdicts are sent again, unless none of their leases can be alive.
         """
         if self.settling is not None:
             self.verdicts.absorb(self.settling)
@@ -78,55 +79,55 @@ class Home:
         return self.failures
 
     def pause_until(self, at_ns: int) -> None:
-        """Begin no request before *at_ns*."""
+        """Start no request before *at_ns*."""
         self.retry_at_ns = at_ns
 
     def plan_extend(self, at_ns: int | None) -> None:
-        """Set when an extend is due; None: no lease needs one."""
+        """Set the time of the next extend; None: no lease needs one."""
         self.extend_at_ns = at_ns
 
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """Common to all leases of one queue that came in one answer.
+    """Shared state of the leases of one queue in one answer.
 
-    Those of them with the same key are a run: they have to be handled in sequence.
+    Its leases with the same key are a run, to be handled in sequence.
     """
 
     queue: QueueName
-    #: Goes back to the proxy with verdicts, as it came.
+    #: Returned unchanged to the proxy with verdicts.
     context: consumer.Context
     home: Home
-    #: A lease is extended with all others of its home, so all of an origin keep one length.
+    #: All leases of a home are extended together, so those of an origin keep one length.
     length_ns: int
-    #: All held leases of the queue, also those of other answers, by lease id.
+    #: All held leases of the queue, including those of other answers, by lease ID.
     held: dict[int, Lease] = field(default_factory=dict, repr=False)
-    #: By key, of the topic: the last of the leases with it.
+    #: The topic's last lease by key.
     tails: dict[bytes, Lease] = field(default_factory=dict, repr=False)
 
     def share(self, held: dict[int, Lease], tails: dict[bytes, Lease]) -> None:
-        """Use the map of all leases of its queue, and that of all tails of its topic."""
+        """Use the shared maps of the queue's leases and of the topic's tails."""
         self.held, self.tails = held, tails
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Leases that went to one handler together."""
+    """Leases passed to one handler together."""
 
     open: int
     last: Lease
 
     def close_one(self) -> bool:
-        """Count one of them as closed; True once all are."""
+        """Count one lease as closed; return True once all are."""
         self.open -= 1
         return not self.open
 
 
 def _optional(name: str, default: Any) -> tuple[Any, Any]:
-    """Two attributes for a field of Message that need not be set: the slot itself, which the codec
-    fills, and a property that gives *default* while the slot is empty.
+    """Return two attributes for an optional field of Message: a slot, which the codec fills, and a
+    property that returns *default* while the slot is empty.
 
-    A ``__getattr__`` would do, but it slows down every lookup of an attribute.
+    ``__getattr__`` would be simpler, but slows down every attribute lookup.
     """
     slot = vars(Message)[name]
 
@@ -143,24 +144,24 @@ def _optional(name: str, default: Any) -> tuple[Any, Any]:
 
 
 class Lease(Message):
-    """A message as the session sees it.
+    """A message with the session's state.
 
-    One object for both, and filled by the codec itself: each further one would cost a tenth of what
-    the client does for a message. Fields that were not on the wire are not set; see ``_optional``.
+    Message and lease are one object, which the codec fills: a second object would cost a tenth of
+    the client's work for a message. Fields missing on the wire are not set; see ``_optional``.
     """
 
     __slots__ = ("batch", "chain", "is_open", "origin", "successor")
 
     origin: Origin
-    #: Messages of one key are handled one after the other; None: in no order.
+    #: The key whose messages are handled one after the other; None: no order.
     chain: bytes | None
-    #: Waits for the end of this one.
+    #: The lease that waits for the end of this one.
     successor: Lease | None
-    #: With a handler.
+    #: Whether a handler has it.
     is_open: bool
-    #: Set while it is with a handler that got several.
+    #: Set while a handler has it together with others.
     batch: Batch | None
-    # Of Message; set by ``complete``.
+    # Fields of Message, set by ``complete``.
     topic: str
     queue: str
     deadline_ns: int
@@ -179,13 +180,13 @@ class Lease(Message):
     __init__ = object.__init__  # the codec fills it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, as for another process, is the message alone, which no consumer can settle."""
+        """Pickle or copy the message alone, without its lease; a copy cannot be settled."""
         names = [each.name for each in fields(Message) if each.name not in ("_settle", "_entered")]
         return Message, tuple(getattr(self, name) for name in names)
 
     @staticmethod
     def complete(leases: Sequence[Lease], origin: Origin, deadline_ns: int) -> None:
-        """Set on *leases* what they have in common. Raises AttributeError if one lacks a field."""
+        """Set the shared fields of *leases*. Raises AttributeError if one lacks a field."""
         topic, queue = origin.queue
         for lease in leases:
             lease.topic = topic
@@ -201,21 +202,25 @@ class Lease(Message):
                 lease.chain = None
 
     def open(self) -> None:
-        """Give it to a handler."""
+        """Mark it as passed to a handler."""
         self.is_open = True
 
     def open_in(self, batch: Batch) -> None:
-        """Give it to a handler that gets a *batch*; nothing else waits for its end."""
+        """Mark it as passed to a handler in a *batch*; no lease outside waits for its end."""
         self.is_open, self.batch = True, batch
         if self is not batch.last:
             self.successor = None
 
     def close(self) -> Lease | None:
-        """End it with its handler. Returns its successor, which waits no longer, or None; itself
-        while others of its batch are open. Raises KeyError if it is not open.
+        """Mark it as finished by its handler. Raises KeyError if it is not open.
+
+        Return its successor, which no longer waits, or None; the lease itself while others of its
+        batch are open.
         """
         if not self.is_open:
-            raise KeyError(f"{self.topic}/{self.queue} at {self.offset}: not with a handler")
+            raise KeyError(
+                f"{self.topic}/{self.queue} at offset {self.offset} is not being handled"
+            )
         self.is_open = False
         if self.batch is None:
             successor = self.successor
@@ -226,28 +231,28 @@ class Lease(Message):
         return batch.last.cut() if batch.close_one() else self
 
     def precede(self, successor: Lease) -> None:
-        """Let *successor*, and no other, wait for the end of this lease."""
+        """Let only *successor* wait for the end of this lease."""
         self.successor = successor
 
     def cut(self) -> Lease | None:
-        """Let nothing wait for this lease; returns its former successor.
+        """Remove and return its successor.
 
-        A caller that keeps the message would otherwise keep all that came behind it.
+        Otherwise an application that keeps the message would keep all later ones of its key.
         """
         successor, self.successor = self.successor, None
         return successor
 
     @property
     def last(self) -> Lease:
-        """The lease that ends last of those that one handler got with this one."""
+        """The last lease of its batch, or the lease itself."""
         return self if self.batch is None else self.batch.last
 
     @property
     def extend_at_ns(self) -> int:
-        """When a third of its length is gone."""
+        """Time at which a third of its length has passed."""
         return self.deadline_ns - 2 * self.origin.length_ns // 3
 
     def extended(self, until_ns: int, length_ns: int) -> None:
-        """Note that the proxy has extended it, and all others of its origin, by *length_ns*."""
+        """Record that the proxy extended it, and all others of its origin, by *length_ns*."""
         self.origin.length_ns = length_ns
         self.deadline_ns = until_ns

@@ -1,4 +1,4 @@
-"""Messages that a client holds, and those that may go to a handler. Pure; O(1) unless noted."""
+"""All leases of a client, and the next message for a handler. Pure; O(1) unless noted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from thin_client.verdicts import QueueName
 
 @dataclass(slots=True)
 class Leases:
-    """All leases of a client: open ones, ready ones, and those behind another of their key."""
+    """Leases of a client: open, ready, or waiting behind another lease of their key."""
 
     concurrency: int
     open: int = 0
-    #: Leases that wait only for a handler.
+    #: Leases that can go to a handler.
     ready: deque[Lease] = field(default_factory=deque)
-    _count: int = 0  # of those in _held
+    _count: int = 0  # number of leases in _held
     _held: dict[QueueName, dict[int, Lease]] = field(default_factory=dict)
-    #: By topic, by key: the last of a chain of leases, of which the first is ready or open,
-    #: and each has the next one as its successor.
+    #: By topic and key: the last lease of a chain. The first one is ready or open, and each lease
+    #: has the next one as its successor.
     _tails: dict[str, dict[bytes, Lease]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -31,16 +31,16 @@ class Leases:
         return (lease for held in self._held.values() for lease in held.values())
 
     def copy(self) -> list[Lease]:
-        """All of them; O(n). May be called from any thread: each copy is one step of Python."""
+        """Return all leases; O(n). Safe in any thread: the interpreter copies atomically."""
         return [lease for held in list(self._held.values()) for lease in list(held.values())]
 
     def holds(self, lease: Lease) -> bool:
-        """False once it was closed or removed."""
+        """Return False once *lease* was closed or removed."""
         held = self._held.get(lease.origin.queue)
         return held is not None and held.get(lease.lease_id) is lease
 
     def add(self, leases: Sequence[Lease]) -> None:
-        """Take new leases of one origin in; what is held already is ignored. O(leases)."""
+        """Add new leases of one origin; leases already held are ignored. O(leases)."""
         if not leases:
             return
         origin = leases[0].origin
@@ -63,14 +63,14 @@ class Leases:
         self._count += len(held) - before
 
     def take(self, now_ns: int) -> Lease | None:
-        """Open the next ready lease that has not run out; O(those that have)."""
+        """Open and return the next ready lease that has not expired; O(expired leases)."""
         ready = self.ready
         if not ready or self.open >= self.concurrency:
             return None
         lease = ready.popleft()
         if lease.deadline_ns <= now_ns:
             for _ in range(len(ready)):
-                ready.append(lease)  # other keys', so their order does not matter
+                ready.append(lease)  # ready leases have different keys: order does not matter
                 lease = ready.popleft()
                 if lease.deadline_ns > now_ns:
                     break
@@ -82,9 +82,9 @@ class Leases:
         return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Lease]:
-        """Open the next ready lease and those behind it in its run, *most* in all.
+        """Open the next ready lease and up to *most* - 1 leases after it in its run.
 
-        They count as one with a handler, until the last of them is closed.
+        They count as one message with a handler until the last one is closed.
         """
         lease = self.take(now_ns)
         if lease is None:
@@ -101,12 +101,12 @@ class Leases:
         return taken
 
     def close(self, lease: Lease) -> bool:
-        """End an open lease; its key's next one gets ready. True if its key goes on here.
+        """Close an open lease, which makes the next one of its key ready.
 
-        Raises KeyError if it is not open.
+        Return True if the client holds another lease of its key. Raises KeyError if it is not open.
         """
         successor = lease.close()
-        # As _forget and _next, without their calls: every message comes by here.
+        # _forget and _next, inlined: this runs for every message.
         origin = lease.origin
         held = origin.held
         del held[lease.lease_id]
@@ -124,9 +124,7 @@ class Leases:
         return False
 
     def drop_rest(self, lease: Lease) -> list[Lease]:
-        """Forget and return the leases that wait behind *lease*, an open one, in its run. O(leases
-        behind it).
-        """
+        """Remove and return the leases behind the open *lease* in its run; O(removed leases)."""
         last = lease.last
         rest = []
         each = last.successor
@@ -138,7 +136,7 @@ class Leases:
                 last = each
             each = each.successor
         if rest:
-            assert lease.chain is not None  # only those with a key wait behind another
+            assert lease.chain is not None  # only leases with a key wait behind another
             last.cut()
             lease.origin.tails[lease.chain] = last
             for each in rest:
@@ -147,7 +145,7 @@ class Leases:
         return rest
 
     def drop(self, lease: Lease) -> None:
-        """Forget a lease that is not open; O(n)."""
+        """Remove a lease that is not open; O(n)."""
         self._forget(lease)
         if lease in self.ready:
             self.ready.remove(lease)
@@ -163,7 +161,7 @@ class Leases:
         lease.origin.tails[lease.chain] = ahead
 
     def drop_waiting(self) -> list[Lease]:
-        """Forget and return all that are not open; O(n)."""
+        """Remove and return all leases that are not open; O(n)."""
         waiting = [lease for lease in self if not lease.is_open]
         for lease in waiting:
             lease.cut()
@@ -178,7 +176,7 @@ class Leases:
         return waiting
 
     def _linked(self) -> Iterator[Lease]:
-        """All in chains: those held, and of a batch its last one even if that is closed."""
+        """Yield all leases in chains: held ones, and the last one of a batch even if closed."""
         for lease in self:
             yield lease
             if lease.last is not lease:
@@ -193,7 +191,7 @@ class Leases:
         self._count -= 1
 
     def _next(self, lease: Lease) -> None:
-        """Make the next lease of its key ready: *lease*, ahead of all others, is gone."""
+        """Make the next lease of the key ready, after *lease*, the first of its chain, is gone."""
         successor = lease.cut()
         if successor is not None:
             self.ready.append(successor)

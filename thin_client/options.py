@@ -1,4 +1,4 @@
-"""What a consumer can be told, for both its forms, and who may look on."""
+"""Options of both consumers, and observers of their events."""
 
 from __future__ import annotations
 
@@ -22,60 +22,62 @@ _log = logging.getLogger("orderlane")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The times of a consumer, in seconds; the defaults are meant to be left alone."""
+    """Time-outs and delays of a consumer, in seconds; the defaults suit most applications."""
 
-    #: How long an ack waits for the next pull to ride on. More saves requests when handlers are
-    #: slow; the successor of the message waits as long.
+    #: Time for which an ack waits to be sent with the next pull. A longer one saves requests with
+    #: slow handlers; the message's successor waits as long.
     ack_linger_s: float = 0.02
-    #: How long to wait for a connection or an answer; a pull's own wait comes on top. Below the
-    #: lease length, or a proxy that hangs costs the leases.
+    #: Time-out for a connection or an answer, in addition to a pull's own wait. Keep it below the
+    #: lease length: otherwise leases expire while a proxy hangs.
     request_timeout_s: float = 3.0
-    #: How long handlers may go on after ``stop``.
+    #: Time for which handlers may run after ``stop``.
     drain_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("ack_linger_s", "request_timeout_s", "drain_timeout_s"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: it should be 0 or more seconds")
+                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more seconds")
 
 
 class Observer:
-    """Told what a consumer does, for histories and metrics. Override what you need; never block.
+    """Receives a consumer's events, for histories and metrics. Override methods; never block.
 
-    What a method raises is logged, and goes no further.
+    Exceptions in a method are logged and suppressed.
     """
 
     def on_handle_start(self, message: Message) -> None:
-        """*message* goes to a handler, or comes out of an iterator."""
+        """A handler or an iterator receives *message*."""
 
     def on_handle_end(self, message: Message, outcome: str) -> None:
-        """Its handler or scope ended: ``ok``, ``retry``, ``reject`` or ``defer``."""
+        """Its handler or scope ended; *outcome*: ``ok``, ``retry``, ``reject`` or ``defer``."""
 
     def on_pulled(self, messages: int) -> None:
         """A pull was answered with N *messages*."""
 
     def on_settled(self, settled: int, not_held: int) -> None:
-        """A settle was answered: it carried *settled* verdicts, *not_held* of them on leases that
-        were no longer held. Verdicts that ride on pulls are not reported.
+        """A settle of *settled* verdicts was answered; *not_held* of their leases had expired.
+
+        Verdicts sent with pulls are not reported.
         """
 
     def on_lease_lost(self, message: Message) -> None:
-        """*message* is with a handler, and may now go to someone else as well."""
+        """The lease of *message* is lost during handling: another client may receive it."""
 
     def on_error(self, error: ClientError) -> None:
-        """A request failed; it will be tried again if ``error.retriable``."""
+        """A request failed; it is retried if ``error.retriable``."""
 
 
 def overridden(observer: Observer, *methods: str) -> bool:
-    """Whether *observer* has one of these methods of its own, so that calling it does something."""
+    """Return whether *observer* overrides one of these methods."""
     own = [getattr(observer, method) for method in methods]
     plain = [getattr(Observer, method) for method in methods]
     return [getattr(each, "__func__", each) for each in own] != plain
 
 
 def guarded(observer: Observer | None) -> Observer:
-    """An observer that tells *observer*, and logs what that raises: who looks on must not end a
-    handler's task or thread, whose message would be held for ever.
+    """Return an observer that calls *observer* and logs its exceptions.
+
+    An exception would otherwise end a handler's task or thread, whose message would stay leased.
     """
     safe = Observer()
     for name in (name for name in vars(Observer) if name.startswith("on_")):
@@ -89,7 +91,7 @@ def _logged(tell: Callable[..., object]) -> Callable[..., None]:
         try:
             tell(*what)
         except Exception:
-            _log.exception("an observer failed")
+            _log.exception("an observer method failed; the consumer continues")
 
     return safely
 
@@ -105,13 +107,13 @@ def session_options(
     token: str | None,
     timing: Timing,
 ) -> SessionOptions:
-    """Check what the application gave. Raises ValueError or TypeError that says what is right."""
+    """Check the application's options. Raises ValueError or TypeError with the expected value."""
     if not group:
         raise ValueError("group is empty: expected the name of a consumer group")
     if isinstance(topics, str):
         raise TypeError(f"topics is {topics!r}: expected a list, as in [{topics!r}]")
     if topics is not None and not (topics and all(topics)):
-        raise ValueError("topics is empty, or a name in it is; None means every topic of the group")
+        raise ValueError("topics or a name in it is empty: expected names, or None for all topics")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: expected at least 1")
     if prefetch is not None and prefetch < 0:
@@ -119,8 +121,11 @@ def session_options(
     if max_run < 1:
         raise ValueError(f"max_run is {max_run}: expected at least 1")
     if not compiled_codec():
-        _log.warning("thrift came without its compiled codec: messages take 20 times the work")
-    if prefetch is None:  # with runs: one at work, and room for the next
+        _log.warning(
+            "thrift's C extension is not installed: decoding takes 20 times as long;"
+            " reinstall thrift with a C compiler"
+        )
+    if prefetch is None:  # with runs: room for the current one and the next
         prefetch = concurrency if max_run == 1 else max(concurrency, 2 * max_run)
     return SessionOptions(
         group=group,
@@ -137,7 +142,7 @@ def session_options(
 
 
 def renamed(options: SessionOptions, *, keep_client_id: bool) -> SessionOptions:
-    """The same for another process: two that ask under one name would get each other's answers."""
+    """Return *options* with new names: processes with one name would get each other's answers."""
     return replace(
         options,
         client_id=options.client_id if keep_client_id else default_client_id(),
@@ -146,10 +151,10 @@ def renamed(options: SessionOptions, *, keep_client_id: bool) -> SessionOptions:
 
 
 def started_elsewhere(process: int) -> RuntimeError:
-    """For one who uses a consumer in a child of the *process* that started it."""
+    """Return the error for using a consumer in a child of the *process* that started it."""
     return RuntimeError(
-        f"this consumer was started in process {process}, which has its messages: make one in this"
-        " process, or start it after the fork"
+        f"this consumer was started in process {process}, which has its messages: create one in"
+        " this process, or start it after the fork"
     )
 
 
@@ -158,14 +163,14 @@ def _request_prefix() -> str:
 
 
 def default_client_id() -> str:
-    """``host@process-1f2e``: unique, and says to an operator where to look."""
+    """Return a unique name that shows operators the host and process: ``host@process-1f2e``."""
     return f"{socket.gethostname()}@{os.getpid()}-{chance.token_hex(2)}"
 
 
 @cache
 def client_version() -> str:
-    """Name and version of this library, as the proxy's statistics show it."""
+    """Return the name and version of this library, as shown in the proxy's statistics."""
     try:
         return f"orderlane-python/{metadata.version('orderlane')}"
-    except metadata.PackageNotFoundError:  # run from a source tree
+    except metadata.PackageNotFoundError:  # not installed: runs from a source tree
         return "orderlane-python"

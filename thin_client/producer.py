@@ -1,9 +1,9 @@
 """Producers over Thrift, blocking and on asyncio.
 
-A message is sent again under the same id until it is stored or time is up, so it may be stored
-twice; consumers can tell by ``message_id``. One call at a time goes out, in the order of calling.
-When one fails, calls that wait behind it with messages of its keys fail too, unsent: what the
-application sends again is not overtaken. Calls made later go.
+A message is sent again under the same ID until it is stored or times out, so it may be stored
+twice; consumers recognize duplicates by ``message_id``. Calls are sent one at a time, in the order
+in which they are made. When one fails, waiting calls with messages of its keys fail too, unsent, so
+that they do not overtake messages that the application sends again. Later calls are sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thin_client.tracing import Tracer
 
 
 class _Sender:
-    """What both forms of a producer have."""
+    """Base of both producers."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class _Sender:
         self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
 
     def forked(self) -> None:
-        """In a child process: begin again. Calls under way belong to the parent's threads."""
+        """Forget pending calls in a child process: they belong to the parent's threads."""
         self._order = SendOrder()
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
@@ -57,7 +57,7 @@ class _Sender:
 
     @contextmanager
     def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
-        """A call, from when it is made to its end; gives its number."""
+        """Keep the call's place in the order of sending for the context; yield its number."""
         stored = False
         try:
             yield self._order.enter()
@@ -72,23 +72,30 @@ class _Sender:
             self._order.leave(failed=() if stored else keys)
 
     def _check_turn(self, number: int, requests: Sequence[Delivery]) -> None:
-        """Raises SendFailed if the call may not go, now that it is its turn."""
+        """Raise SendFailed if the call must not be sent when its turn comes."""
         for request in requests:
             if self._order.held_back(number, request.keys()):
                 raise request.not_sent("an earlier send of its key failed while this one waited")
             if now_ns() > request.deadline_ns:
-                raise request.not_sent("its time was up while it waited for earlier sends")
+                raise request.not_sent("it timed out while it waited for earlier sends")
 
 
 class Producer(_Sender):
-    """Sends messages; may be shared by threads, which then wait for each other. In a process that
-    was forked it makes a connection of its own.
+    """Send messages. Threads may share a producer, and then wait for each other.
 
-    *servers*, *token*, *tls*: as for consumers. *timeout_s*: how long a send may try, 10 by
-    default. *tracer*: puts a trace into the messages. Raises ValueError for what is no address::
+    A forked process gets its own connection::
 
         with Producer("proxy:9713") as producer:
             producer.send("orders", b'{"id": 7}', key="customer-7")
+
+    Args:
+        servers: ``host:port``, several separated by commas, or a list.
+        timeout_s: time for which a send is retried, in seconds; default 10.
+        token: access token, if the proxy requires one.
+        tls: TLS settings; None (default): no TLS.
+        tracer: adds trace properties to messages.
+
+    Raises ValueError for an invalid address or certificate.
     """
 
     def __init__(
@@ -129,8 +136,9 @@ class Producer(_Sender):
         queue: int | Literal["random"] | None = None,
         delay_s: float | None = None,
     ) -> str:
-        """Store one message (see Outgoing) and return its id. Raises SendFailed, or ValueError or
-        TypeError for what cannot be sent.
+        """Store one message (arguments: see Outgoing) and return its ID.
+
+        Raises SendFailed, or ValueError or TypeError for an invalid message.
         """
         message = Outgoing(
             topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue, delay_s
@@ -138,10 +146,10 @@ class Producer(_Sender):
         return self.send_batch([message])[0]
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
-        """Store *messages*, those of one sharding key in their order, and return their ids.
+        """Store *messages*, those of one sharding key in order, and return their IDs.
 
-        Raises as ``send``; the error's ``failures`` name what is not known to be stored, the rest
-        is. Large batches go in several requests; after one that failed none follows.
+        Raises as ``send``; messages that are not in the error's ``failures`` are stored. Large
+        batches are split into several requests; after a failed request no more are sent.
         """
         requests = self._deliveries(messages)
         self._send(requests)
@@ -157,10 +165,10 @@ class Producer(_Sender):
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> str:
-        """Have a message come after *delay_s* seconds, or up to a second later; return what
-        ``cancel`` takes.
+        """Store a message for delivery after *delay_s* to *delay_s* + 1 seconds; return the ID for
+        ``cancel``.
 
-        Raises as ``send``; SendFailed has code 33 where brokers cannot keep that time.
+        Raises as ``send``; SendFailed has code 33 if the brokers do not support the delay.
         """
         message = Outgoing(topic, body, key, tag=tag, properties=properties or {}, delay_s=delay_s)
         (request,) = requests = self._deliveries([message])
@@ -168,10 +176,10 @@ class Producer(_Sender):
         return request.delay_id or request.message_ids[0]
 
     def cancel(self, topic: str, delay_id: str) -> None:
-        """Have a message of ``send_delayed`` not come. On return it will not.
+        """Cancel the delivery of a message of ``send_delayed``.
 
-        Raises SendFailed: code 30 if it does not wait any more, 18 where brokers know no recalls.
-        ``outcome_unknown`` is True if an earlier try may have cancelled it.
+        Raises SendFailed: code 30 if the message is no longer waiting, 18 if the brokers do not
+        support recalls. ``outcome_unknown`` is True if an earlier try may have cancelled it.
         """
         self._send([self._cancellation(topic, delay_id)])
 
@@ -192,7 +200,7 @@ class Producer(_Sender):
         sent = False
         try:
             call, timeout_s = request.call(now_ns())
-            connection = self._connection  # another thread may close it at any time
+            connection = self._connection  # a copy: another thread may close it at any time
             if connection is None:
                 connection = Connection(self._servers.destination, timeout_s=timeout_s)
                 self._connection = connection
@@ -208,8 +216,9 @@ class Producer(_Sender):
 
 
 class AsyncProducer(_Sender):
-    """``Producer`` on asyncio; tasks that share it wait for each other. In another event loop, as
-    of a second ``asyncio.run``, it makes another connection::
+    """``Producer`` on asyncio; tasks that share it wait for each other.
+
+    In another event loop, such as that of a second ``asyncio.run``, it opens another connection::
 
     async with AsyncProducer("proxy:9713") as producer:
         await producer.send("orders", b'{"id": 7}', key="customer-7")
@@ -227,7 +236,7 @@ class AsyncProducer(_Sender):
         super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # of both
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of lock and connection
 
     def forked(self) -> None:
         """In a child process: begin again, with a connection of its own."""
@@ -254,14 +263,14 @@ class AsyncProducer(_Sender):
         queue: int | Literal["random"] | None = None,
         delay_s: float | None = None,
     ) -> str:
-        """As ``Producer.send``."""
+        """Store one message; see ``Producer.send``."""
         message = Outgoing(
             topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue, delay_s
         )
         return (await self.send_batch([message]))[0]
 
     async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
-        """As ``Producer.send_batch``."""
+        """Store *messages*; see ``Producer.send_batch``."""
         requests = self._deliveries(messages)
         await self._send(requests)
         return [message_id for request in requests for message_id in request.message_ids]
@@ -276,14 +285,14 @@ class AsyncProducer(_Sender):
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> str:
-        """As ``Producer.send_delayed``."""
+        """Store a delayed message; see ``Producer.send_delayed``."""
         message = Outgoing(topic, body, key, tag=tag, properties=properties or {}, delay_s=delay_s)
         (request,) = requests = self._deliveries([message])
         await self._send(requests)
         return request.delay_id or request.message_ids[0]
 
     async def cancel(self, topic: str, delay_id: str) -> None:
-        """As ``Producer.cancel``."""
+        """Cancel a delayed message; see ``Producer.cancel``."""
         await self._send([self._cancellation(topic, delay_id)])
 
     def close(self) -> None:
@@ -308,7 +317,7 @@ class AsyncProducer(_Sender):
                         await asyncio.sleep(pause_s)
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin again in *loop*: a connection of a loop that has ended brings no answers."""
+        """Start over in *loop*: a connection of a closed loop receives no answers."""
         before, self._loop = self._loop, loop
         if before is None:
             return

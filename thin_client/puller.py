@@ -1,4 +1,4 @@
-"""Pull, settle and extend one by one, for scripts and tests: no threads, nothing by itself."""
+"""Single pull, settle and extend calls for scripts and tests: no threads, nothing automatic."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ T = TypeVar("T")
 
 
 class Puller:
-    """Takes messages of a group and says what became of them, call by call.
+    """Pull messages of a group, and settle and extend them, call by call.
 
-    Nothing is extended, retried or kept in order here: of several messages pulled, those of one
-    ``order_key`` have to be handled one after the other, each before its ``seconds_left`` is over.
-    Every method raises ConnectionLost, Refused, ProxyFault or ProtocolError; the next call
-    connects again::
+    The puller does not extend, retry or order: the application has to handle the pulled messages of
+    one ``order_key`` one after the other, each within its ``seconds_left``. Every method may raise
+    ConnectionLost, Refused, ProxyFault or ProtocolError; the next call connects again::
 
         with Puller("proxy:9713", group="billing") as puller:
             for message in puller.pull(max_messages=10):
@@ -45,8 +44,18 @@ class Puller:
         tls: Tls | None = None,
         timeout_s: float = 3.0,
     ) -> None:
-        """*topics*: None means every topic of the group. *timeout_s*: for connecting, and for an
-        answer beyond a pull's own wait. Raises ValueError for what is no address or certificate.
+        """Create a puller; the first call connects.
+
+        Args:
+            servers: ``host:port``, several separated by commas, or a list.
+            group: the consumer group.
+            topics: topics to pull; None (default): every topic of the group.
+            client_id: name shown to operators; default: host, process and a random suffix.
+            token: access token, if the proxy requires one.
+            tls: TLS settings; None (default): no TLS.
+            timeout_s: time-out of a connection or an answer, in addition to a pull's own wait.
+
+        Raises ValueError for an invalid address or certificate.
         """
         self._servers = Servers(servers, tls=tls)
         self._group = group
@@ -58,7 +67,7 @@ class Puller:
         forks.register(self)
 
     def forked(self) -> None:
-        """In a child process: the next call connects again."""
+        """Drop the parent's connection in a child process: the next call connects again."""
         self._connection = None
 
     def __enter__(self) -> Self:
@@ -68,7 +77,7 @@ class Puller:
         self.close()
 
     def pull(self, max_messages: int = 1, *, wait_s: float = 1.0) -> list[Message]:
-        """Take up to *max_messages*, waiting *wait_s* for a first one; empty if none came."""
+        """Return up to *max_messages*; wait up to *wait_s* for the first one."""
         request = consumer.PullRequest(
             groupId=self._group,
             topics=self._topics,
@@ -90,9 +99,9 @@ class Puller:
         ]
 
     def settle(self, message: Message, outcome: Outcome = None) -> bool:
-        """Ack *message*, or with a Retry, Reject or Defer say otherwise.
+        """Ack *message*, or send another verdict: Retry, Reject or Defer.
 
-        False: its lease was over, so that someone else may have got it.
+        Return False if its lease had expired: another client may have received it.
         """
         verdicts = Verdicts()
         queue = (message.topic, message.queue)
@@ -107,10 +116,11 @@ class Puller:
         return not answer.notHeld
 
     def extend(self, message: Message, seconds: float) -> bool:
-        """Let the lease end *seconds* from now, one visibility time-out at most; False: it is over.
+        """Extend the lease to *seconds* from now, at most the visibility timeout.
 
-        ``message.deadline_ns`` counts from before the request; a shorter limit of the proxy is not
-        known here.
+        Return False if it has expired.
+        ``message.deadline_ns`` counts from before the request, and does not reflect a shorter limit
+        of the proxy.
         """
         reference = consumer.LeaseRef(context=self._context(message), leaseId=message.lease_id)
         request = consumer.ExtendRequest(
@@ -130,7 +140,7 @@ class Puller:
         return True
 
     def close(self) -> None:
-        """End the connection; another call opens a new one."""
+        """Close the connection; the next call opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,4 +1,4 @@
-"""Which calls of a producer may still go: none that overtakes a failed one of its key. Pure."""
+"""The order of a producer's calls: none may overtake a failed call with the same key. Pure."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ Key = tuple[str, int]
 
 
 class SendOrder:
-    """Calls enter when they are made, and leave when they have ended. Threads may share it.
+    """Tracks calls from their start to their end. Thread-safe.
 
-    When a call fails, those of its keys that were made before that, and wait, must not go: the
-    application may send the failed one again. Remembers failures only while calls wait.
+    When a call fails, waiting calls with its keys must not be sent, because the application may
+    send the failed messages again. Failures are remembered only while calls wait.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = self._inside = 0
-        self._failed: dict[Key, int] = {}  # the last call made before the key's failure
+        self._failed: dict[Key, int] = {}  # number of the last call before the key's failure
 
     def enter(self) -> int:
-        """Return the call's number."""
+        """Register a call and return its number."""
         with self._lock:
             self._inside += 1
             self._last += 1
             return self._last
 
     def leave(self, *, failed: Collection[Key] = ()) -> None:
-        """A call has ended; *failed* are the keys of what it did not store."""
+        """Record the end of a call; *failed*: the keys of messages that were not stored."""
         with self._lock:
             self._inside -= 1
             self._failed.update(dict.fromkeys(failed, self._last))
@@ -37,6 +37,6 @@ class SendOrder:
                 self._failed.clear()
 
     def held_back(self, number: int, keys: Collection[Key]) -> bool:
-        """True if call *number* was made before one of its *keys* failed."""
+        """Return True if one of the *keys* failed after call *number* was made."""
         with self._lock:
             return any(self._failed.get(key, 0) >= number for key in keys)

@@ -1,4 +1,4 @@
-"""Which proxy to connect to, and how: addresses in turn, TLS."""
+"""The proxies of a client: rotation of addresses, and TLS settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """How to trust a proxy, and be trusted by it. Files are PEM; all may be left out.
+    """TLS settings. All are optional; files are PEM.
 
-    *ca*: the authorities that may have signed the proxy's certificate; None: the system's.
-    *certificate* and *key*: the client's own, where the proxy asks for one. *server_name*: the name
-    that the proxy's certificate has to bear; None: the one connected to.
+    Args:
+        ca: file of trusted certificate authorities; None: the system's.
+        certificate: file of the client's certificate, if the proxy requires one.
+        key: file of its private key.
+        server_name: host name expected in the proxy's certificate; None: that of the address.
     """
 
     ca: str | None = None
@@ -28,16 +30,16 @@ class Tls:
     server_name: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What travels to another process: the names of the files, not what was made of them."""
+        """Pickle the file names, without the SSL context."""
         return {name: value for name, value in vars(self).items() if name != "context"}
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """For the ``ssl`` module. Raises ValueError that names the file that cannot be used."""
+        """Return the SSL context. Raises a ValueError that names an invalid file."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as error:
-            raise ValueError(f"tls: {self.ca} holds no certificates in PEM: {error}") from error
+            raise ValueError(f"tls: {self.ca} has no certificates in PEM: {error}") from error
         if self.certificate is not None:
             try:
                 context.load_cert_chain(self.certificate, self.key)
@@ -45,40 +47,40 @@ class Tls:
                 files = " and ".join(filter(None, (self.certificate, self.key)))
                 raise ValueError(f"tls: {files}: no certificate and key in PEM: {error}") from error
         elif self.key is not None:
-            raise ValueError(f"tls: the key {self.key} came without its certificate")
+            raise ValueError(f"tls: key {self.key} has no certificate: set the certificate too")
         return context
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one connection is to lead."""
+    """Target of one connection."""
 
     address: Address
     tls: Tls | None = None
-    #: Of the addresses that a name stands for: how many to pass over.
+    #: Number of the name's addresses to skip.
     turn: int = 0
 
     @property
     def server_name(self) -> str | None:
-        """What the certificate has to bear; None without TLS."""
+        """Host name expected in the certificate; None without TLS."""
         return None if self.tls is None else self.tls.server_name or self.address.host
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None without TLS."""
+        """SSL context; None without TLS."""
         return None if self.tls is None else self.tls.context
 
     def in_turn(self, found: Sequence[T]) -> list[T]:
-        """What the name was resolved to, in the order in which to try."""
+        """Return the resolved addresses in the order in which to try them."""
         first = self.turn % len(found) if found else 0
         return [*found[first:], *found[:first]]
 
 
 class Servers:
-    """The proxies that a client was told of; after a failure the next one is used."""
+    """A client's list of proxies; after a failure the next one is used."""
 
     def __init__(self, servers: str | Sequence[str], *, tls: Tls | None) -> None:
-        """Raises ValueError for what is no address, or no certificate."""
+        """Raise ValueError for an invalid address or certificate."""
         self._addresses = parse_addresses(servers)
         self._tls = tls
         self._tried = 0
@@ -87,7 +89,7 @@ class Servers:
 
     @property
     def address(self) -> Address:
-        """Where connections lead now, as it was named."""
+        """The current proxy's address, as configured."""
         return self._addresses[self._tried % len(self._addresses)]
 
     def __len__(self) -> int:
@@ -95,13 +97,13 @@ class Servers:
 
     @property
     def destination(self) -> Destination:
-        """Where to connect now."""
+        """The current proxy's destination."""
         return Destination(self.address, self._tls, self._tried // len(self._addresses))
 
     def at(self, address: Address) -> Destination:
-        """Where to connect to reach one proxy."""
+        """Return the destination of the proxy at *address*."""
         return Destination(address, self._tls)
 
     def go_on(self) -> None:
-        """Use the next one."""
+        """Switch to the next proxy."""
         self._tried += 1

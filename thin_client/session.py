@@ -1,28 +1,29 @@
-"""What a consuming client does next: pure, and the model for the clients in other languages.
+"""State machine of a consuming client. Pure; the model for the clients in other languages.
 
-The shell around it owns sockets, tasks and the clock. It asks ``pull_at`` and ``control_at`` when
-something is due, sends what ``begin_pull`` and ``begin_control`` return, reports the answer or the
-failure, gives messages from ``take`` to handlers, and reports their ends to ``settle``.
+The feeder around it owns sockets, tasks and the clock. It takes the times of the next requests from
+``pull_at`` and ``control_at``, sends the requests of ``begin_pull`` and ``begin_control``, and
+reports answers and failures. The consumer passes messages from ``take`` to handlers and reports
+their outcomes to ``settle``.
 
-Rules; tests name them:
+Rules, which tests refer to:
 
-S1  A verdict rides on the next pull to the proxy that holds its lease.
-S2  A verdict waits for the next pull, ``ack_linger_ns`` at most. But what it releases may be just
-    what a pull at the proxy waits for: it is sent at once if no message waits here meanwhile, and
-    otherwise once that pull has not been answered for 3 ms. (One whose key goes on here releases
-    nothing.) While some are under way others gather.
+S1  A verdict is sent with the next pull to the proxy that holds its lease.
+S2  A verdict waits at most ``ack_linger_ns`` for the next pull. If it may release a message for
+    which a pull waits at the proxy, it is sent at once while no message waits in the client, and
+    otherwise once that pull has been unanswered for 3 ms. (It releases nothing if the client holds
+    the next message of its key.) While verdicts are being sent, new ones are collected.
 S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
     after that.
-S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
-    handler only after an ``extend`` has confirmed it: a stopped proxy's answer may come late.
-S5  With a third of its length gone a lease is extended, whether its message is handled or waits.
-S6  Of one order key at most one message is with a handler, even if the proxy erred.
-S7  At most ``concurrency`` messages are with handlers, and ``prefetch`` more wait here.
-S8  After ``stop`` no message goes to a handler: what waits, and what still arrives, is given back.
-S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives it
-    again. Its leases run from the *first* sending. Once they must be over a pull has a new id.
-S10 What came together of one order key is a run: at the first of it that does not end well, those
-    behind it are given back with the verdict.
+S4  A lease starts when its pull is *sent*. A message whose lease has expired goes to a handler only
+    after an ``extend`` has confirmed it: the answer of a suspended proxy may be late.
+S5  A lease is extended after a third of its length, whether its message is handled or waits.
+S6  At most one message of an order key is with a handler, even if the proxy delivers several.
+S7  At most ``concurrency`` messages are with handlers, and ``prefetch`` more wait in the client.
+S8  After ``stop`` no message goes to a handler: waiting and arriving messages are returned.
+S9  A failed pull is repeated under the same ID, so that the proxy repeats an answer that was lost.
+    Its leases start at the *first* sending. Once they must have expired, pulls have a new ID.
+S10 Messages of one order key in one answer are a run: after the first verdict other than an ack,
+    the messages behind it are returned together with this verdict.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
 
 _MS = 1_000_000
-#: How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
-#: left (S4); and before any lease was seen.
+#: Wait of a pull: a quarter of the lease, so that most of the lease is left (S4), within bounds;
+#: _FIRST_LINGER_NS before the first lease.
 _MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000 * _MS
-#: Pause after an answer that is empty although its pull could have waited: a proxy that shuts down.
+#: Pause after an empty answer before the end of the pull's wait: the proxy is shutting down.
 _EARLY_PAUSE_NS = 50 * _MS
-#: A proxy that has messages answers a pull within this; one that does not lets the pull wait.
+#: Time within which a proxy with messages answers a pull; after it the pull is waiting.
 _ANSWER_DUE_NS = 3 * _MS
 
 
 @dataclass(slots=True, eq=False)
 class _Pull:
     request_id: str
-    first_sent_ns: int  # under this id
+    first_sent_ns: int  # time of the first sending under this ID
     sent_ns: int
     linger_ns: int
     verdicts: Verdicts
-    home: Home | None  # whose verdicts these are
+    home: Home | None  # the proxy of the verdicts
 
 
 class Session:
-    """One consumer's state. Owned by one task, or guarded by one lock; all times in ns."""
+    """State of one consumer. Used by one event loop, or guarded by one lock; all times in ns."""
 
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
-        #: Set when something may have become due sooner, a control by a ``settle``, a pull by that
-        #: or the ``take`` after it; ``calm`` resets it. Other causes are rare.
+        #: Set when a request may have become due sooner: a settle by ``settle``, a pull by that or
+        #: the next ``take``. ``calm`` resets it. Other causes are rare.
         self.stirred = False
-        #: Proxies that hold leases of ours or wait for verdicts, by address.
+        #: Proxies with leases or unconfirmed verdicts of this client, by address.
         self.homes: dict[str | None, Home] = {}
         self.stopping = False
         self._leases = Leases(options.concurrency)
@@ -76,9 +77,9 @@ class Session:
         self._low_water = max(1, (options.prefetch + 1) // 2)
         self._pull: _Pull | None = None
         self._failed_pull: _Pull | None = None  # to be repeated
-        self._pulls = 0  # ids given so far
-        self._lease_ns: int | None = None  # the longest of those that came last, if any came
-        self._pull_home: Home | None = None  # where the connection for pulls leads, if known
+        self._pulls = 0  # number of IDs assigned
+        self._lease_ns: int | None = None  # the longest lease of the last answer with messages
+        self._pull_home: Home | None = None  # the proxy of the pull connection, if known
         self._pull_retry_at_ns = 0
         self.pull_failures = 0  # in a row
         self._linger_ns = _FIRST_LINGER_NS
@@ -90,22 +91,22 @@ class Session:
             f" held={len(leases)} pulling={self._pull is not None} homes={len(self.homes)}>"
         )
 
-    # ---- for a thread beside the shell, which may only read --------------------------------------
+    # ---- for the Keeper's thread, which may only read --------------------------------------------
 
     @property
     def lease_ns(self) -> int | None:
-        """The longest of the leases that came last; None before any came."""
+        """The longest lease of the last answer with messages; None before the first."""
         return self._lease_ns
 
     @property
     def holds_any(self) -> bool:
-        """Whether leases are held, or verdicts on some are not confirmed."""
+        """True while leases are held or verdicts are unconfirmed."""
         return len(self._leases) > 0 or any(
             home.verdicts or home.settling for home in list(self.homes.values())
         )
 
     def to_keep(self, home: Home, gone: Collection[LeaseName]) -> Kept | None:
-        """What to extend at *home* while the shell stands still, but for what is *gone*."""
+        """Return the extend request for *home* while the event loop is blocked, without *gone*."""
         pull = self._pull
         unsent = [home.verdicts, home.settling, pull and pull.home is home and pull.verdicts]
         return to_keep(
@@ -117,38 +118,38 @@ class Session:
         )
 
     def refused(self, leases: Sequence[Lease]) -> list[Message]:
-        """The proxy would not extend them; returns those with handlers: their leases are lost."""
+        """Record that the proxy refused to extend *leases*; return those with handlers."""
         return [message for lease in leases for message in self._lose(lease)]
 
     def calm(self) -> None:
-        """Reset ``stirred``. Caller: the shell, as it looks at what is due."""
+        """Reset ``stirred``. Called by the feeder when it checks for due requests."""
         self.stirred = False
 
     # ---- messages and handlers ------------------------------------------------------------------
 
     @property
     def takeable(self) -> int:
-        """How many messages ``take`` may give now; too high while leases that ran out wait."""
+        """Number of messages that ``take`` can return; includes waiting messages that expired."""
         return min(len(self._leases.ready), self._leases.concurrency - self._leases.open)
 
     @property
     def open(self) -> int:
-        """Messages with handlers."""
+        """Number of messages with handlers."""
         return self._leases.open
 
     @property
     def flushed(self) -> bool:
-        """True if nothing is under way or waits to be sent."""
+        """True if no request is pending and no verdict waits to be sent."""
         outbound = any(home.busy or home.verdicts for home in self.homes.values())
         return self._pull is None and not outbound
 
     @property
     def drained(self) -> bool:
-        """True if nothing is held either."""
+        """True if flushed and no lease is held."""
         return not self._leases and self.flushed
 
     def take(self, now_ns: int) -> Message | None:
-        """Give the next message to a handler, or None (S4, S6, S7)."""
+        """Return the next message for a handler, or None (S4, S6, S7)."""
         leases = self._leases
         lease = leases.take(now_ns)
         waiting = len(leases.ready)
@@ -157,17 +158,15 @@ class Session:
         return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Message]:
-        """Give the next message, and with it what came behind it in its run, *most* in all, to one
-        handler; empty if there is none (S4, S6, S7).
-        """
+        """Return the next messages of one run for a handler, at most *most* (S4, S6, S7)."""
         self.stirred = True
         return list(self._leases.take_batch(now_ns, most=most))
 
     def settle_batch(
         self, messages: Sequence[Message], done: int, outcome: Outcome, now_ns: int
     ) -> None:
-        """A handler is done with what ``take_batch`` gave: the first *done* ended well, the next
-        one with *outcome*, and what is behind it goes back unhandled (S10).
+        """Settle a batch of ``take_batch``: the first *done* messages are acked, *outcome* decides
+        about the next one, and the rest are returned unhandled (S10).
         """
         for number, message in enumerate(messages):
             if number < done:
@@ -178,8 +177,8 @@ class Session:
                 self.settle(message, Defer(), now_ns)
 
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
-        """A handler is done with *message*. Raises KeyError if it was not with one."""
-        lease: Lease = message  # type: ignore[assignment]  # there are no others here
+        """Record a handler's verdict. Raises KeyError if *message* is not with a handler."""
+        lease: Lease = message  # type: ignore[assignment]  # all messages here are leases
         if outcome is None:
             self._judge(lease, None, now_ns, not self._leases.close(lease))
             return
@@ -190,7 +189,7 @@ class Session:
             self._judge(each, Defer(), now_ns)
 
     def stop(self, now_ns: int) -> None:
-        """Pull no more, and give back what waits (S8)."""
+        """Stop pulling, and return waiting messages (S8)."""
         self.stopping = True
         for lease in self._leases.drop_waiting():
             self._judge(lease, Defer(), now_ns)
@@ -214,7 +213,7 @@ class Session:
     # ---- pulling --------------------------------------------------------------------------------
 
     def pull_at(self) -> int | None:
-        """When the next pull is due; None while none is."""
+        """Return the time of the next pull; None while none is due."""
         if (
             self.stopping
             or self._pull is not None
@@ -225,7 +224,7 @@ class Session:
         return self._pull_retry_at_ns
 
     def begin_pull(self, now_ns: int) -> consumer.PullRequest:
-        """What to send now, verdicts inside (S1). An answer or a failure has to follow."""
+        """Return the pull to send, with verdicts (S1). Report its answer or failure."""
         home = self._pull_home or self.homes.get(None)
         verdicts = Verdicts() if home is None else home.take_verdicts()
         request_id, first_sent_ns = self._next_id(now_ns)
@@ -246,7 +245,7 @@ class Session:
         )
 
     def _next_id(self, now_ns: int) -> tuple[str, int]:
-        """Id of the pull that begins now, and when it was first sent (S9)."""
+        """Return the ID of the next pull, and the time of its first sending (S9)."""
         failed, self._failed_pull = self._failed_pull, None
         if failed is not None:
             over = self._lease_ns is not None and (
@@ -258,8 +257,9 @@ class Session:
         return f"{self.options.request_prefix}{self._pulls}", now_ns
 
     def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
-        """Take the messages in; returns how many came. Raises ProtocolError for a malformed answer;
-        then nothing has changed, and ``pull_failed`` has to follow.
+        """Add the answer's messages; return their number.
+
+        Raises ProtocolError for a malformed answer, without any change; call ``pull_failed`` then.
         """
         pull = self._pull
         assert pull is not None
@@ -292,22 +292,22 @@ class Session:
         return sum(map(len, arrived))
 
     def pull_failed(self, now_ns: int, jitter: float) -> None:
-        """The pull had no answer, or a bad one, or no connection could be made for it; its verdicts
-        go again (S3).
+        """Record that the pull had no answer, a malformed one, or no connection; its verdicts are
+        sent again (S3).
         """
         pull, self._pull = self._pull, None
         if pull is not None:
             self._failed_pull = pull
             if pull.home is not None:
                 pull.home.verdicts.absorb(pull.verdicts)
-        self._pull_home = None  # the next connection may lead elsewhere
+        self._pull_home = None  # the next connection may lead to another proxy
         self.pull_failures += 1
         self._pull_retry_at_ns = now_ns + backoff_ns(self.pull_failures, jitter)
 
     # ---- settling and extending -----------------------------------------------------------------
 
     def control_at(self, home: Home) -> int | None:
-        """When a settle or extend is due at *home* (S2, S5); None while none is."""
+        """Return the time of the next settle or extend at *home* (S2, S5); None if none is due."""
         if home.settling is not None or home.extending is not None:
             return None
         at = home.extend_at_ns
@@ -320,9 +320,9 @@ class Session:
     def begin_control(
         self, home: Home, now_ns: int
     ) -> consumer.AckRequest | consumer.ExtendRequest | None:
-        """What to send to *home* now, if anything. An answer or a failure has to follow."""
+        """Return the request to send to *home*, or None. Report its answer or failure."""
         if home.extend_at_ns is not None and home.extend_at_ns <= now_ns:
-            due_ns = self._plan_extends(home)  # the lease it was planned for may be gone
+            due_ns = self._plan_extends(home)  # the lease of the planned extend may be gone
             if due_ns is not None and due_ns <= now_ns:
                 return self._begin_extend(home, now_ns)
         flush_at = self._flush_at(home)
@@ -336,7 +336,9 @@ class Session:
         )
 
     def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
-        """The settle or extend was answered; returns messages with handlers whose lease is lost."""
+        """Record the answer to a settle or extend; return messages with handlers whose lease is
+        lost.
+        """
         extended = home.end_request()
         lost: list[Message] = []
         if extended is not None:
@@ -353,8 +355,9 @@ class Session:
         return lost
 
     def control_failed(self, home: Home, now_ns: int, jitter: float) -> list[Message]:
-        """No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its
-        time is up, and its proxy says nothing.
+        """Record that a settle or extend had no answer; it is sent again (S3).
+
+        Return messages with handlers whose lease has expired meanwhile.
         """
         failures = home.fail_request(now_ns)
         home.pause_until(now_ns + backoff_ns(failures, jitter))
@@ -391,7 +394,7 @@ class Session:
         )
 
     def _leases_of(self, home: Home) -> list[Lease]:
-        """The leases to keep alive at *home*; O(n)."""
+        """Return the leases to keep alive at *home*; O(n)."""
         return [each for each in self._leases if each.origin.home is home and not each.lease_lost]
 
     def _plan_extend(self, lease: Lease) -> None:

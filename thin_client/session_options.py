@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """Options of a session, set once."""
+    """Options of a session, immutable."""
 
     group: str
-    #: None: any topic of the group.
+    #: Topics to pull; None: every topic of the group.
     topics: Sequence[str] | None
     client_id: str
     version: str
-    #: Shown with every request; None: none.
+    #: Access token of every request; None: no token.
     token: str | None = None
-    #: Messages with handlers at most.
+    #: Maximum number of messages with handlers.
     concurrency: int
-    #: Messages that wait here beside them at most.
+    #: Maximum number of messages that wait in the client.
     prefetch: int
     ack_linger_ns: int = 20_000_000
-    #: Consecutive messages of an order key that may come together.
+    #: Maximum number of consecutive messages of an order key in one delivery.
     max_run: int = 1
-    #: Makes the ids of pulls unique: processes may share a client id, one after the other.
+    #: Makes pull IDs unique, since successive processes may use one client ID.
     request_prefix: str = ""

@@ -1,4 +1,4 @@
-"""Traces that go through the queue: W3C trace context travels in a message's properties."""
+"""Tracing through the queue: messages carry the W3C trace context in their properties."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from contextlib import AbstractContextManager, nullcontext
 
 from thin_client.message import Message
 
-#: Names of the properties, as W3C calls its headers.
+#: Names of the properties, equal to W3C's headers.
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 
 
 class Tracer:
-    """Says what a producer puts into messages, and surrounds handlers. Override what you need."""
+    """Adds trace properties to sent messages, and wraps handlers. Override methods as needed."""
 
     def inject(self, properties: dict[str, str]) -> None:
-        """Add ``traceparent``, and ``tracestate`` if there is one, to a message that is sent."""
+        """Add ``traceparent``, and ``tracestate`` if present, to the properties of a message."""
 
     def handling(self, message: Message) -> AbstractContextManager[object]:
-        """Entered while *message* is with its handler; a failure of the handler goes through it."""
+        """Return a context for the handler of *message*; its exceptions pass through it."""
         return nullcontext()
 
 
 def opentelemetry_tracer(name: str = "orderlane") -> Tracer:
-    """Spans of OpenTelemetry: handlers run in one that continues the producer's.
+    """Return a tracer for OpenTelemetry: handlers run in spans that continue the producer's trace.
 
-    Needs the package ``opentelemetry-api``; raises ImportError without it.
+    Raises ImportError without the package ``opentelemetry-api``.
     """
-    from opentelemetry import propagate, trace  # an option of the application's
+    from opentelemetry import propagate, trace  # an optional dependency
 
     tracer = trace.get_tracer(name)
 

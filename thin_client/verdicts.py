@@ -1,4 +1,4 @@
-"""Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Pure."""
+"""Collected verdicts for the proxy that holds the leases, grouped as on the wire. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from thin_client.message import Defer, Outcome, Reject, Retry
 from thrift_idl import consumer
 
-#: Characters of an exception's text that go to the operator.
+#: Maximum characters of an exception's text for operators.
 MAX_REASON = 200
 #: Topic and qid with suffix.
 QueueName = tuple[str, str]
@@ -16,13 +16,13 @@ _MAX_I32 = 2**31 - 1
 
 @dataclass(slots=True)
 class Verdicts:
-    """Verdicts on leases of one proxy, in no order; sending them twice has the effect of once."""
+    """Verdicts on leases of one proxy, unordered; sending them is idempotent."""
 
-    #: When the oldest came in; None if there is none.
+    #: Time of the oldest verdict; None if there is none.
     since_ns: int | None = None
-    #: After this no lease among them can be alive.
+    #: Time after which none of their leases can be alive.
     useful_until_ns: int = 0
-    #: Whether they may release what a pull waits for.
+    #: Whether they may release a message for which a pull waits.
     hurry: bool = False
     _batches: dict[QueueName, consumer.AckBatch] = field(default_factory=dict)
 
@@ -39,16 +39,17 @@ class Verdicts:
         now_ns: int,
         hurry: bool = True,
     ) -> bool:
-        """Add the verdict on one lease. *context*: that of *queue*, as it came from the proxy.
+        """Add the verdict on one lease. *context*: the proxy's for *queue*.
 
-        True if it makes all of them due sooner: it is the first, or the first that hurries.
+        Return True if this makes all of them due sooner: it is the first one, or the first that may
+        release a message.
         """
         batch = self._batches.get(queue)
         if batch is None:
             batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
             self._batches[queue] = batch
         if outcome is None:
-            batch.acked.append(lease_id)  # type: ignore[union-attr]  # all three made above
+            batch.acked.append(lease_id)  # type: ignore[union-attr]  # all three are set above
         elif isinstance(outcome, Defer):
             batch.released.append(lease_id)  # type: ignore[union-attr]
         else:
@@ -63,7 +64,7 @@ class Verdicts:
         return sooner
 
     def references(self) -> list[consumer.LeaseRef]:
-        """The leases that it speaks of. May be called from any thread."""
+        """Return references to their leases. Safe in any thread."""
         return [
             consumer.LeaseRef(context=batch.context, leaseId=lease_id)
             for batch in list(self._batches.values())
@@ -75,7 +76,7 @@ class Verdicts:
         ]
 
     def batches(self) -> list[consumer.AckBatch]:
-        """What goes on the wire."""
+        """Return the verdicts in their wire format."""
         return list(self._batches.values())
 
     def __len__(self) -> int:
@@ -85,7 +86,7 @@ class Verdicts:
         )
 
     def absorb(self, other: Verdicts) -> None:
-        """Take those of *other* in, as after a send that failed."""
+        """Add the verdicts of *other*, after a failed request."""
         for queue, batch in other._batches.items():
             mine = self._batches.get(queue)
             self._batches[queue] = batch if mine is None else _joined(batch, mine)
@@ -95,12 +96,12 @@ class Verdicts:
         self.hurry |= other.hurry
 
     def keep_until(self, at_ns: int) -> None:
-        """Note that a lease among them may live until *at_ns*."""
+        """Record that one of their leases may live until *at_ns*."""
         self.useful_until_ns = max(self.useful_until_ns, at_ns)
 
 
 def _joined(first: consumer.AckBatch, second: consumer.AckBatch) -> consumer.AckBatch:
-    """The verdicts of both batches, which are of one queue."""
+    """Return the verdicts of both batches, which belong to one queue."""
     return consumer.AckBatch(
         context=second.context,
         acked=(first.acked or []) + (second.acked or []),
@@ -121,5 +122,5 @@ def _nack(lease_id: int, outcome: BaseException) -> consumer.Nack:
 
 
 def _sendable(text: str) -> str:
-    """Short, and without lone surrogates: the codec would refuse the whole request for one."""
+    """Return *text* shortened, without lone surrogates, for which the codec refuses a request."""
     return text[:MAX_REASON].encode("utf-8", "replace").decode("utf-8")

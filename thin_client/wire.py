@@ -1,7 +1,7 @@
-"""Framed compact Thrift for a client, without I/O: calls to bytes, bytes to answers.
+"""Framed compact Thrift for a client: encoding of calls, decoding of answers. No I/O.
 
-A frame is a 4-byte big-endian length and that many bytes. The generated clients are not used: they
-are bound to blocking transports.
+A frame is a 4-byte big-endian length followed by that number of bytes. The generated clients are
+not used because they need blocking transports.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ except ImportError:  # see compiled_codec
 
 _LENGTH = struct.Struct(">i")
 
-#: Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
-#: message more, inflated to 16 MiB.
+#: Maximum size of an answer, 32 MiB: the maximum of a proxy's limits.max_answer_bytes, plus one
+#: message inflated to 16 MiB.
 MAX_FRAME_BYTES = 33_554_432
-#: What is read at once, where it is not known how much comes.
+#: Size of a read while the length of the answer is unknown.
 _ROOM_BYTES = 65_536
-#: How each message in the compact protocol begins.
+#: First byte and version of a message in the compact protocol.
 _COMPACT, _VERSION = 0x82, 1
-#: Elements of one list or map of an answer; a hostile length would else cost memory.
+#: Maximum elements of a list or map in an answer, so that a hostile length cannot use up memory.
 MAX_CONTAINER = 1_000_000
 
 
 def compiled_codec() -> bool:
-    """Whether thrift's codec in C is there; the one in Python takes 20 times as long for structs.
+    """Return whether thrift's C codec is installed; the Python codec takes 20 times as long.
 
-    It is missing where the package came as a zip of Python files, as to the executors of Spark.
-    There an answer is one field with megabytes, and the difference is small.
+    It is missing if the package is a zip of Python files, as on Spark's executors. Their answers
+    have one field of megabytes, for which the difference is small.
     """
     return fastbinary is not None
 
@@ -48,33 +48,33 @@ class Struct(Protocol):
     """A generated struct."""
 
     def read(self, iprot: Any, /) -> Any:
-        """Fill it from a protocol object."""
+        """Read the fields from a protocol object."""
 
     def write(self, oprot: Any, /) -> None:
-        """Write it to a protocol object."""
+        """Write the fields to a protocol object."""
 
 
 R = TypeVar("R", bound=Struct)
 
 
 class FrameBuffer:
-    """Cuts what was received into frames; holds at most one frame and what came after it."""
+    """Splits received bytes into frames; holds at most one frame and the bytes after it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(_ROOM_BYTES)
-        self._begin = self._end = 0  # of what was received and not taken
+        self._begin = self._end = 0  # bounds of the unread bytes
 
     def receive_data(self, data: bytes) -> None:
-        """Take what was read."""
+        """Add received bytes."""
         self._make_room(len(data))
         with memoryview(self._bytes) as view:
             view[self._end : self._end + len(data)] = data
         self._end += len(data)
 
     def receive_into(self, read_into: Callable[[memoryview], int]) -> int:
-        """Let *read_into* put what it reads here; returns how many bytes it read.
+        """Let *read_into* write into the buffer; return the number of bytes read.
 
-        Large frames come without a copy, and into memory that has been used before.
+        This avoids copies of large frames and reuses memory.
         """
         self._make_room(self._missing() or _ROOM_BYTES)
         with memoryview(self._bytes) as view, view[self._end :] as room:
@@ -83,7 +83,7 @@ class FrameBuffer:
         return count
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame, or None. Raises ProtocolError for a length out of bounds."""
+        """Return the next complete frame, or None. Raises ProtocolError for an invalid length."""
         missing = self._missing()
         if missing is None or missing > 0:
             return None
@@ -95,7 +95,7 @@ class FrameBuffer:
         return frame
 
     def _missing(self) -> int | None:
-        """Bytes that the frame lacks; None while its length is unknown."""
+        """Return the number of missing bytes of the frame; None while its length is unknown."""
         held = self._end - self._begin
         if held < 4:
             return None
@@ -103,13 +103,13 @@ class FrameBuffer:
         if not 0 < length <= MAX_FRAME_BYTES:
             start = bytes(self._bytes[self._begin : self._begin + 4])
             raise ProtocolError(
-                f"the answer begins with {start!r}, which is no length of a Thrift"
-                " frame: is this the Thrift port of an orderlane proxy?"
+                f"the answer begins with {start!r}, which is not the length of a Thrift"
+                " frame: connect to the Thrift port of an orderlane proxy"
             )
         return max(0, 4 + length - held)
 
     def _make_room(self, count: int) -> None:
-        """For *count* bytes more."""
+        """Make room for *count* more bytes."""
         if self._begin:
             held = self._bytes[self._begin : self._end]
             self._bytes[: len(held)] = held
@@ -119,7 +119,7 @@ class FrameBuffer:
 
 
 def encode_call(method: str, arguments: Struct, *, sequence_id: int) -> bytes:
-    """The frame that calls *method* with a generated ``*_args`` struct."""
+    """Return the frame that calls *method* with a generated ``*_args`` struct."""
     if compiled_codec():
         fields: bytes = fastbinary.encode_compact(arguments, _typed(arguments))
         payload = _message_begin(method, TMessageType.CALL, sequence_id) + fields
@@ -135,11 +135,11 @@ def encode_call(method: str, arguments: Struct, *, sequence_id: int) -> bytes:
 def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R:
     """Fill the generated ``*_result`` struct *result* from the answer.
 
-    Raises ProxyFault if the proxy says that it failed, ProtocolError if the bytes do not fit.
+    Raises ProxyFault if the proxy reports a failure, ProtocolError for an invalid answer.
     """
     try:
         begin = _message_begin(method, TMessageType.REPLY, sequence_id)
-        if compiled_codec() and frame.startswith(begin):  # what nearly all are
+        if compiled_codec() and frame.startswith(begin):  # the usual case
             fastbinary.decode_compact(result, _Source(frame, len(begin)), _typed(result))
             return result
         protocol = _protocol(TMemoryBuffer(frame))
@@ -147,34 +147,35 @@ def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R
         fault = TApplicationException()
         (fault if kind == TMessageType.EXCEPTION else result).read(protocol)
     except Exception as error:
-        # The codecs raise anything from EOFError to OverflowError for bytes that do not fit.
-        raise ProtocolError(f"the answer to {method} cannot be read: {error!r}") from error
+        # The codecs raise anything from EOFError to OverflowError for invalid bytes.
+        raise ProtocolError(f"the answer to {method} cannot be decoded: {error!r}") from error
     if kind == TMessageType.EXCEPTION:
         internal = fault.type == TApplicationException.INTERNAL_ERROR
         raise ProxyFault(f"the proxy answered {method} with a fault: {fault}", retriable=internal)
     if kind != TMessageType.REPLY or (name, answered_id) != (method, sequence_id):
         raise ProtocolError(
-            f"{method} number {sequence_id} was answered by message type {kind} for {name!r}"
-            f" number {answered_id}"
+            f"{method} number {sequence_id} was answered with message type {kind} for {name!r}"
+            f" number {answered_id}: expected a reply to this call"
         )
     return result
 
 
 def _message_begin(method: str, kind: int, sequence_id: int) -> bytes:
-    """What stands in front of a message's struct. Written here: thrift has it in Python alone,
-    which takes ten times as long as the codec in C for a small struct.
+    """Return the header before a message's struct.
+
+    thrift implements it only in Python, which takes ten times as long as a small struct in C.
     """
     start = bytearray((_COMPACT, _VERSION | kind << 5))
     while sequence_id > 0x7F:
         start.append(sequence_id & 0x7F | 0x80)
         sequence_id >>= 7
-    name = method.encode()  # below 128 bytes, all of them
+    name = method.encode()  # all names are below 128 bytes
     start += bytes((sequence_id, len(name)))
     return bytes(start + name)
 
 
 class _Source:
-    """What the codec in C asks a protocol object and its transport for."""
+    """The part of a protocol object and its transport that the C codec uses."""
 
     __slots__ = ("cstringio_buf",)
 
@@ -193,7 +194,7 @@ class _Source:
         return self
 
     def cstringio_refill(self, partial: bytes, length: int) -> NoReturn:
-        raise EOFError("it ends within a field")
+        raise EOFError("the answer ends within a field")
 
 
 def _typed(struct: Any) -> list[Any]:

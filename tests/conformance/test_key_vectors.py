@@ -40,7 +40,7 @@ def test_the_proxy_and_its_client_write_a_json_value_alike(vector: dict) -> None
     key = vector["key"]
     assert found == (None if key is None else named(key.encode()))
     if vector.get("refused"):
-        with pytest.raises(ValueError, match=r"JSON|in one another"):
+        with pytest.raises(ValueError, match=r"JSON|more than 100 deep"):
             path.text_in(vector["body"].encode())
         return
     text = path.text_in(vector["body"].encode())
@@ -54,5 +54,5 @@ def test_the_proxy_and_its_client_write_a_json_value_alike(vector: dict) -> None
 )
 def test_a_body_that_is_not_plain_utf8_is_not_json(body: bytes) -> None:
     assert compile_order_key("$.id").of(message(0, body=body)) is None
-    with pytest.raises(ValueError, match="the body is no JSON"):
+    with pytest.raises(ValueError, match="the body is not valid JSON"):
         JsonPath("$.id").text_in(body)

@@ -121,7 +121,10 @@ def test_the_verb_keeps_the_verdict_when_histories_are_split(spark: Any, tmp_pat
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([b"no event", b'{"e": "stop", "t_ns": 9, "node": "n"}'], r"x y.jsonl, line 3: not an event"),
+        (
+            [b"no event", b'{"e": "stop", "t_ns": 9, "node": "n"}'],
+            r"x y.jsonl, line 3: not an event",
+        ),
         ([b'{"e": "own+", "t_ns": 9, "node": "n"}'], "event own. of node n at t_ns 9 has no field"),
         ([b'{"e": "send", "t_ns": 9, "msg": "n"}'], "event send of node None at t_ns 9 has no fi"),
         ([], "the histories contain no delivery"),

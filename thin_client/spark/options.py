@@ -68,7 +68,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-        """Read what Spark was told. Raises OptionError."""
+        """Parse the options from Spark. Raises OptionError."""
         given = Given(options, STREAM if streaming else READ)
         starting = option_positions.starting(given, LATEST if streaming else EARLIEST)
         ending = option_positions.ending(given)
@@ -121,7 +121,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-        """Read what Spark was told. Raises OptionError."""
+        """Parse the options from Spark. Raises OptionError."""
         given = Given(options, WRITE_STREAM if streaming else WRITE)
         return cls(
             connecting=_connecting(given, group=""),

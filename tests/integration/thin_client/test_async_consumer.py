@@ -288,7 +288,7 @@ async def test_another_kind_of_server_is_named() -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = "{}:{}".format(*server.sockets[0].getsockname())
-    with pytest.raises(ProtocolError, match="is this the Thrift port of an orderlane proxy"):
+    with pytest.raises(ProtocolError, match="connect to the Thrift port of an orderlane proxy"):
         await AsyncConsumer(address, group="g", timing=PATIENT).run(print, handle_signals=False)
     server.close()
 
@@ -381,10 +381,10 @@ async def test_an_unreachable_home_falls_back(proxy: ScriptedProxy) -> None:
     [
         ({"group": ""}, "group is empty"),
         ({"topics": "orders"}, r"expected a list, as in \['orders'\]"),
-        ({"topics": []}, "None means every topic"),
+        ({"topics": []}, "None for all topics"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"prefetch": -1}, "prefetch is -1"),
-        ({"servers": "proxy:0"}, "is no address of a proxy"),
+        ({"servers": "proxy:0"}, "is not a proxy address"),
         ({"servers": []}, "at least one host:port"),
     ],
 )

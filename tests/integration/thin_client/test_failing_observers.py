@@ -79,4 +79,4 @@ async def test_what_an_observer_raises_is_logged_and_ends_nothing(
 
     assert sorted(proxy.verdicts) == [(number, "ok") for number in (1, 2, 3, 4)]
     assert observer.told == {"start", "end", "pulled", "settled", "lost", "error"}
-    assert "an observer failed" in caplog.text
+    assert "an observer method failed" in caplog.text

@@ -76,13 +76,13 @@ async def test_a_delayed_message_goes_by_itself(proxy: ScriptedProxy, kind: Any)
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"sharding_path": "$..id"}, "no path that a producer can follow"),
-        ({"sharding_path": "$.id"}, "the body is no JSON"),
-        ({"queue": -1}, "expected a number from 0 on"),
-        ({"queue": True}, "expected a number from 0 on"),
-        ({"queue": 2**31}, "expected a number from 0 on"),
-        ({"queue": 3.0}, "expected a number from 0 on"),
-        ({"queue": -2, "delay_s": 5}, "expected a number from 0 on"),
+        ({"sharding_path": "$..id"}, "not a path for producers"),
+        ({"sharding_path": "$.id"}, "the body is not valid JSON"),
+        ({"queue": -1}, "expected a number of at least 0"),
+        ({"queue": True}, "expected a number of at least 0"),
+        ({"queue": 2**31}, "expected a number of at least 0"),
+        ({"queue": 3.0}, "expected a number of at least 0"),
+        ({"queue": -2, "delay_s": 5}, "expected a number of at least 0"),
         ({"delay_s": -1}, "expected 0 or more"),
     ],
 )

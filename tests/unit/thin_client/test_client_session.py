@@ -248,7 +248,7 @@ def test_settling_twice_is_an_error_that_names_the_message() -> None:
     (message,) = pulled(session, 1)
     session.settle(message, Defer(), START)
 
-    with pytest.raises(KeyError, match="t/q#1 at 1: not with a handler"):
+    with pytest.raises(KeyError, match="t/q#1 at offset 1 is not being handled"):
         session.settle(message, None, START)
 
 

@@ -73,5 +73,5 @@ def test_failures_in_a_row_are_logged_less_and_less(caplog: pytest.LogCaptureFix
     for failures in range(1, 9):
         Reports(seen).pull_failed(error, failures=failures)
     assert len(caplog.messages) == 4
-    assert caplog.messages[0] == "pull failed, trying again: no answer"
+    assert caplog.messages[0] == "pull failed, retrying: no answer"
     assert len(seen.events) == 8

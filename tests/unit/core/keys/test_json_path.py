@@ -50,5 +50,5 @@ def test_a_whole_number_is_one_key_however_it_is_written(number: str, text: str)
 
 
 def test_a_body_that_is_not_json_is_refused() -> None:
-    with pytest.raises(ValueError, match="the body is no JSON"):
+    with pytest.raises(ValueError, match="the body is not valid JSON"):
         JsonPath("$.a").text_in(b"{")

@@ -89,7 +89,8 @@ def test_queues_that_are_not_there_cannot_be_named() -> None:
     with pytest.raises(OptionError) as caught:
         ending(more, STATES, at_time=nothing_at)
     assert str(caught.value) == (
-        "endingOffsets names the queue 'x_7' of the topic 'b', which the query does not read: it reads 'x_0'"
+        "endingOffsets names the queue 'x_7' of the topic 'b', which the query does not read: "
+        "it reads 'x_0'"
     )
     topic = Position({**ALL, "c": {"x_0": 5}}, option="startingOffsets")
     with pytest.raises(
@@ -105,7 +106,7 @@ def test_no_offset_lies_behind_the_end(resolve: object) -> None:
         resolve(position, STATES, at_time=nothing_at)  # type: ignore[operator]
     assert str(caught.value) == (
         "startingOffsets has 10 for the queue 'x_0' of 'b', which ends at 9: "
-        "expected at most that, or -1 for latest"
+        "expected at most 9, or -1 for latest"
     )
 
 
@@ -131,8 +132,8 @@ def test_a_start_after_the_last_message_is_refused_unless_latest_will_do() -> No
     with pytest.raises(OptionError) as caught:
         starting(position, STATES, at_time=times)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "startingTimestamp is 1000 for the queue 'x_1' of 'a', where nothing was stored since: "
-        "expected an earlier time in milliseconds, or startingOffsetsByTimestampStrategy latest"
+        "startingTimestamp is 1000 for the queue 'x_1' of 'a', where no message was stored since: "
+        "set an earlier time in milliseconds, or startingOffsetsByTimestampStrategy to latest"
     )
     assert starting(position, STATES, at_time=times, strategy="latest")["b"] == {"x_0": 9}  # type: ignore[arg-type]
     assert ending(position, STATES, at_time=times)["b"] == {"x_0": 9}  # type: ignore[arg-type]

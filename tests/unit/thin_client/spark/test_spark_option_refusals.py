@@ -96,8 +96,8 @@ def test_something_to_read_has_to_be_named_once() -> None:
         ({"startingOffsetsByTimestampStrategy": "error"}, "set one of them too"),
         ({"tlsCa": "ca.pem"}, "set tls to true"),
         ({"tlsServerName": "x", "tls": "false"}, "set tls to true"),
-        ({"tlsKey": "key.pem", "tls": "true"}, "the key key.pem came without its certificate"),
-        ({"tlsCa": "no.pem", "tls": "true"}, "tls: no.pem holds no certificates in PEM"),
+        ({"tlsKey": "key.pem", "tls": "true"}, "key key.pem has no certificate"),
+        ({"tlsCa": "no.pem", "tls": "true"}, "tls: no.pem has no certificates in PEM"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_meant_is_refused(given: dict[str, str], expected: str) -> None:

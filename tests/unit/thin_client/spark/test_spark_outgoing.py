@@ -186,5 +186,5 @@ def test_a_sharding_key_is_found_as_producers_find_it() -> None:
 
 
 def test_a_value_in_which_no_path_can_be_followed_is_refused() -> None:
-    with pytest.raises(RowRefused, match="no JSON"):
+    with pytest.raises(RowRefused, match="not valid JSON"):
         sharding_key("$.order.id", b"plain text")

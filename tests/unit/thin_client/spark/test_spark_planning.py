@@ -156,7 +156,7 @@ def test_a_queue_that_vanished_keeps_its_position_until_it_comes_back() -> None:
 def test_a_batch_whose_queue_vanished_tells_it() -> None:
     planned = plan_stream({"a": {"x_0": 5}}, {"a": {"x_0": 9}}, [], selection=A)
     assert planned.slices == []
-    assert "is not there" in planned.losses[0].reason
+    assert "is missing" in planned.losses[0].reason
     anew = plan_stream({}, {"a": {"x_0": 9}}, [], selection=A)
     assert anew.losses[0].reason == "is missing (deleted, or its broker is down)"
 
@@ -221,7 +221,8 @@ def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
     error = MessagesGone(losses[:1])
     assert str(error) == (
         "unread messages are gone: queue 'x_0' of the topic 'a' is gone; "
-        "set failOnDataLoss to false to continue with the remaining messages, or restart the query with a new checkpoint"
+        "set failOnDataLoss to false to continue with the remaining messages, or restart the query "
+        "with a new checkpoint"
     )
     assert told(losses).endswith("'x_3' of the topic 'a' is gone; and 3 more")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
