@@ -11,7 +11,7 @@ import sys
 
 from tests.support.suites import pytest_suite
 
-#: Order, TLS, several commands at once, a killed server, and Redis's own errors.
+#: Order, TLS, transactions, a killed server, and Redis's own errors.
 PART = (
     "tests/redis/test_redis_sink.py::test_messages_are_stored_in_the_order_of_their_keys",
     "tests/redis/test_redis_sink.py::test_tls_verifies_the_servers_certificate",

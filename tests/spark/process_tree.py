@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Return *pid* and the processes below it, parents first."""
+    """Return *pid* and its descendants, parents first."""
     found = [pid]
     for each in found:  # may grow meanwhile
         with contextlib.suppress(OSError):

@@ -160,7 +160,7 @@ def test_a_repeated_task_reads_the_same_messages(spark: Any, gateway: SparkGatew
     assert sum(len(each["offset"]) for each in first) == 100
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------------------
 
 
 def refusal(of: Any) -> str:

@@ -27,7 +27,7 @@ _QUEUES = 4
 def test_the_profile_of_flights_equals_counts_of_the_file(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
 ) -> None:
-    """January; in the long form the whole year."""
+    """With January; in the long form with the whole year."""
     which, topic, out = "all" if full else "january", "flights", tmp_path / "profile"
     gateway.create_topic(topic, _QUEUES)
     sent = send_flights(gateway, topic, which, queues=_QUEUES)
@@ -55,9 +55,7 @@ def test_the_profile_of_flights_equals_counts_of_the_file(
     assert "**Take `$.tailnum`.**" in (out / "report.md").read_text()
     assert orjson.loads((out / "report.json").read_bytes()) == report
 
-    with pytest.raises(
-        OrderlaneError, match="profile already holds a profile"
-    ):
+    with pytest.raises(OrderlaneError, match="profile already holds a profile"):
         run_verb(spark, *command)
 
 

@@ -45,7 +45,7 @@ def test_available_now_reads_its_snapshot_once_in_limited_batches(
         writer = stream(spark, options).writeStream.foreachBatch(take)
         writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
         query = writer.start()
-        assert query.awaitTermination(120), "it should have ended by itself"
+        assert query.awaitTermination(120), "the query did not end"
 
     run()
     assert [each.total() for each in batches] == [0, 10, 10, 10, 6]
@@ -65,7 +65,7 @@ def test_a_micro_batch_waits_for_its_minimum(
     sizes: list[int] = []
 
     def take(rows: Any, _number: int) -> None:
-        if size := rows.count():  # a new query begins with an empty batch
+        if size := rows.count():  # a new query starts with an empty batch
             sizes.append(size)
 
     writer = stream(spark, options).writeStream.foreachBatch(take)
@@ -74,7 +74,7 @@ def test_a_micro_batch_waits_for_its_minimum(
         wait_until(
             lambda: query.status["message"] == "Waiting for data to arrive",
             within_s=60,
-            what="the query looks, and finds too little",
+            what="the query to find too few messages",
         )
         gateway.send(topic, [b"x"] * 3)
         wait_until(lambda: sizes, within_s=60, what="a micro-batch")

@@ -11,7 +11,7 @@ from thin_client import AsyncProducer, Outgoing, Producer
 
 
 class InThread:
-    """The blocking producer with the asyncio one's interface."""
+    """The blocking producer with the interface of the asyncio one."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._producer = Producer(*arguments, **options)

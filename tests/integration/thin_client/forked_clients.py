@@ -1,7 +1,7 @@
-"""Clients that are made before a fork, and used in the processes after it.
+"""Clients created before a fork and used in the processes after it.
 
-``python -m tests.integration.thin_client.forked_clients FORM ADDRESS`` prints a line of JSON for
-what each child did.
+``python -m tests.integration.thin_client.forked_clients FORM ADDRESS`` prints a line of JSON with
+each child's result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def busy_producer(address: str) -> None:
     shared = Producer(address)
     sending = threading.Thread(target=shared.send, args=("slow", b"before"), daemon=True)
     sending.start()
-    time.sleep(0.5)  # the proxy answers it after more than that
+    time.sleep(0.5)  # the proxy takes longer to answer
     in_children(lambda number: bool(shared.send("orders", b"x", key=f"child {number}")))
     sending.join()
 
@@ -78,7 +78,7 @@ def async_producer(address: str) -> None:
 
 
 def running_loop(address: str) -> None:
-    """The asyncio form, forked in the middle of its loop, which goes on in the parent."""
+    """The asyncio form, forked inside its loop, which continues in the parent."""
 
     async def work() -> None:
         async with AsyncProducer(address) as shared:
@@ -114,7 +114,7 @@ def _first(shared: Consumer, each_has_one: Barrier) -> str | None:
     with shared:
         message = next(shared)
         with message:
-            each_has_one.wait(60)  # a child that acks asks for more, and takes another child's
+            each_has_one.wait(60)  # a child that acks pulls again and takes another child's message
             return message.key
 
 
@@ -134,7 +134,7 @@ def async_consumer(address: str) -> None:
 
 
 def started_consumer(address: str) -> None:
-    """A consumer that was started before: its messages are the parent's."""
+    """A consumer started before the fork: its messages are the parent's."""
     with Consumer(address, group="g", timing=_TIMING) as shared:
         message = next(shared)
         in_children(lambda number: next(shared))

@@ -25,7 +25,7 @@ from thin_client import (
 )
 from thrift_idl import consumer
 
-#: No answer comes too late on a slow machine: what is sent again would be there twice.
+#: No request times out on a slow machine: repeats would arrive twice.
 PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
 
 
@@ -40,7 +40,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 async def test_the_request_says_who_and_what(proxy: ScriptedProxy) -> None:
-    """The first pull names group, topics, client, room and wait, and no field of later versions."""
+    """The first pull has group, topics, client, room and wait, and no field of later versions."""
     async with consumer_of(proxy, client_id="me", concurrency=3, prefetch=2):
         await proxy.until(lambda: bool(proxy.requests))
     request = proxy.requests[0].argument
@@ -53,7 +53,7 @@ async def test_the_request_says_who_and_what(proxy: ScriptedProxy) -> None:
 
 
 async def test_acks_ride_on_the_next_pull(proxy: ScriptedProxy) -> None:
-    """In a steady stream verdicts need no request of their own."""
+    """In a steady stream verdicts need no separate request."""
     await proxy.put(*"abcd")
 
     async with consumer_of(proxy, concurrency=1, prefetch=0) as each:
@@ -83,13 +83,13 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
         await proxy.until(lambda: bool(proxy.of("settle")))
         assert (len(proxy.of("pull")), proxy.waiting_pulls) == (2, 1)
         running.consumer.stop()
-        await proxy.put("b")  # ends the pull, for which the drain would wait
+        await proxy.put("b")  # ends the pull; the drain would wait for it
 
     assert proxy.of("settle")[0].verdicts == [(1, "ok")]
 
 
 async def test_an_idle_buffer_flushes_after_the_linger(proxy: ScriptedProxy) -> None:
-    """With enough messages here no pull is due, so the linger bounds how long an ack waits."""
+    """With enough prefetched messages no pull is due, so the linger limits an ack's wait."""
     blocked = asyncio.Event()
 
     async def handle(message: Message) -> None:
@@ -108,7 +108,7 @@ async def test_an_idle_buffer_flushes_after_the_linger(proxy: ScriptedProxy) -> 
 async def test_outcomes_become_verdicts(
     proxy: ScriptedProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a handler raises decides; a plain exception is logged and tells the operator why."""
+    """The handler's exception decides; a plain one is logged and reported to the operator."""
     raised: dict[str, Exception] = {
         "b": Retry(1.5),
         "c": Reject("schema"),
@@ -145,7 +145,7 @@ async def test_outcomes_become_verdicts(
 
 
 async def test_one_key_never_twice_at_once(proxy: ScriptedProxy) -> None:
-    """Even if the proxy gives two messages of a key, their handlers do not overlap."""
+    """Even if the proxy delivers two messages of a key, their handlers do not overlap."""
     running: set[str | None] = set()
     seen: list[tuple[str | None, int]] = []
 
@@ -165,7 +165,7 @@ async def test_one_key_never_twice_at_once(proxy: ScriptedProxy) -> None:
 
 
 async def test_handlers_run_side_by_side(proxy: ScriptedProxy) -> None:
-    """As many messages as ``concurrency`` says are handled at the same time, and no more."""
+    """Exactly ``concurrency`` messages are handled at a time."""
     at_once = peak = 0
     all_in = asyncio.Event()
 
@@ -187,7 +187,7 @@ async def test_handlers_run_side_by_side(proxy: ScriptedProxy) -> None:
 
 @pytest.mark.sockets
 async def test_plain_functions_run_in_threads(proxy: ScriptedProxy) -> None:
-    """A handler that blocks holds up neither the loop nor the other handlers."""
+    """A blocking handler delays neither the loop nor other handlers."""
     together = threading.Barrier(3, timeout=20)
 
     def handle(message: Message) -> None:
@@ -201,12 +201,12 @@ async def test_plain_functions_run_in_threads(proxy: ScriptedProxy) -> None:
 
 
 async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> None:
-    """Verdicts whose pull had no answer go again, and pulling goes on."""
+    """Verdicts of an unanswered pull are sent again, and pulling continues."""
 
     async def hang_up(request: Request) -> None:
         raise HangUp
 
-    proxy.lease_for(8_000)  # once it must be over a pull has a new id
+    proxy.lease_for(8_000)  # once it must have expired, pulls have a new ID
     await proxy.put("a")
     async with consumer_of(proxy, concurrency=1, prefetch=0) as each:
         first = await anext(each)
@@ -247,7 +247,7 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
 
 
 async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:
-    """What no retry can help ends the consumer with the proxy's own sentence."""
+    """A final refusal ends the consumer with the proxy's sentence."""
 
     async def refuse(request: Request) -> None:
         raise consumer.PullException(404, "there is no group 'g'; there are: billing")
@@ -263,7 +263,7 @@ async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:
 
 
 async def test_a_refusal_for_now_is_tried_again(proxy: ScriptedProxy) -> None:
-    """From code 500 on the consumer goes on."""
+    """The consumer continues after codes of 500 and above."""
 
     async def busy(request: Request) -> None:
         raise consumer.PullException(503, "shutting down")
@@ -279,7 +279,7 @@ async def test_a_refusal_for_now_is_tried_again(proxy: ScriptedProxy) -> None:
 
 
 async def test_another_kind_of_server_is_named() -> None:
-    """Pulling from a port that speaks HTTP says what to check."""
+    """Pulling from an HTTP port raises an error that names the right port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
@@ -353,7 +353,7 @@ async def test_observer_sees_each_message(proxy: ScriptedProxy) -> None:
 
 
 async def test_without_home_settling_goes_where_pulls_go(proxy: ScriptedProxy) -> None:
-    """A proxy that does not name itself is settled with all the same."""
+    """A proxy that does not report its address receives verdicts too."""
     proxy.hide_home()
     await proxy.put("a")
     async with consumer_of(proxy) as each, await anext(each):
@@ -363,7 +363,7 @@ async def test_without_home_settling_goes_where_pulls_go(proxy: ScriptedProxy) -
 
 
 async def test_an_unreachable_home_falls_back(proxy: ScriptedProxy) -> None:
-    """Behind a forwarded port the proxy's own name leads nowhere; the address in use does."""
+    """Behind a forwarded port the proxy's own address is unreachable; the configured one works."""
 
     async def elsewhere(request: Request) -> consumer.PullResponse:
         message = consumer.Message(value=b"", offset=0, leaseId=5)

@@ -1,4 +1,4 @@
-"""How the asyncio consumer keeps leases, loses them, and gives them back when it ends."""
+"""The asyncio consumer keeps leases, loses them, and returns messages when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.thin_client.async_consumers import Running
 from thin_client import AsyncConsumer, Message, Observer, Timing
 from thrift_idl import consumer
 
-#: No answer comes too late on a slow machine: what is sent again would be there twice.
+#: No request times out on a slow machine: repeats would arrive twice.
 PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
 
 
@@ -34,7 +34,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 async def test_leases_are_extended(proxy: ScriptedProxy) -> None:
-    """A slow handler's lease, and one that waits, are extended together at a third."""
+    """The leases of a slow handler and of a waiting message are extended together at a third."""
     proxy.lease_for(300)
 
     async def handle(message: Message) -> None:
@@ -67,7 +67,7 @@ async def test_lost_leases_are_told(proxy: ScriptedProxy) -> None:
     async def handle(message: Message) -> None:
         handled.append(message.key)
         if message.key == "a":
-            proxy.lose(1, 2)  # not before: on a slow machine it would not come here
+            proxy.lose(1, 2)  # only now: on a slow machine the handler would not start
             await told.wait()
             assert message.lease_lost
 
@@ -101,14 +101,14 @@ async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held
     async with Running(consumer_of(proxy), handle):
         await proxy.until(lambda: bool(proxy.of("extend")))
         await proxy.until(lambda: len(proxy.of("pull")) > 3)
-        if still_held:  # what was confirmed may run out again on a slow machine
+        if still_held:  # a confirmed lease may expire again on a slow machine
             await eventually(lambda: bool(handled))
 
     assert handled == (["late"] if still_held else [])
 
 
 async def test_drain_finishes_and_gives_back(proxy: ScriptedProxy) -> None:
-    """After stop what is handled is acked, what waits is released, and nothing is pulled."""
+    """After stop, handled messages are acked, waiting ones released, and nothing is pulled."""
     go_on = asyncio.Event()
     started = asyncio.Event()
 
@@ -131,7 +131,7 @@ async def test_drain_finishes_and_gives_back(proxy: ScriptedProxy) -> None:
 
 
 async def test_a_parked_pull_is_given_back_at_drain(proxy: ScriptedProxy) -> None:
-    """What a pull under way brings after stop is released unhandled."""
+    """Messages of a pull pending at stop are released unhandled."""
     async with consumer_of(proxy) as each:
         await proxy.until(lambda: proxy.waiting_pulls == 1)
         each.stop()
@@ -161,7 +161,7 @@ async def test_drain_has_a_deadline(proxy: ScriptedProxy) -> None:
 
 @pytest.mark.sockets
 async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> None:
-    """A thread cannot be cancelled, so nobody else may get its message yet."""
+    """A thread cannot be cancelled, so no other client may get its message yet."""
     timing = Timing(drain_timeout_s=0.05, request_timeout_s=20)
     started, end = threading.Event(), threading.Event()
 
@@ -182,7 +182,7 @@ async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> Non
 
 @pytest.mark.sockets
 async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
-    """run ends by itself, its messages acked, when the process is told to terminate."""
+    """On SIGTERM run acks its messages and returns."""
     handled = asyncio.Event()
 
     async def handle(message: Message) -> None:
@@ -214,7 +214,7 @@ async def test_a_second_stop_is_a_hard_one(proxy: ScriptedProxy) -> None:
     await started.wait()
     began = time.monotonic()
     async with asyncio.timeout(60):
-        while not running.task.done():  # before the drain has begun, a stop is still the first
+        while not running.task.done():  # until the drain starts, a stop counts as the first
             consumer.stop()
             await asyncio.sleep(0.01)
     await running.task

@@ -1,4 +1,4 @@
-"""A handler that does not let go of the event loop keeps its leases while its process lives."""
+"""A handler that blocks the event loop keeps its leases while its process lives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
 LEASE_MS = 6_000
-#: Longer than a lease, and what a loaded machine may add.
+#: Longer than a lease on a loaded machine.
 BLOCKED_S = 8.0
 
 
@@ -31,7 +31,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 class Elsewhere:
-    """An asyncio consumer in a thread with a loop of its own: this loop is the proxy's."""
+    """An asyncio consumer in a thread with its own loop, since the test's loop runs the proxy."""
 
     def __init__(
         self, proxy: ScriptedProxy, handler: Callable[[Message], Any], **options: Any
@@ -59,7 +59,7 @@ class Elsewhere:
 
 
 def longest_gap_s(proxy: ScriptedProxy, lease: int) -> float:
-    """Between two signs of *lease*: its pull, what extended it, its verdict."""
+    """Return the longest time between requests for *lease*: its pull, extends and verdict."""
     signs = [
         each.at_s
         for each in proxy.requests
@@ -73,7 +73,7 @@ def longest_gap_s(proxy: ScriptedProxy, lease: int) -> float:
 async def test_leases_outlive_a_blocked_loop(
     proxy: ScriptedProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is handled, what waits, and what is done but not told yet: nothing is lost."""
+    """No lease is lost: of messages being handled, waiting, or done but unconfirmed."""
     runs: list[str | None] = []
 
     async def block(message: Message) -> None:
@@ -97,7 +97,7 @@ async def test_leases_outlive_a_blocked_loop(
 async def test_a_free_loop_extends_by_itself(
     proxy: ScriptedProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler that awaits costs no second extension, and no warning."""
+    """A handler that awaits causes no second extension and no warning."""
 
     async def wait(message: Message) -> None:
         await asyncio.sleep(BLOCKED_S)
@@ -111,7 +111,7 @@ async def test_a_free_loop_extends_by_itself(
 
 
 async def test_refused_leases_are_not_handled(proxy: ScriptedProxy) -> None:
-    """What the proxy would not extend meanwhile is dropped; one with a handler is told lost."""
+    """Waiting messages whose extend was refused are dropped; running handlers are notified."""
     runs: list[str | None] = []
     lost: list[str | None] = []
 
@@ -134,12 +134,12 @@ async def test_refused_leases_are_not_handled(proxy: ScriptedProxy) -> None:
 
 
 async def test_a_closed_consumer_keeps_nothing(proxy: ScriptedProxy) -> None:
-    """Once it has drained, or its loop is closed under it, nothing is extended any more."""
+    """After its drain, or once its loop is closed, no lease is extended."""
 
     async def leave() -> None:
         each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
         await each.__aenter__()
-        await anext(each)  # and the loop ends, with the message in hand
+        await anext(each)  # the loop ends while the message is held
 
     await proxy.put("a")
     await asyncio.to_thread(asyncio.run, leave())
@@ -151,7 +151,7 @@ async def test_a_closed_consumer_keeps_nothing(proxy: ScriptedProxy) -> None:
 
 
 async def test_an_extension_that_fails_is_asked_again(proxy: ScriptedProxy) -> None:
-    """A connection that breaks while the loop is blocked is made again."""
+    """A connection that breaks while the loop is blocked is opened again."""
 
     async def refuse(request: Request) -> None:
         raise consumer.PullException(503, "not now")

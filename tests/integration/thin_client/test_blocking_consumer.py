@@ -18,7 +18,7 @@ from thrift_idl import consumer
 
 pytestmark = pytest.mark.sockets
 
-#: No answer comes too late on a slow machine: what is sent again would be there twice.
+#: No request times out on a slow machine: repeats would arrive twice.
 PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
 
 
@@ -88,7 +88,7 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
         await proxy.until(lambda: bool(proxy.of("settle")))
         assert (len(proxy.of("pull")), proxy.waiting_pulls) == (2, 1)
         each.stop()
-        await proxy.put("b")  # ends the pull, for which the drain would wait
+        await proxy.put("b")  # ends the pull; the drain would wait for it
 
     assert proxy.of("settle")[0].verdicts == [(1, "ok")]
 
@@ -96,7 +96,7 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
 async def test_handlers_run_side_by_side_but_not_in_a_key(
     proxy: ScriptedProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Threads handle different keys together, and never two messages of one."""
+    """Threads handle different keys in parallel, and never two messages of one key."""
     together = threading.Barrier(3, timeout=20)
     running: set[str | None] = set()
     seen: list[str] = []
@@ -124,13 +124,13 @@ async def test_handlers_run_side_by_side_but_not_in_a_key(
         (3, "reject"),
         (4, "ok"),
         (5, "ok"),
-        (6, "defer"),  # it came with the second, behind it
+        (6, "defer"),  # in a run with the second message, behind it
     ]
     assert [each for each in seen if each[0] == "a"] == ["a0", "a3", "a4"]
 
 
 async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> None:
-    """Verdicts whose pull had no answer go again, and pulling goes on."""
+    """Verdicts of an unanswered pull are sent again, and pulling continues."""
 
     async def hang_up(request: Request) -> None:
         raise HangUp
@@ -144,12 +144,12 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
 
 
 async def test_leases_are_extended_and_losses_told(proxy: ScriptedProxy) -> None:
-    """A slow handler's lease is extended at a third; a refused one is told to the handler."""
+    """A slow handler's lease is extended at a third; the handler learns of a refusal."""
     proxy.lease_for(200)
     both, told = threading.Barrier(2, timeout=20), threading.Event()
 
     def handle(message: Message) -> None:
-        both.wait()  # on a slow machine it would be lost before it is handled
+        both.wait()  # on a slow machine the lease would be lost before handling
         proxy.lose(2)
         told.wait(30)
 
@@ -186,14 +186,14 @@ async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held
     async with Running(consumer_of(proxy), handle):
         await proxy.until(lambda: bool(proxy.of("extend")))
         await proxy.until(lambda: len(proxy.of("pull")) > 3)
-        if still_held:  # what was confirmed may run out again on a slow machine
+        if still_held:  # a confirmed lease may expire again on a slow machine
             await eventually(lambda: bool(handled))
 
     assert handled == (["late"] if still_held else [])
 
 
 async def test_a_run_goes_back_with_its_first_failure(proxy: ScriptedProxy) -> None:
-    """In one request, and nothing of it is handled; the client asked for runs."""
+    """In one request, without handling the rest; the client requested runs."""
     handled = []
 
     def handle(message: Message) -> None:
@@ -214,7 +214,7 @@ async def test_a_run_goes_back_with_its_first_failure(proxy: ScriptedProxy) -> N
 
 
 async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:
-    """What no retry can help ends both forms with the proxy's own sentence."""
+    """A final refusal ends both forms with the proxy's sentence."""
 
     async def refuse(request: Request) -> None:
         raise consumer.PullException(404, "there is no group 'g'; there are: billing")
@@ -231,7 +231,7 @@ async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:
 
 
 async def test_drain_finishes_and_gives_back(proxy: ScriptedProxy) -> None:
-    """After stop what is handled is acked, what waits is released, and nothing is pulled."""
+    """After stop, handled messages are acked, waiting ones released, and nothing is pulled."""
     started, go_on = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -252,7 +252,7 @@ async def test_drain_finishes_and_gives_back(proxy: ScriptedProxy) -> None:
 
 
 async def test_a_handler_over_time_keeps_its_message(proxy: ScriptedProxy) -> None:
-    """A thread cannot be cancelled: after the drain time-out its message is not given back."""
+    """A thread cannot be cancelled: after the drain time-out its message is not returned."""
     started, go_on = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -281,7 +281,7 @@ print("drained", flush=True)
 
 
 async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
-    """A process told to terminate finishes its message, acks it, and ends by itself."""
+    """On SIGTERM a process finishes its message, acks it, and exits."""
     await proxy.put("a")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT, proxy.address, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Asyncio consumers whose tasks are cancelled: once they drain, after that they leave nothing."""
+"""Cancelled asyncio consumers: the first time they drain, the second time they end at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parallel(proxy: ScriptedProxy, started: asyncio.Event) -> Coroutine[None, No
 async def iterator(proxy: ScriptedProxy, started: asyncio.Event) -> None:
     async with AsyncConsumer(proxy.address, group="g") as each:
         message = await anext(each)
-        message.__enter__()  # by whoever shares the consumer, and has not ended
+        message.__enter__()  # as by another task that shares the consumer and has not ended
         started.set()
         await asyncio.Event().wait()
 
@@ -52,7 +52,7 @@ def app(proxy: ScriptedProxy, started: asyncio.Event) -> Coroutine[None, None, N
 
 
 async def twice(task: asyncio.Task[None]) -> None:
-    """As by a task group, and then a time-out around it."""
+    """Cancel as a task group does, and then a time-out around it."""
     task.cancel()
     for _ in range(20):
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def twice(task: asyncio.Task[None]) -> None:
 
 
 async def at_every_turn(task: asyncio.Task[None]) -> None:
-    """As by a cancel scope of anyio."""
+    """Cancel as a cancel scope of anyio does."""
     while not task.done():
         task.cancel()
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def at_every_turn(task: asyncio.Task[None]) -> None:
 async def test_cancelled_again_a_consumer_leaves_no_task_and_no_connection(
     proxy: ScriptedProxy, run: Run, cancel: Callable[[asyncio.Task[None]], Coroutine]
 ) -> None:
-    """Whoever cancels again does not wait, and nobody is left to hold leases for ever."""
+    """A second cancellation does not wait, and no task keeps leases alive."""
     started = asyncio.Event()
     await proxy.put("a")
     task = spawn(run(proxy, started), name="application")
@@ -86,7 +86,7 @@ async def test_cancelled_again_a_consumer_leaves_no_task_and_no_connection(
 
 
 async def test_a_drain_after_stop_that_is_cancelled_leaves_nothing(proxy: ScriptedProxy) -> None:
-    """As a time-out around what is left to do after ``stop``."""
+    """As with a time-out around the drain after ``stop``."""
     started = asyncio.Event()
 
     async def handle(message: Message) -> None:

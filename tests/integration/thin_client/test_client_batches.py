@@ -51,8 +51,8 @@ Handle = Callable[[KeyBatch], object]
 async def handle_all(
     form: type[Any], proxy: ScriptedProxy, handle: Handle, *, verdicts: int, **options: Any
 ) -> None:
-    """Run *handle* until so many verdicts have come."""
-    timing = Timing(request_timeout_s=20)  # what is sent again would be there twice
+    """Run *handle* until the proxy has received *verdicts* verdicts."""
+    timing = Timing(request_timeout_s=20)  # repeats would arrive twice
     each = form(proxy.address, group="g", max_run=3, timing=timing, **options)
     if form is Consumer:
         running = asyncio.to_thread(each.run_batches, handle, handle_signals=False)
@@ -71,7 +71,7 @@ both = pytest.mark.parametrize("form", [Consumer, AsyncConsumer])
 async def test_a_batch_holds_messages_of_one_key_in_order(
     proxy: ScriptedProxy, form: type[Any]
 ) -> None:
-    """As many as were asked for; a message without key comes alone."""
+    """At most the requested number; a message without a key comes alone."""
     await proxy.put("a", "a", "a", "a", "b", None, None)
     seen: list[list[int]] = []
 
@@ -158,7 +158,7 @@ async def test_an_app_has_a_consumer_for_each_handler_until_the_signal(
 
 
 async def test_a_handler_whose_consumer_ends_ends_the_app(proxy: ScriptedProxy) -> None:
-    """What was refused is raised as it is, and the others drain."""
+    """The refusal is raised unchanged, and the other consumers drain."""
     app = App(proxy.address, group="g")
 
     @app.on("orders")

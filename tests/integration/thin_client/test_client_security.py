@@ -51,7 +51,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def address_of(gateway: Gateway, certificates: Certificates) -> str:
-    """Of a proxy that asks for everything."""
+    """Return the address of a proxy that requires TLS, a client certificate and a token."""
     _, addresses = await gateway.start_proxy(
         tokens=[{"name": "t", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
         **{
@@ -98,7 +98,7 @@ async def consume_async(address: str, seen: list[str], **options: Any) -> None:
 async def test_every_form_shows_token_and_certificate(
     gateway: Gateway, certificates: Certificates
 ) -> None:
-    """Pulls, settles, extends, sends: each on its connection, each with the token."""
+    """Pulls, settles, extends and sends all carry the token."""
     address, tls = await address_of(gateway, certificates), tls_of(certificates)
     async with AsyncProducer(address, token=TOKEN, tls=tls) as producer:
         await producer.send(TOPIC, b"1", key="a")
@@ -151,7 +151,7 @@ class FirstError(Observer):
 async def test_a_proxy_that_cannot_be_trusted_is_told_nothing(
     gateway: Gateway, certificates: Certificates
 ) -> None:
-    """Another authority, another name: no connection, and a sentence that says why."""
+    """Another authority or name: no connection, and one sentence with the reason."""
     address = await address_of(gateway, certificates)
     for wrong in (
         Tls(ca=str(certificates.other_ca)),
@@ -194,7 +194,7 @@ def test_files_that_are_none_are_named_before_anything_connects(
 
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that proxies.test stands for; may be changed."""
+    """The addresses of proxies.test; tests may change them."""
     addresses: list[str] = []
     resolve = socket.getaddrinfo
 
@@ -211,7 +211,7 @@ def several(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_each_address_of_a_name_is_tried_and_the_name_is_asked_again(
     several: list[str], form: Any
 ) -> None:
-    """The first has nobody; then the name stands for another proxy, and the client finds it."""
+    """No proxy listens at the first; then the name's addresses change, and the client follows."""
     async with ScriptedProxy() as proxy:
         await proxy.put(*"abcd")
         several[:] = ["127.0.0.2", "127.0.0.1"]
@@ -225,7 +225,7 @@ async def test_each_address_of_a_name_is_tried_and_the_name_is_asked_again(
 
 
 async def test_after_a_failure_the_next_address_of_a_name_comes_first(several: list[str]) -> None:
-    """One that takes connections and answers nothing does not hold a client for ever."""
+    """An address that accepts connections but never answers does not block a client forever."""
     several[:] = ["127.0.0.2", "127.0.0.1"]
     seen: list[str] = []
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A trace goes from the producer through the queue into the handler, with OpenTelemetry itself."""
+"""A trace continues from the producer through the queue into the handler, with OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sockets
 
 @pytest.fixture(scope="module")
 def spans() -> InMemorySpanExporter:
-    """Finished spans; the provider is the process's own, so there can be one only."""
+    """Finished spans; a process can have only one provider."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -29,7 +29,7 @@ def spans() -> InMemorySpanExporter:
 
 
 async def handled(proxy: ScriptedProxy, form: type[Any], *, plain: bool) -> list[int]:
-    """Run a consumer over one message; returns the traces that its handler was in."""
+    """Run a consumer over one message; return its handler's trace IDs."""
     traces: list[int] = []
     each = form(proxy.address, group="g", tracer=opentelemetry_tracer())
 

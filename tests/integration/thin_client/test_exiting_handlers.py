@@ -1,4 +1,4 @@
-"""Handlers that call ``sys.exit()``: the consumer ends, and no message stays with it."""
+"""Handlers that call ``sys.exit()``: the consumer ends and keeps no message."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ async def _app(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> No
 async def test_sys_exit_in_a_handler_ends_the_consumer_and_what_others_handle_is_acked(
     run: Callable[[ScriptedProxy, Callable[[Message], object]], Any], proxy: ScriptedProxy
 ) -> None:
-    """In a thread of its own it would end that alone: the message's lease would be extended for
-    ever, and its key wait with it.
+    """Otherwise it would end only its thread: the message's lease would be extended forever, and
+    its key would wait.
     """
     begun, exited = threading.Event(), threading.Event()
 

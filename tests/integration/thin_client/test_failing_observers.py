@@ -1,4 +1,4 @@
-"""Observers that raise: they look on, and what they do wrong is no message's concern."""
+"""Observers that raise: their errors do not affect messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sockets
 
 
 class Failing(Observer):
-    """Raises whatever it is told."""
+    """Raises in every method."""
 
     def __init__(self) -> None:
         self.told: set[str] = set()
@@ -50,7 +50,7 @@ class Failing(Observer):
 async def test_what_an_observer_raises_is_logged_and_ends_nothing(
     form: type[Consumer] | type[AsyncConsumer], batches: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every message is handled and acked, though each of the observer's methods fails."""
+    """Every message is handled and acked, although each of the observer's methods fails."""
     observer = Failing()
 
     def handle(taken: Message | KeyBatch) -> None:

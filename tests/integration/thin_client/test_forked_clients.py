@@ -1,4 +1,4 @@
-"""Whatever holds a socket or a name finds out that it runs in another process, and begins anew."""
+"""Objects with a socket or a name detect that they run in another process, and start over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 async def said(proxy: ScriptedProxy, form: str) -> list[Any]:
-    """What the children of a process said, in their order."""
+    """Return the results of a process's children, in order."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.integration.thin_client.forked_clients", form, proxy.address),
@@ -42,7 +42,7 @@ async def said(proxy: ScriptedProxy, form: str) -> list[Any]:
 
 
 def connections(proxy: ScriptedProxy, key: str) -> set[int]:
-    """Those over which messages with *key* came."""
+    """Return the connections over which messages with *key* arrived."""
     return {each.connection for each in proxy.of("sendSync") if each.argument.key == key}
 
 
@@ -50,14 +50,14 @@ def connections(proxy: ScriptedProxy, key: str) -> set[int]:
 async def test_each_process_sends_on_a_connection_of_its_own(
     proxy: ScriptedProxy, form: str
 ) -> None:
-    """All is stored, and nobody reads the answers of another process."""
+    """All messages are stored, and no process reads another's answers."""
     processes = await said(proxy, form)
 
     assert len(set(processes)) == CHILDREN
     used = [connections(proxy, f"child {number}") for number in range(CHILDREN)]
     assert [len(each) for each in used] == [1] * CHILDREN
     parents = connections(proxy, "parent")
-    assert len(parents) == 1  # it was not closed under the parent
+    assert len(parents) == 1  # no child closed the parent's connection
     assert len(parents.union(*used)) == 1 + CHILDREN
     bodies = [each.argument.body for each in proxy.of("sendSync")]
     for process in processes:
@@ -65,7 +65,7 @@ async def test_each_process_sends_on_a_connection_of_its_own(
 
 
 async def test_a_refused_message_is_not_taken_for_stored(proxy: ScriptedProxy) -> None:
-    """A child gets its own refusal while others get their OK."""
+    """A child receives its own refusal while others receive OK."""
 
     async def refuse(request: Request) -> producer.Result:
         if request.argument.key == "child 1":
@@ -105,7 +105,7 @@ async def test_a_puller_connects_anew(proxy: ScriptedProxy) -> None:
 async def test_consumers_of_children_have_names_of_their_own(
     proxy: ScriptedProxy, form: str
 ) -> None:
-    """No two ask under one request id: a proxy would give both the same messages."""
+    """No two use one request ID, for which a proxy would give both the same messages."""
     await proxy.put("a", "b", "c")
 
     assert sorted(await said(proxy, form)) == ["a", "b", "c"]
@@ -117,7 +117,7 @@ async def test_consumers_of_children_have_names_of_their_own(
 
 @pytest.mark.slow
 async def test_a_started_consumer_is_its_parents(proxy: ScriptedProxy) -> None:
-    """A child is told so, tells the proxy nothing, and does not hang; the parent goes on."""
+    """A child gets an error, sends nothing and does not hang; the parent continues."""
     await proxy.put("a")
 
     answers = await said(proxy, "started_consumer")
@@ -129,7 +129,7 @@ async def test_a_started_consumer_is_its_parents(proxy: ScriptedProxy) -> None:
 
 
 async def test_connections_begin_at_a_random_number(proxy: ScriptedProxy) -> None:
-    """Two connections that are mixed up are found out by their numbers."""
+    """Their numbers reveal two mixed-up connections."""
 
     def work() -> None:
         for _ in range(3):
@@ -142,7 +142,7 @@ async def test_connections_begin_at_a_random_number(proxy: ScriptedProxy) -> Non
 
 
 async def test_numbers_go_on_at_zero(proxy: ScriptedProxy) -> None:
-    """Behind the highest number that Thrift knows."""
+    """After the highest number of Thrift."""
 
     def work() -> None:
         with (
@@ -159,7 +159,7 @@ async def test_numbers_go_on_at_zero(proxy: ScriptedProxy) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_another_event_loop_gets_another_connection(proxy: ScriptedProxy) -> None:
-    """Nobody would hear the answer on the connection of a loop that has ended."""
+    """An answer on the connection of a closed loop would not be received."""
 
     def work() -> None:
         shared = AsyncProducer(proxy.address, timeout_s=10)
@@ -168,7 +168,7 @@ async def test_another_event_loop_gets_another_connection(proxy: ScriptedProxy) 
         shared.close()
 
     await asyncio.to_thread(work)
-    gc.collect()  # what it warns of is meant, and not the next test's
+    gc.collect()  # its warnings belong to this test, not to the next one
 
     assert len({each.connection for each in proxy.of("sendSync")}) == 3
 

@@ -1,4 +1,4 @@
-"""What a producer may say of the way of a message, at both its forms."""
+"""Routing options of both producers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 @both
 async def test_a_path_into_the_body_gives_the_sharding_key(proxy: ScriptedProxy, kind: Any) -> None:
-    """An explicit one comes first; where the path finds nothing the key does."""
+    """An explicit one takes precedence; if the path finds no value, the key is used."""
     async with kind(proxy.address) as sender:
         body = b'{"order": {"id": 42}}'
         await sender.send("orders", body, key="k", sharding_path="$.order.id")
@@ -46,7 +46,7 @@ async def test_a_queue_may_be_named_or_left_to_chance(proxy: ScriptedProxy, kind
 
 @both
 async def test_a_delayed_message_goes_by_itself(proxy: ScriptedProxy, kind: Any) -> None:
-    """This version's proxies have no delays: code 18, and what came before it is stored."""
+    """This version's proxies do not support delays: code 18; earlier messages are stored."""
     asked: list[Any] = []
 
     async def later(request: Request) -> Any:

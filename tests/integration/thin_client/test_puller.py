@@ -16,7 +16,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 async def test_pull_settle_extend(proxy: ScriptedProxy) -> None:
-    """Each call does one thing, and says whether the lease was still held."""
+    """Each call does one thing, and returns whether the lease was still held."""
     await proxy.put(*"abc")
     proxy.lose(2)
 
@@ -37,7 +37,7 @@ async def test_pull_settle_extend(proxy: ScriptedProxy) -> None:
 
 
 async def test_a_lost_connection_is_raised_and_then_replaced(proxy: ScriptedProxy) -> None:
-    """Nothing is tried again by itself; the next call connects anew."""
+    """Nothing is retried automatically; the next call opens a new connection."""
 
     async def hang_up(request: Request) -> None:
         raise HangUp
@@ -57,7 +57,7 @@ async def test_a_lost_connection_is_raised_and_then_replaced(proxy: ScriptedProx
 
 
 async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
-    """Of several addresses the first that answers is used; if none does, that is the error."""
+    """The first address that answers is used; if none does, the call raises."""
     async with ScriptedProxy() as dead:
         pass
     await proxy.put("a")

@@ -1,4 +1,4 @@
-"""L3 from end to end: what producers send at once stands in the log in the order of their calls."""
+"""L3 end to end: concurrent sends are stored in the order of a producer's calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 150
 async def test_sends_keep_their_order_while_the_broker_is_killed(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """Three producers over two proxies; nothing that was answered OK is missing either."""
+    """Three producers over two proxies; no message answered OK is missing."""
     async with run_gateway(tmp_path, brokers=brokers, queues=4) as gateway:
         proxies = [(await gateway.start_proxy())[1].thrift for _ in range(2)]
         done: set[bytes] = set()
@@ -41,7 +41,7 @@ async def test_sends_keep_their_order_while_the_broker_is_killed(
     found: dict[tuple[bytes, bytes], list[list[int]]] = defaultdict(list)
     for log in logs:
         own: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
-        for body in dict.fromkeys(log):  # retries may have stored some twice
+        for body in dict.fromkeys(log):  # retries may have stored messages twice
             sender, key, number = body.split(b":")
             own[sender, key].append(int(number))
         for which, numbers in own.items():
@@ -57,7 +57,7 @@ async def _kill_after(gateway: Gateway, done: set[bytes], count: int) -> None:
 
 
 async def _send(gateway: Gateway, proxy: str, name: str, done: set[bytes]) -> None:
-    """All at once: single messages, and now and then one of each key as a batch."""
+    """Send concurrently: single messages, and sometimes one of each key as a batch."""
 
     async def one(key: str, number: int) -> None:
         body = f"{name}:{key}:{number}".encode()
@@ -80,10 +80,10 @@ async def _send(gateway: Gateway, proxy: str, name: str, done: set[bytes]) -> No
 
 
 async def _read(gateway: Gateway, done: set[bytes]) -> list[list[bytes]]:
-    """Each queue from its start, once all that was answered OK is shown."""
+    """Return each queue from its start, once all messages answered OK are visible."""
     client = gateway.client
     queues = await client.queues(gateway.topic, fresh=True)
-    async with asyncio.timeout(60):  # a broker may show messages a moment after it took them
+    async with asyncio.timeout(60):  # a broker may show messages with a delay
         while True:
             logs = [
                 [

@@ -1,4 +1,4 @@
-"""A client process that is stopped for longer than its leases, and goes on: a zombie."""
+"""A zombie: a client process suspended for longer than its leases, and then resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lease_of(event: dict[str, Any]) -> tuple[str, int, int]:
 async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_that_ended(
     tmp_path: Path,
 ) -> None:
-    """Both forms, each a process of its own."""
+    """Both forms, each in its own process."""
     async with run_gateway(tmp_path, queues=4, topic={"visibility_timeout_s": 0.8}) as gateway:
         proxy, at = await gateway.start_proxy()
         zombies = []
@@ -55,9 +55,8 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                 lambda: sum(lane.presence.waiting_pulls for lane in proxy.lanes) == len(FORMS),
                 within_s=30,
             )
-            # In their hands: handlers at work, and prefetched messages that wait for one. All their
-            # handlers, for seconds: one that is about to start when its process is stopped, and has
-            # asked whether its lease lives, starts when it wakes.
+            # All handlers are busy for seconds, and prefetched messages wait: a handler that has
+            # already checked its lease when its process is suspended would start on resumption.
             await gateway.send([f"key-{number % KEYS}" for number in range(KEYS * 4)])
             await eventually(
                 lambda: all(
@@ -87,9 +86,9 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
 
         starts = [each for form in FORMS for each in gateway.events("handle_start", node=form)]
         after = [each for each in starts if each["t_ns"] > woken_ns]
-        assert after, "they go on with what is new"
+        assert after, "they continue with new messages"
         assert not ended & {lease_of(each) for each in after}
-        assert ended & {lease_of(each) for each in starts}, "some were at work when it came"
+        assert ended & {lease_of(each) for each in starts}, "some handlers were running"
         taken = {lease_of(each) for each in gateway.events("ack_ok", node="proxy-0")}
         assert not ended & taken, "the acks of zombie handlers are refused"
         report = gateway.verify()

@@ -1,4 +1,4 @@
-"""Consumers that are stopped or closed while one of their connections is being made."""
+"""Consumers that are stopped or closed while one of their connections is being opened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thin_client.servers import Destination
 
 pytestmark = pytest.mark.sockets
 
-#: A close waits for threads as long as requests may take, twice; pulls have their linger on top.
+#: A close waits for threads for twice the request time-out, plus the wait of pulls.
 QUICK = Timing(request_timeout_s=1.3, drain_timeout_s=0.1)
 
 
@@ -29,7 +29,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 class Door:
-    """Through it connections are made; connection number *shut* waits in front of it."""
+    """Gate for new connections; connection number *shut* waits at it."""
 
     def __init__(self, shut: int) -> None:
         self.shut = shut
@@ -62,7 +62,7 @@ def our_threads() -> set[str]:
 async def test_closed_while_it_connects_it_asks_for_nothing_more(
     proxy: ScriptedProxy, monkeypatch: pytest.MonkeyPatch, shut: int, asked: set[str]
 ) -> None:
-    """Neither for messages, at the first connection, nor at the second to extend a lease."""
+    """Neither messages on the first connection, nor an extend on the second."""
     door = Door(shut)
     monkeypatch.setattr(feeder, "Connection", door.connect)
     await proxy.put("a")
@@ -85,7 +85,7 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
 
 @pytest.mark.slow
 async def test_a_home_that_is_met_after_the_close_gets_no_thread(proxy: ScriptedProxy) -> None:
-    """An answer that came just before the close is looked at after it."""
+    """An answer that arrived just before the close is processed after it."""
     answered, closed = threading.Event(), threading.Event()
 
     class Slow(Observer):
@@ -110,10 +110,8 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     monkeypatch: pytest.MonkeyPatch,
     form: type[Consumer] | type[AsyncConsumer],
 ) -> None:
-    """A pull that is sent then would wait at the proxy, and hold up the drain, for as long as
-    pulls wait.
-    """
-    door = Door(2)  # the first is for the pull that a message comes with
+    """A pull sent then would wait at the proxy and delay the drain."""
+    door = Door(2)  # the first one is for the pull of the message
     started, go_on = threading.Event(), threading.Event()
 
     async def hang_up(request: Request) -> None:
@@ -126,7 +124,7 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     monkeypatch.setattr(feeder, "Connection", door.connect)
     monkeypatch.setattr(aio_feeder, "AsyncConnection", door)
     await proxy.put("a")
-    proxy.lease_for(60_000)  # nothing is extended meanwhile
+    proxy.lease_for(60_000)  # no extends during the test
     proxy.script("pull", proxy.plainly, hang_up)
     each = form(proxy.address, group="g", concurrency=1, prefetch=1)
     if isinstance(each, Consumer):

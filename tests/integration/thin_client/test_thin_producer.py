@@ -49,7 +49,7 @@ async def test_a_message_goes_whole(proxy: ScriptedProxy, kind: Any) -> None:
 
 @both
 async def test_the_sharding_key_comes_first(proxy: ScriptedProxy, kind: Any) -> None:
-    """A sharding key of its own chooses the queue; without any key the proxy takes turns."""
+    """A sharding key chooses the queue; without any key the queues alternate."""
     async with kind(proxy.address) as sender:
         await sender.send("orders", "text", key="a", sharding_key="abc")
         await sender.send("orders", "text")
@@ -60,7 +60,7 @@ async def test_the_sharding_key_comes_first(proxy: ScriptedProxy, kind: Any) -> 
 
 @both
 async def test_a_retry_keeps_the_id(proxy: ScriptedProxy, kind: Any) -> None:
-    """After a lost connection, and a code that may pass, the same message goes again."""
+    """After a lost connection or a retriable code the same message is sent again."""
     proxy.script("sendSync", hang_up, answer(15, "too fast"))
     async with kind(proxy.address) as sender:
         sent = await sender.send("orders", b"1")
@@ -71,7 +71,7 @@ async def test_a_retry_keeps_the_id(proxy: ScriptedProxy, kind: Any) -> None:
 
 @both
 async def test_a_refusal_is_final(proxy: ScriptedProxy, kind: Any) -> None:
-    """A code that cannot pass is raised at once, with code, sentence and id."""
+    """A final code is raised at once, with code, sentence and ID."""
     proxy.script("sendSync", answer(14, "there is no topic 'orders'"))
     async with kind(proxy.address) as sender:
         with pytest.raises(SendFailed, match=r"no topic 'orders'.*: not stored") as caught:
@@ -84,7 +84,7 @@ async def test_a_refusal_is_final(proxy: ScriptedProxy, kind: Any) -> None:
 
 @both
 async def test_time_runs_out(proxy: ScriptedProxy, kind: Any) -> None:
-    """When every try was cut off the error says that the outcome is unknown."""
+    """If every try was interrupted, the error says that the outcome is unknown."""
     proxy.script("sendSync", *[hang_up] * 50)
     async with kind(proxy.address, timeout_s=2.3) as sender:
         with pytest.raises(SendFailed, match="may have been stored") as caught:
@@ -119,7 +119,7 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy, kind: Any) -> None:
 
 @both
 async def test_batches_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None:
-    """A batch is one request while it fits; a large one is several, in order."""
+    """A batch that fits is one request; a larger one is several, in order."""
     messages = [Outgoing("orders", bytes(900_000), key=str(number)) for number in range(5)]
     async with kind(proxy.address) as sender:
         ids = await sender.send_batch(messages)
@@ -143,7 +143,7 @@ async def test_batches_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None
 async def test_what_cannot_be_sent_is_named(
     proxy: ScriptedProxy, kind: Any, message: Outgoing, sentence: str
 ) -> None:
-    """A bad message of a batch is refused before any of it is sent."""
+    """An invalid message of a batch is refused before any message is sent."""
     async with kind(proxy.address) as sender:
         with pytest.raises((ValueError, TypeError), match=sentence):
             await sender.send_batch([Outgoing("orders", b"1"), message])
@@ -152,7 +152,7 @@ async def test_what_cannot_be_sent_is_named(
 
 
 async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
-    """Sends of several tasks go one after the other on one connection."""
+    """Sends of several tasks share one connection, one after the other."""
     async with AsyncProducer(proxy.address) as sender:
         ids = await asyncio.gather(*(sender.send("orders", b"1") for _ in range(20)))
 
@@ -160,11 +160,11 @@ async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
     assert {request.connection for request in proxy.requests} == {1}
 
 
-# ---- what became of each ------------------------------------------------------------------------
+# ---- results of each message --------------------------------------------------------------------
 
 
 def each_answer(*results: tuple[int, str | None]) -> Any:
-    """A batch's answer with a code and a reason for each message."""
+    """Return a batch's answer with a code and a reason for each message."""
 
     async def scripted(request: Request) -> producer.Result:
         failures = [code for code, _ in results if code]
@@ -196,7 +196,7 @@ async def test_what_is_stored_of_a_batch_is_not_sent_again(proxy: ScriptedProxy,
 async def test_a_failed_batch_says_what_of_it_is_not_stored(
     proxy: ScriptedProxy, kind: Any
 ) -> None:
-    """A code that cannot pass ends all tries; the rest of the call's messages is told apart."""
+    """A final code ends all tries; the error lists only messages not known to be stored."""
     proxy.script(
         "sendBatchSync",
         each_answer((0, None), (70, "behind"), (11, "illegal"), (11, None)),
@@ -227,7 +227,7 @@ async def test_an_older_proxy_says_nothing_of_each(proxy: ScriptedProxy, kind: A
 
 
 async def test_what_waits_behind_a_failed_send_of_its_key_is_not_sent(proxy: ScriptedProxy) -> None:
-    """Others go, also of the same producer; and what is sent after the failure goes."""
+    """Other keys of the same producer are sent, and so are sends made after the failure."""
     proxy.script("sendSync", answer(14, "no such topic"))
     async with AsyncProducer(proxy.address) as sender:
         failed, behind, other = await asyncio.gather(
@@ -264,7 +264,7 @@ async def test_a_send_whose_time_is_up_before_its_turn_is_not_sent(proxy: Script
 
 
 async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None:
-    """Nobody knows whether it was stored: what waited behind it must not overtake it."""
+    """It may have been stored: sends that waited behind it must not overtake it."""
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def late(request: Request) -> producer.Result:
@@ -284,7 +284,7 @@ async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None
 
 
 async def test_closed_by_another_thread_a_send_under_way_is_stored(proxy: ScriptedProxy) -> None:
-    """However soon after the sender has looked at its connection: it makes another one."""
+    """The producer connects again, even if closed right after it has read its connection."""
 
     class ClosedWhenLookedAt(Producer):
         kept: Any = None

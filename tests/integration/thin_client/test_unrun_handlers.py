@@ -1,6 +1,4 @@
-"""A message is acked only when its handler did its work: never for a result that stands for work
-that is still to be done.
-"""
+"""A message is acked only if its handler did its work, not for a result that represents it."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 async def judged(
     proxy: ScriptedProxy, each: Consumer | AsyncConsumer, running: Any, verdicts: int = 1
 ) -> None:
-    """Run a consumer until the proxy was told so many verdicts."""
+    """Run a consumer until the proxy has received *verdicts* verdicts."""
     task = spawn(running, name="consumer")
     await proxy.until(lambda: len(proxy.verdicts) >= verdicts)
     each.stop()
@@ -91,7 +89,7 @@ UNFIT_FOR_THREADS = UNFIT_FOR_ALL | {
 async def test_consumer_refuses_a_handler_it_cannot_run(
     proxy: ScriptedProxy, form: str, handler: Any
 ) -> None:
-    """TypeError comes before the first pull, so nothing is leased and nothing is lost."""
+    """TypeError is raised before the first pull, so no message is leased or lost."""
     await proxy.put("a")
     each = Consumer(proxy.address, group="g", timing=PATIENT)
 
@@ -116,7 +114,7 @@ async def test_async_consumer_refuses_a_handler_it_cannot_run(
 
 
 def test_app_refuses_at_the_decorator() -> None:
-    """What is registered is looked at where it is written."""
+    """The decorator checks the handler immediately."""
     with pytest.raises(TypeError, match="generator function"):
         App("127.0.0.1:1", group="g").on("orders")(generate)
 
@@ -158,7 +156,7 @@ async def test_a_result_that_has_not_run_is_retried(
     handler: Callable[[Message], Any],
     tracer: Tracer | None,
 ) -> None:
-    """What a decorator or a lambda hides is seen in the result, and said."""
+    """Work hidden by a decorator or lambda is detected in the result, and logged."""
     await proxy.put("a")
     each = Consumer(proxy.address, group="g", timing=PATIENT, tracer=tracer)
     work = asyncio.to_thread(each.run, handler, handle_signals=False)
@@ -171,7 +169,7 @@ async def test_a_result_that_has_not_run_is_retried(
 
 
 async def test_a_batch_that_has_not_run_is_retried(proxy: ScriptedProxy) -> None:
-    """Nothing of a batch is acked by such a result."""
+    """Such a result acks no message of a batch."""
     await proxy.put("a", "a")
 
     async def handle_all(batch: KeyBatch) -> None:
@@ -207,7 +205,7 @@ def from_a_thread(message: Message, ran: list[str | None]) -> Any:
 async def test_async_consumer_awaits_to_the_end(
     proxy: ScriptedProxy, handler: Callable[..., Any]
 ) -> None:
-    """A result that can be awaited is awaited before the ack, however often that gives another."""
+    """An awaitable result is awaited before the ack, repeatedly if it returns another one."""
     await proxy.put("a")
     ran: list[str | None] = []
     each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
@@ -219,7 +217,7 @@ async def test_async_consumer_awaits_to_the_end(
 
 @pytest.mark.parametrize("outcome", [Retry(), Reject("bad"), Defer(), ValueError("no")])
 async def test_an_outcome_that_is_returned_counts(proxy: ScriptedProxy, outcome: Exception) -> None:
-    """A handler that returns what it was to raise acks nothing, in either form."""
+    """A handler that returns an exception instead of raising it acks nothing, in either form."""
     await proxy.put("a")
     said = {Reject: "reject", Defer: "defer"}.get(type(outcome), "retry")
     handler: Any = lambda message: outcome  # noqa: E731
@@ -236,7 +234,7 @@ async def test_an_outcome_that_is_returned_counts(proxy: ScriptedProxy, outcome:
 async def test_async_consumer_retries_what_it_cannot_await(
     proxy: ScriptedProxy, handler: Callable[[Message], Any]
 ) -> None:
-    """A function or a generator in the result of a plain handler is no ack."""
+    """A function or generator as the result of a plain handler is not acked."""
     await proxy.put("a")
     each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
     work = each.run(handler, handle_signals=False)
@@ -246,7 +244,7 @@ async def test_async_consumer_retries_what_it_cannot_await(
 
 
 async def test_stop_iteration_does_not_hold_a_message(proxy: ScriptedProxy) -> None:
-    """A plain handler that raises StopIteration fails like any other; no future can hold that."""
+    """A plain handler that raises StopIteration fails like any other, though no future can."""
 
     def exhausted(message: Message) -> None:
         next(iter(()))

@@ -1,6 +1,4 @@
-"""A loop over messages that does not settle them fails at its second step: it never waits for what
-cannot come.
-"""
+"""A loop that does not settle its messages fails at the second one instead of waiting forever."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 
 async def test_async_loop_without_scopes(proxy: ScriptedProxy) -> None:
-    """The second step raises; what was taken goes back, and nothing is acked."""
+    """The second step raises; the first message is returned, and nothing is acked."""
     await proxy.put("a", "a", "b")
     seen = []
 
@@ -61,7 +59,7 @@ async def test_blocking_loop_without_scopes(proxy: ScriptedProxy) -> None:
 
 
 async def test_async_loop_that_keeps_scopes_open(proxy: ScriptedProxy) -> None:
-    """Scopes that are entered and kept would hold every key as well."""
+    """Scopes that are entered and never left would block every key too."""
     await proxy.put("a", "b")
 
     async def work() -> None:
@@ -94,7 +92,7 @@ async def test_blocking_loop_that_keeps_scopes_open(proxy: ScriptedProxy) -> Non
 
 
 async def test_tasks_may_enter_the_scopes(proxy: ScriptedProxy) -> None:
-    """A loop that gives each message to a task of its own goes on."""
+    """A loop that passes each message to its own task continues."""
     await proxy.put("a", "b", "c")
     both = asyncio.Barrier(3)
 
@@ -118,7 +116,7 @@ async def test_tasks_may_enter_the_scopes(proxy: ScriptedProxy) -> None:
 
 
 async def test_tasks_may_share_the_iterator(proxy: ScriptedProxy) -> None:
-    """Each task answers for its own messages alone."""
+    """Each task is responsible only for its own messages."""
     await proxy.put("a", "b")
     both = asyncio.Barrier(2)
 

@@ -1,4 +1,4 @@
-"""The session of a thin client beside a model of what a proxy answers."""
+"""A thin client's session compared with a model of a proxy's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTCOMES = st.sampled_from([None, Retry(), Retry(0.5), Reject("bad"), Defer(), V
 
 @dataclass(eq=False)
 class Given:
-    """What the model knows of one lease."""
+    """The model's state of one lease."""
 
     number: int
     key: bytes | None
@@ -35,10 +35,10 @@ class Given:
     settled_ns: int = 0
     in_flight: bool = False
     confirmed: bool = False
-    #: Refused, or out of time at a silent proxy: need not be handled, its verdict may be dropped.
+    #: Refused, or expired at a silent proxy: need not be handled, and its verdict may be dropped.
     lost: bool = False
     run: object = None
-    hurry: bool = True  # its verdict may release what a pull waits for
+    hurry: bool = True  # its verdict may release a message for which a pull waits
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -58,15 +58,15 @@ class SessionMachine(RuleBasedStateMachine):
         )
         self.given: dict[int, Given] = {}
         self.batches: list[list[Given]] = []  # with handlers
-        self.home = "a:1"  # where the next pull leads
-        self.ids: dict[str, int] = {}  # of pulls, in their order, with the first sending of each
-        self.pull_failed = False  # the last one
+        self.home = "a:1"  # the proxy of the next pull
+        self.ids: dict[str, int] = {}  # pull IDs in order, with the time of their first sending
+        self.pull_failed = False  # whether the last pull failed
         self.lease_ns = 0
         self.pull: tuple[consumer.PullRequest, int, list[Given]] | None = None
         self.under_way: dict[Home, tuple[object, int, list[Given]]] = {}
-        self.failed: dict[str, tuple[int, int]] = {}  # failures in a row, and not before
+        self.failed: dict[str, tuple[int, int]] = {}  # failures in a row, and earliest retry
 
-    # ---- what the model derives -----------------------------------------------------------------
+    # ---- derived state of the model -------------------------------------------------------------
 
     def held(self) -> list[Given]:
         return [each for each in self.given.values() if each.outcome is None and not each.lost]
@@ -89,7 +89,7 @@ class SessionMachine(RuleBasedStateMachine):
         ]
 
     def carried(self, batches: list[consumer.AckBatch] | None, home: str | None) -> list[Given]:
-        """The leases of a request's verdicts: each settled so, not under way, not confirmed."""
+        """Return the leases of a request's verdicts, settled so, neither pending nor confirmed."""
         found = []
         for batch in batches or ():
             assert batch.context.topic == "t"
@@ -100,7 +100,7 @@ class SessionMachine(RuleBasedStateMachine):
                 each = self.given[number]
                 assert (each.outcome, each.in_flight, each.confirmed) == (verdict, False, False)
                 assert home is None or each.home == home
-                assert batch.context.qid == each.home  # the scripted contexts tell by it
+                assert batch.context.qid == each.home  # the model puts the home into the context
                 each.in_flight = True
                 found.append(each)
         return found
@@ -119,7 +119,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def taken(self, message: Message) -> None:
         each = self.given[message.lease_id]
-        assert each.message is None, "handed out twice"
+        assert each.message is None, "taken twice"
         assert not each.lost
         assert each.deadline_ns > self.now, "S4"
         assert each.key is None or each.key not in {other.key for other in self.open()}, "S6"
@@ -201,7 +201,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.pull_failed = False
 
     def judge_id(self, request_id: str) -> None:
-        """S9: the id of the pull that failed, while its leases may be alive; else a new one."""
+        """S9: the failed pull's ID while its leases may be alive, else a new one."""
         ids = list(self.ids)
         if not self.pull_failed:
             assert request_id not in ids
@@ -318,13 +318,13 @@ class SessionMachine(RuleBasedStateMachine):
         pending = self.pending(home.address or "")
         if all(each.deadline_ns <= self.now for each in pending):
             for each in pending:
-                each.confirmed = True  # S3: they are given up
+                each.confirmed = True  # S3: these verdicts are abandoned
 
-    # ---- what always holds ----------------------------------------------------------------------
+    # ---- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def nothing_waits_too_long(self) -> None:
-        """S2 and S5: while a verdict or a lease waits, its proxy is to be asked in time."""
+        """S2 and S5: a request for each waiting verdict or lease is due in time."""
         for address in ("a:1", "b:2"):
             pending = self.pending(address)
             leases = [e for e in self.held() if e.home == address]
@@ -350,7 +350,7 @@ class SessionMachine(RuleBasedStateMachine):
         return min(linger_end_ns, max(settled_ns, self.pull[1] + ANSWER_DUE_NS))
 
     def free(self) -> list[Given]:
-        """Messages that wait for nothing but a handler."""
+        """Return messages that can go to a handler."""
         open_keys = {each.key for each in self.open()}
         return [
             each
@@ -360,12 +360,12 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_free_handler_gets_what_waits(self) -> None:
-        """Nothing is forgotten: with room for it, a message whose key is free can be taken."""
+        """With a free handler, a message whose key is free can be taken."""
         if self.free() and self.handlers() < CONCURRENCY:
             assert self.session.takeable > 0
 
     def teardown(self) -> None:
-        """In the end every lease has its verdict confirmed, or was lost."""
+        """Finally every lease has a confirmed verdict or was lost."""
         for batch in self.batches:
             self.session.settle_batch([e.message for e in batch], len(batch), None, self.now)
             for each in batch:

@@ -1,4 +1,4 @@
-"""A shell may look at what is due only where the session is stirred."""
+"""Checking for due requests only while the session is stirred misses none."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thin_client.message import Outcome
     suppress_health_check=[HealthCheck.too_slow],
 )
 class StirredMachine(SessionMachine):
-    """Handlers that go from message to message, beside all else that may happen."""
+    """Handlers that settle and take in turn, in addition to all other events."""
 
     @contextmanager
     def as_a_shell(self) -> Iterator[None]:
-        """Where ``stirred`` was not set, nothing has become due sooner."""
+        """Check that nothing became due sooner unless ``stirred`` was set."""
         self.session.calm()
         before = self.due()
         yield
@@ -46,7 +46,7 @@ class StirredMachine(SessionMachine):
     @precondition(lambda self: self.singles())
     @rule(data=st.data(), outcome=OUTCOMES)
     def a_handler_goes_on(self, data: st.DataObject, outcome: Outcome) -> None:
-        """It settles one, and takes the next at once."""
+        """Settle one message and take the next at once."""
         each = data.draw(st.sampled_from(self.singles()))
         with self.as_a_shell():
             self.session.settle(each.message, outcome, self.now)

@@ -38,7 +38,7 @@ def answer(
 
 
 def pulled(session: Session, *numbers: int, now_ns: int = START, **options) -> list[Message]:
-    """Pull these messages and give to handlers what they can take."""
+    """Pull these messages, and take as many as handlers can get."""
     session.begin_pull(now_ns)
     session.pull_answered(answer(*numbers, **options), now_ns)
     taken = []

@@ -1,4 +1,4 @@
-"""What of the session hangs on to a message in the application's hands."""
+"""References between a session and the messages that an application keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thin_client.message import Message
 
 
 def test_a_message_that_is_kept_keeps_no_other() -> None:
-    """An application may hold on to one for ever."""
+    """An application may keep a message forever."""
     session = session_with(concurrency=4, prefetch=0)
     session.begin_pull(START)
     response = answer(1, 2, 3, 4)
@@ -28,7 +28,7 @@ def test_a_message_that_is_kept_keeps_no_other() -> None:
 
 
 def test_a_message_can_go_to_another_process() -> None:
-    """A handler may have a pool of them; what the session knows of the message stays here."""
+    """A handler may use a process pool; the session's state of the message is not pickled."""
     session = session_with()
     message, _ = pulled(session, 1, 2)
     message.properties["a"] = "b"

@@ -58,7 +58,7 @@ def test_a_list_of_proxies_has_two_forms() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.data())
 def test_frames_survive_any_cut(payloads: list[bytes], data: st.DataObject) -> None:
-    """However the bytes arrive, the same frames come out."""
+    """Any splitting of the bytes gives the same frames."""
     stream = b"".join(len(each).to_bytes(4, "big") + each for each in payloads)
     buffer, found = FrameBuffer(), []
     while stream:
@@ -78,7 +78,7 @@ def test_frames_survive_any_cut(payloads: list[bytes], data: st.DataObject) -> N
 def test_frames_survive_any_cut_also_where_they_are_received_in_place(
     lengths: list[int], sizes: list[int]
 ) -> None:
-    """Small frames and large ones, in reads of any size, as large as the room that is offered."""
+    """Small and large frames, in reads of any size up to the offered buffer."""
     payloads = [bytes([number]) * length for number, length in enumerate(lengths)]
     stream = b"".join(len(each).to_bytes(4, "big") + each for each in payloads)
     buffer, found = FrameBuffer(), []
@@ -103,7 +103,7 @@ def test_frames_survive_any_cut_also_where_they_are_received_in_place(
 @example(bytes.fromhex("82410104") + b"pull" + b"\x1c" * 20)
 @example(bytes.fromhex("82410104") + b"pull" + bytes.fromhex("0c0000"))  # cut off
 def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
-    """Bytes from another server never raise what a caller does not expect."""
+    """Bytes from another kind of server raise only ClientErrors."""
     call = calls.pull(consumer.PullRequest(groupId="g"))
     with contextlib.suppress(ClientError):
         call.decode(frame, sequence_id=1, sender="proxy:1")
@@ -111,7 +111,7 @@ def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
 
 @pytest.mark.parametrize("field", ["29fcffffffff07", "28ffffffff07"])
 def test_a_hostile_length_is_refused_before_memory_is_taken(field: str) -> None:
-    """Of a list and of a string: 2**31 elements and bytes."""
+    """A list of 2**31 elements and a string of 2**31 bytes."""
     call = calls.pull(consumer.PullRequest(groupId="g"))
     frame = bytes.fromhex("82410104") + b"pull" + bytes.fromhex("0c" + field)
     with pytest.raises(ProtocolError, match="cannot be decoded"):
@@ -123,7 +123,7 @@ def test_a_hostile_length_is_refused_before_memory_is_taken(field: str) -> None:
 def test_calls_begin_as_thrift_has_it(
     monkeypatch: pytest.MonkeyPatch, *, compiled: bool, sequence_id: int
 ) -> None:
-    """Whichever codec writes, thrift's own reads it, and an answer with the same number is read."""
+    """thrift reads the calls of both codecs, and answers with the same number are decoded."""
     monkeypatch.setattr(wire, "compiled_codec", lambda: compiled)
     frame = calls.pull(consumer.PullRequest(groupId="g")).encode(sequence_id)
     protocol = TCompactProtocol(TMemoryBuffer(frame[4:]))
@@ -146,7 +146,7 @@ def answered(kind: int, result: Any, *, sequence_id: int = 5) -> Any:
 
 
 def test_an_answer_is_told_from_a_fault() -> None:
-    """A reply decodes; a fault of the proxy, another call's reply and an empty one do not."""
+    """A reply is decoded; a fault, another call's reply and an empty reply raise."""
     result = consumer_service.pull_result(success=consumer.PullResponse(leaseMs=5))
     fault = TApplicationException(TApplicationException.INTERNAL_ERROR, "disk full")
 
@@ -161,7 +161,7 @@ def test_an_answer_is_told_from_a_fault() -> None:
 
 
 def test_both_codecs_give_the_same_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one in C fills leases itself, also of more queues; what was not sent has its default."""
+    """The C codec fills leases directly, also for several queues; missing fields have defaults."""
     whole = consumer.Message(
         key="k",
         value=b"v",
@@ -198,7 +198,7 @@ def test_both_codecs_give_the_same_leases(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_message_without_body_is_refused() -> None:
-    """And so is one without a lease, whatever the codec; another name is no field."""
+    """And so is one without a lease, with both codecs; unknown attributes raise AttributeError."""
     part = consumer.PullResponse(
         context=consumer.Context(topic="t", qid="q"), messages=[consumer.Message(offset=1)]
     )
@@ -213,7 +213,7 @@ def test_a_message_without_body_is_refused() -> None:
 
 
 def test_message_reads_its_fields() -> None:
-    """What is computed from the fields is right, and unknown stays unknown."""
+    """Derived values are correct, and missing ones are None."""
     message = message_with(
         body=b'{"id": 7}', born_at_ms=1_000, deadline_ns=now_ns() + 10_000_000_000
     )
@@ -231,7 +231,7 @@ def test_a_bad_body_names_its_message() -> None:
 
 
 def test_interrupts_give_back_and_go_on() -> None:
-    """Ctrl-C in a scope is no verdict on the message, and must reach the program."""
+    """Ctrl-C in a scope returns the message, and must reach the program."""
     outcomes = []
     message = message_with()
     message.attach(lambda _, outcome: outcomes.append(outcome_name(outcome)))
@@ -249,7 +249,7 @@ def test_a_retry_in_the_past_is_refused(after_s: float) -> None:
 
 
 def test_a_far_retry_fits_the_wire() -> None:
-    """An endless wait becomes the longest that the wire can say."""
+    """An infinite delay becomes the maximum of the wire format."""
     verdicts = Verdicts()
     context = consumer.Context(topic="t", qid="q")
     verdicts.add(("t", "q"), context, 1, Retry(float("inf")), 0, 0)

@@ -1,4 +1,4 @@
-"""The session's rules, one dialogue each; the model in tests/property plays at random."""
+"""The session's rules, one dialogue each; tests/property has a random model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thrift_idl import consumer
 
 
 def test_s1_verdicts_ride_to_their_own_proxy_only() -> None:
-    """After the connection led elsewhere, old verdicts go by settle to where their leases are."""
+    """Once pulls go to another proxy, old verdicts are settled at the proxy of their leases."""
     session = session_with(concurrency=4, prefetch=0)
     old, late = pulled(session, 1, 2)
     session.begin_pull(START)
@@ -33,7 +33,7 @@ def test_s1_verdicts_ride_to_their_own_proxy_only() -> None:
 
 
 def test_s2_a_verdict_waits_for_the_linger_without_a_pull() -> None:
-    """No pull is at the proxy and none is due: the verdict waits, but no longer than the linger."""
+    """With no pull pending or due, the verdict waits no longer than the linger."""
     session = session_with(concurrency=1, prefetch=3)
     (first,) = pulled(session, 1, 2, 3, 4)
     session.settle(first, None, START)
@@ -45,19 +45,19 @@ def test_s2_a_verdict_waits_for_the_linger_without_a_pull() -> None:
 
 
 def test_s2_a_verdict_hurries_when_only_a_pull_can_bring_more() -> None:
-    """With a pull at the proxy and nothing waiting here it is sent at once."""
+    """With a pull at the proxy and no message waiting in the client it is sent at once."""
     session = session_with(concurrency=2, prefetch=0)
     first, _ = pulled(session, 1, 2)
     session.settle(first, None, START + MS)
     session.begin_pull(START + MS)
-    assert session.begin_control(session.homes["a:1"], START + 2 * MS) is None  # it rides
+    assert session.begin_control(session.homes["a:1"], START + 2 * MS) is None  # sent with a pull
 
     session.settle(_, None, START + 2 * MS)
     assert session.control_at(session.homes["a:1"]) == START + 2 * MS
 
 
 def test_s3_a_useless_verdict_is_dropped() -> None:
-    """A proxy that died is not asked for ever: past its leases' end their verdicts are dropped."""
+    """After the leases of a dead proxy have expired, their verdicts are dropped."""
     session = session_with()
     (message,) = pulled(session, 1)
     session.settle(message, None, START)
@@ -71,7 +71,7 @@ def test_s3_a_useless_verdict_is_dropped() -> None:
 
 
 def test_s4_a_message_that_waited_too_long_needs_an_extend() -> None:
-    """Past its deadline it is not handed out until the proxy has confirmed the lease."""
+    """After its deadline it goes to a handler only once the proxy has confirmed the lease."""
     session = session_with(concurrency=1, prefetch=1)
     (first,) = pulled(session, 1, 2)
     late_ns = START + 3001 * MS
@@ -89,7 +89,7 @@ def test_s4_a_message_that_waited_too_long_needs_an_extend() -> None:
 
 
 def test_s5_leases_of_several_lengths_are_extended_by_the_shortest() -> None:
-    """The proxy would cap a longer extension in silence, so none is asked for."""
+    """A longer extension is never requested, since the proxy would silently cap it."""
     session = session_with(concurrency=4, prefetch=0)
     pulled(session, 1, lease_ms=9000)
     (short,) = pulled(session, 2, lease_ms=3000)
@@ -106,7 +106,7 @@ def test_s5_leases_of_several_lengths_are_extended_by_the_shortest() -> None:
 
 
 def test_s7_room_is_what_is_not_held() -> None:
-    """A pull asks for the free places, and none is due while enough messages wait."""
+    """A pull requests messages for the free places; none is due while enough messages wait."""
     session = session_with(concurrency=2, prefetch=4)
     assert session.begin_pull(START).maxBatchSize == 6
     session.pull_answered(answer(1, 2, 3, 4, 5, 6), START)
@@ -124,7 +124,7 @@ def test_s7_room_is_what_is_not_held() -> None:
 
 
 def test_s8_what_arrives_after_stop_goes_back() -> None:
-    """A pull that was under way is waited for, and its messages are released."""
+    """The pending pull is awaited, and its messages are released."""
     session = session_with()
     session.begin_pull(START)
     session.stop(START)
@@ -172,7 +172,7 @@ def test_s9_only_a_connection_that_broke_is_tried_at_the_same_address_and_once()
 
 
 def test_linger_follows_the_lease() -> None:
-    """A pull waits a quarter of the lease, so that what it brings has most of its time left."""
+    """A pull waits a quarter of the lease, so that most of its messages' leases is left."""
     session = session_with(concurrency=4)
     pulled(session, 1, lease_ms=2000)
 
@@ -180,7 +180,7 @@ def test_linger_follows_the_lease() -> None:
 
 
 def test_an_early_empty_answer_pauses_pulling() -> None:
-    """A proxy that shuts down answers at once with nothing; it is not asked in a tight loop."""
+    """A proxy that shuts down answers at once without messages; pulls do not loop tightly."""
     session = session_with()
     session.begin_pull(START)
     session.pull_answered(consumer.PullResponse(messages=[]), START + MS)
@@ -194,13 +194,13 @@ def test_an_early_empty_answer_pauses_pulling() -> None:
 
 
 def test_backoff_grows_to_a_limit_and_spreads() -> None:
-    """Doubling from 50 ms to 5 s; the jitter takes up to half of it away."""
+    """It doubles from 50 ms to 5 s; jitter subtracts up to half."""
     assert [backoff_ns(n, 1.0) // MS for n in (1, 2, 3, 8, 100)] == [50, 100, 200, 5000, 5000]
     assert backoff_ns(1, 0.0) == backoff_ns(1, 1.0) // 2
 
 
 def two_messages(**second: Any) -> list[consumer.Message]:
-    """Messages of an answer; *second*: fields of the second one."""
+    """Return two messages; *second*: fields of the second one."""
     given = [{"leaseId": number, "offset": number, "value": b""} for number in (1, 2)]
     return [consumer.Message(**given[0]), consumer.Message(**{**given[1], **second})]
 
@@ -217,7 +217,7 @@ def two_messages(**second: Any) -> list[consumer.Message]:
     ],
 )
 def test_a_malformed_answer_changes_nothing(spoilt: dict[str, Any]) -> None:
-    """Its error is a ProtocolError; as a failed pull it gives the verdicts back."""
+    """It raises ProtocolError; reported as a failed pull, its verdicts are sent again."""
     session = session_with(concurrency=4)
     (message,) = pulled(session, 9)
     session.settle(message, None, START)
@@ -236,7 +236,7 @@ def test_a_malformed_answer_changes_nothing(spoilt: dict[str, Any]) -> None:
 
 
 def test_a_repeated_message_is_taken_in_once() -> None:
-    """The same lease in two answers is one message."""
+    """A lease in two answers is one message."""
     session = session_with(concurrency=4, prefetch=4)
 
     assert len(pulled(session, 1, 2)) == 2
@@ -264,7 +264,7 @@ def test_a_long_outage_is_logged_less_and_less() -> None:
 
 
 def run_of(*numbers: int, key: bytes = b"k") -> consumer.PullResponse:
-    """An answer with consecutive messages of one key."""
+    """Return an answer with consecutive messages of one key."""
     response = answer(*numbers)
     for message in response.messages:
         message.orderKey = key
@@ -272,7 +272,7 @@ def run_of(*numbers: int, key: bytes = b"k") -> consumer.PullResponse:
 
 
 def test_s10_a_run_is_handled_in_sequence_and_ends_at_the_first_failure() -> None:
-    """The verdict on the failed one and the rest go together."""
+    """The verdict on the failed message is sent together with the return of the rest."""
     session = session_with(concurrency=4, prefetch=8)
     session.begin_pull(START)
     session.pull_answered(run_of(1, 2, 3, 4), START)
@@ -314,7 +314,7 @@ def test_s2_a_verdict_inside_a_run_releases_nothing_and_does_not_hurry() -> None
 
 
 def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
-    """While handlers go from message to message it sleeps until half of the prefetched is gone."""
+    """While handlers work, the feeder sleeps until half of the prefetched messages are taken."""
     session = session_with(concurrency=1, prefetch=4)
     session.begin_pull(START)
     session.pull_answered(answer(1, 2, 3, 4, 5), START)
@@ -331,7 +331,7 @@ def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
 
 
 def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
-    """The first of a key releases nothing as the second waits here; the second one may."""
+    """The first of a key releases nothing while the second waits in the client; the second may."""
     session = session_with(concurrency=1, prefetch=4)
     session.begin_pull(START)
     response = answer(1, 2, 3, 4, 5)

@@ -1,4 +1,4 @@
-"""What both feeders decide and report."""
+"""Decisions and reports shared by both feeders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVERS = Servers("proxy:9713", tls=None)
 
 
 class Seen(Observer):
-    """Notes what it receives."""
+    """Records events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []

@@ -1,4 +1,4 @@
-"""A child process lets go of a socket that it inherited, and of no other file."""
+"""A child process closes an inherited socket, and no other file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_the_other_end_of_a_socket_sees_its_end_and_the_number_stays_taken
 
 
 def test_a_number_that_its_socket_does_not_know_to_be_closed_is_left_alone() -> None:
-    """As uvloop's: after a close the number may be that of another file."""
+    """Like uvloop's: after a close the descriptor may belong to another file."""
     with socket.socket() as other:
         let_go(other)
         other.getsockname()

@@ -1,4 +1,4 @@
-"""Which calls of a thin producer may go after one that failed."""
+"""Order of a thin producer's calls after a failed call."""
 
 from __future__ import annotations
 

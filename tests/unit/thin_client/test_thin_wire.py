@@ -1,4 +1,4 @@
-"""The thin client's frames, by thrift's codec in C and by the one in Python."""
+"""The thin client's frames, with thrift's C codec and its Python codec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENTS = Path(__file__).parents[3] / "thin_client"
 
 
 def call_and_answer() -> tuple[bytes, bytes]:
-    """The frame of a fetch, and the fields of an answer as they are decoded."""
+    """Return the frame of a fetch, and the decoded fields of an answer."""
     request = consumer.FetchRequest("r", "g", "", {"t": {"broker-a_0": 1 << 40}}, format=1)
     records = bytes(range(256)) * 1000
     response = consumer.FetchResponse(
@@ -28,7 +28,7 @@ def call_and_answer() -> tuple[bytes, bytes]:
     )
     answer = encode_call("fetch", consumer_service.fetch_result(response), sequence_id=3)
     body = bytearray(answer[4:])
-    body[1] = (body[1] & 0x1F) | (2 << 5)  # a reply, where encode_call makes a call
+    body[1] = (body[1] & 0x1F) | (2 << 5)  # turns the call of encode_call into a reply
     decoded = fetch(request).decode(bytes(body), sequence_id=3, sender="here")
     return fetch(request).encode(3), repr(decoded).encode()
 
@@ -59,8 +59,8 @@ def test_the_codec_in_python_bounds_what_it_takes(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_every_client_takes_the_longest_answer_that_settings_let(source: str) -> None:
-    """And one message more, by which an answer may overshoot: inflated, with all its properties,
-    by one of which it is ordered; some of both come as escapes of four characters.
+    """Plus one message, by which an answer may exceed the limit: inflated, with all properties and
+    an order key from one of them; some characters of both are escapes of four characters.
     """
     told = re.search(
         r"max_?frame_?bytes = ([\d_']+)", (CLIENTS / source).read_text(), re.IGNORECASE

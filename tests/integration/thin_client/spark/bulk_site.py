@@ -1,4 +1,4 @@
-"""A bulk client before a proxy that answers as a test says."""
+"""A bulk client and scripted proxies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def client_of(*proxies: ScriptedProxy, patience_s: float = 10.0) -> BulkClient:
 
 
 def stored(*offsets: int) -> bytes:
-    """Records at these offsets, as a broker's log has them."""
+    """Return stored records at *offsets*."""
     host = encode_host("127.0.0.1", 10911)
     envelope = Envelope(Topic(TOPIC), 0, host, host)
     entry = BatchEntry(0, b"body", b"")
@@ -41,7 +41,7 @@ def stored(*offsets: int) -> bytes:
 
 
 def answers(following: int, *offsets: int, life: int | None = None) -> Script:
-    """A fetch answered by the records at *offsets*."""
+    """Return a script that answers a fetch with the records at *offsets*."""
 
     async def answer(request: Request) -> consumer.FetchResponse:
         of = consumer.QidResponse(TOPIC, QID, following, [], records=stored(*offsets), life=life)
@@ -51,7 +51,7 @@ def answers(following: int, *offsets: int, life: int | None = None) -> Script:
 
 
 def has(begin: int, end: int, *, qid: str = QID) -> Script:
-    """A question for ranges answered by one queue."""
+    """Return a script that answers a request for ranges with one queue."""
 
     async def answer(request: Request) -> list[consumer.QueueRange]:
         return [consumer.QueueRange(TOPIC, qid, begin, end)]

@@ -1,4 +1,4 @@
-"""The client of the bulk source against a proxy that does what a test says."""
+"""The bulk client against scripted proxies."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_a_missing_token_or_right_is_named(code: int, why: str) -> None:
             await read(client_of(proxy), Slice(TOPIC, QID, 0, 1))
 
 
-# ---- data that is not there ---------------------------------------------------------------------
+# ---- missing data -------------------------------------------------------------------------------
 
 
 async def lost(proxy: ScriptedProxy, part: Slice, *, patience_s: float = 10.0) -> DataLost:
@@ -159,7 +159,7 @@ async def lost(proxy: ScriptedProxy, part: Slice, *, patience_s: float = 10.0) -
 
 
 async def test_offsets_that_are_jumped_over_are_lost() -> None:
-    """At the first record of an answer, and where an answer has none and names a later offset."""
+    """At the first record of an answer, and in an answer without records but a later offset."""
     for answer in (answers(9, 7, 8), answers(7)):
         async with ScriptedProxy() as proxy:
             proxy.script("fetch", answers(3, 2), answer)
@@ -215,7 +215,7 @@ async def test_a_queue_whose_broker_starts_anew_is_waited_for() -> None:
 
 
 async def test_an_empty_answer_is_no_loss_while_the_queue_goes_on() -> None:
-    """A proxy that holds bulk reads back, or whose broker is away for a moment, gives nothing."""
+    """A proxy that throttles bulk reads, or whose broker is down for a moment, sends no records."""
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(2), answers(2), answers(3, 2))
         proxy.script("ranges", has(0, 9), has(0, 9))
@@ -246,7 +246,7 @@ def test_what_was_lost_travels_between_processes() -> None:
     assert (copy.part, copy.first_there, str(copy)) == (error.part, 7, str(error))
 
 
-# ---- questions and acks -------------------------------------------------------------------------
+# ---- ranges and acks ----------------------------------------------------------------------------
 
 
 async def test_ranges_tell_all_that_the_proxy_knows() -> None:
@@ -307,7 +307,7 @@ async def test_an_ack_gives_up_sooner_than_a_read(monkeypatch: pytest.MonkeyPatc
 
 
 def test_tls_travels_between_processes_after_it_was_used(tmp_path: Path) -> None:
-    """Spark pickles a reader that has asked for offsets already."""
+    """Spark pickles a reader that has already requested offsets."""
     tls = Tls(ca=str(make_certificates(tmp_path).ca))
     assert tls.context is not None
     copy = pickle.loads(pickle.dumps(tls))

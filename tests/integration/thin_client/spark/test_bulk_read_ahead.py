@@ -1,4 +1,4 @@
-"""The client of the bulk source asks for what comes next while its caller looks at what it has."""
+"""The bulk client requests the next chunk while its caller processes the current one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PART = Slice(TOPIC, QID, 0, 2)
 
 @asynccontextmanager
 async def reading(proxy: ScriptedProxy) -> AsyncIterator[tuple[BulkClient, Iterator[bytes]]]:
-    """A reader of PART that has had its first chunk."""
+    """A reader of PART after its first chunk."""
     client = client_of(proxy)
     chunks = client.records(PART, batch_bytes=1 << 20)
     assert await asyncio.to_thread(next, chunks) == stored(0)
@@ -52,7 +52,7 @@ async def test_an_answer_that_was_asked_for_ahead_and_lost_is_asked_for_again() 
 
 
 async def test_another_question_meanwhile_gets_its_own_answer() -> None:
-    """The answer that is under way is given up, and asked for again."""
+    """The pending answer is abandoned, and requested again."""
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(1, 0), answers(2, 1), answers(2, 1))
         proxy.script("ranges", has(0, 2))

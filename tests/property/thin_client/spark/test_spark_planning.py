@@ -1,4 +1,4 @@
-"""Planning of bulk reads: every offset that is there is planned once, in order; sums add up."""
+"""Planning of bulk reads: every existing offset is planned once, in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SELECTED = {"servers": "proxy", "group": "lake", "subscribe": "a,b"}
 
 @st.composite
 def states(draw: st.DrawFn) -> list[QueueState]:
-    """Any of the queues, each with any span of messages."""
+    """Generate some of the queues, each with any range of messages."""
     found = []
     for topic, qid in draw(st.lists(st.sampled_from(QUEUES), unique=True)):
         begin, size = draw(OFFSET), draw(OFFSET)
@@ -56,7 +56,7 @@ def options(**given: str) -> ReadOptions:
 
 
 def covered(slices: Iterable[Slice]) -> set[tuple[Queue, int]]:
-    """Each offset of the slices; fails if one is in two of them."""
+    """Return each offset of the slices; fail if one is in two slices."""
     found = [(each.queue, offset) for each in slices for offset in range(each.start, each.end)]
     assert len(set(found)) == len(found)
     return set(found)
@@ -99,7 +99,7 @@ def test_split_covers_the_same_offsets_in_as_many_even_parts(
     wanted = min(min_partitions, sum(each.size for each in whole))
     assert len(parts) == max(wanted, len(filled))
     if parts:
-        # No way to part them into as many has a smaller largest part.
+        # No split into as many slices has a smaller largest slice.
         smaller = max(each.size for each in parts) - 1
         needed = [-(-each.size // smaller) if smaller else each.size + 1 for each in filled]
         assert sum(needed) > len(parts)
@@ -234,4 +234,4 @@ def test_available_now_reads_no_further_than_its_snapshot(
             assert offset <= max(caps.get(queue, -1), flat(offsets).get(queue, -1))
         offsets = target
     else:
-        raise AssertionError("it never ends")
+        raise AssertionError("the query never ends")

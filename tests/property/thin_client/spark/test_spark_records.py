@@ -1,4 +1,4 @@
-"""Records decoded many at a time give what the proxy's decoder gives for each."""
+"""Vectorized decoding gives the same rows as the proxy's decoder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ hosts = st.sampled_from([HOST_V4, HOST_V4, HOST_V6])
 
 @st.composite
 def sequences(draw: st.DrawFn) -> list[bytes]:
-    """Records with rising offsets; mostly of one kind, as brokers have them."""
+    """Generate records with ascending offsets, mostly of one kind, as on brokers."""
     odd = draw(st.booleans())
     offset = draw(st.integers(0, 3) | st.integers(2**40, 2**62))
     found = []
@@ -137,7 +137,7 @@ def test_vectors_give_what_the_decoder_gives(
 @settings(deadline=None)
 @given(sequences().filter(bool), st.data())
 def test_garbled_bytes_are_told_or_decoded_alike(some: list[bytes], data: st.DataObject) -> None:
-    """Whatever bytes come: the rows of the decoder, or an error where it has one."""
+    """Any bytes give the decoder's rows, or an error where the decoder raises one."""
     garbled = bytearray(b"".join(some))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(garbled) - 1))

@@ -1,4 +1,4 @@
-"""What a query's filters leave to be read."""
+"""Pruning of queues and offsets by a query's filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSETS = {"a": {"broker-a_0": 10, "broker-a_1": 20}, "b": {"broker-a_0": 30}}
 
 @dataclass
 class Filter:
-    """As Spark's: a path of names, and mostly a value."""
+    """A filter like Spark's: a path of names, and usually a value."""
 
     attribute: tuple[str, ...]
     value: Any = None
@@ -90,7 +90,7 @@ NOON_MS = 1_769_860_800_000
         ("LessThan", NOON, None, NOON_MS),
         ("LessThanOrEqual", NOON, None, NOON_MS + 1),
         ("EqualTo", NOON, NOON_MS, NOON_MS + 1),
-        # Between two milliseconds, where nothing is stored.
+        # Between two milliseconds: no message has such a time.
         ("GreaterThanOrEqual", NOON + timedelta(microseconds=1), NOON_MS + 1, None),
         ("GreaterThan", NOON + timedelta(microseconds=1), NOON_MS + 1, None),
         ("LessThan", NOON + timedelta(microseconds=1), None, NOON_MS + 1),

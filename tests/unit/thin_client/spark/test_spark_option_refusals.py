@@ -1,4 +1,4 @@
-"""Options that are refused, each in one sentence that says what would be right."""
+"""Invalid options, each refused with one sentence that states what is expected."""
 
 from __future__ import annotations
 

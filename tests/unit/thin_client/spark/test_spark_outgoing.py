@@ -1,4 +1,4 @@
-"""Rows to messages: columns that a sink takes, names of messages, the pace of a task."""
+"""Conversion of rows to messages: columns of a sink, names of messages, rate of a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE = ("value", "binary")
 
 
 def one(origin: Origin = ORIGIN, *, row: int = 0, **columns: Any) -> Outgoing:
-    """The message of a single row."""
+    """Return the message of a single row."""
     (message,) = origin.messages({name: [cell] for name, cell in columns.items()}, first=row)
     return message
 
@@ -136,7 +136,7 @@ def test_names_do_not_depend_on_how_rows_are_cut_into_requests() -> None:
     ],
 )
 def test_another_row_in_the_same_place_is_no_repeat(change: dict[str, Any]) -> None:
-    """A source that gives its rows in another order must not make consumers drop one."""
+    """A source with another order of rows must not make consumers drop a message."""
     row = {"value": b"x", "key": "k", "tag": "t", "shardingKey": "s", "properties": [("a", "1")]}
     before, after = one(**row), one(**row | change)
     assert before.properties[UNIQUE_ID] != after.properties[UNIQUE_ID]

@@ -23,9 +23,7 @@ def orderlane(
 
 
 def test_the_zip_is_enough_where_nothing_is_installed(tmp_path: Path) -> None:
-    """Python without site-packages: what reads from a proxy comes from the zip alone, and thrift's
-    codec in Python with it.
-    """
+    """Without site-packages the bulk client runs from the zip alone, with thrift's Python codec."""
     package = tmp_path / "orderlane.zip"
     write_package(package)
     script = f"""

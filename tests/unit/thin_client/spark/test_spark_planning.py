@@ -1,4 +1,4 @@
-"""What a stream and a batch read of what waits, and what they tell as lost."""
+"""Planning of streams and batches: offsets to read, and reported losses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def target(which: Admission, start: Offsets, *states: QueueState, now_s: float =
     return which.target(start, states, now_s=now_s).offsets
 
 
-# ---- what is lost -------------------------------------------------------------------------------
+# ---- losses -------------------------------------------------------------------------------------
 
 
 def test_what_retention_took_is_lost_and_reading_goes_on_behind_it() -> None:
@@ -81,11 +81,11 @@ def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
         [Slice("a", "x_0", 0, 15)], found.losses
     )
     grown = plan_stream(start, end, [state(0, 60)], selection=A)
-    assert grown.slices == [Slice("a", "x_0", 0, 15)], "also when it has outgrown the old one"
+    assert grown.slices == [Slice("a", "x_0", 0, 15)], "also when it is longer than the old one"
 
 
 def test_a_topic_that_was_created_again_is_read_from_its_beginning_however_long_it_is() -> None:
-    """Its positions say of which life they are."""
+    """Its positions include the life of the topic."""
     which = admission()
     old, new = alive(0, 10, life=3), alive(0, 25, life=9)
     start = target(which, {"a": {"x_0": 0}}, old)
@@ -228,7 +228,7 @@ def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-# ---- how much, and when -------------------------------------------------------------------------
+# ---- limits and times ---------------------------------------------------------------------------
 
 
 def test_a_limit_is_split_in_proportion_to_what_waits() -> None:
@@ -237,7 +237,7 @@ def test_a_limit_is_split_in_proportion_to_what_waits() -> None:
     assert proportional(None, waiting) == [600, 300, 100, 0]
     assert proportional(5000, waiting) == [600, 300, 100, 0]
     rounded = [Slice("a", f"x_{index}", 0, size) for index, size in enumerate((66, 17, 17))]
-    assert proportional(10, rounded) == [6, 2, 2], "what is left goes to those that lost most"
+    assert proportional(10, rounded) == [6, 2, 2], "remainders go to queues that lost most"
 
 
 def test_a_small_queue_is_not_left_waiting_beside_a_large_one() -> None:
@@ -262,7 +262,7 @@ def test_a_small_batch_waits_until_it_has_grown_or_its_time_has_come() -> None:
     assert target(held, start, state(0, 9), now_s=1059) == start
     assert target(held, start, state(0, 9), now_s=1060) == {"a": {"x_0": 9}}
     start = {"a": {"x_0": 9}}
-    assert target(held, start, state(0, 10), now_s=1061) == start, "its time begins anew"
+    assert target(held, start, state(0, 10), now_s=1061) == start, "its delay starts again"
     assert target(held, start, state(0, 19), now_s=1062) == {"a": {"x_0": 19}}
 
 
@@ -281,7 +281,7 @@ def test_available_now_ends_at_what_was_there_when_it_began() -> None:
     first = target(now, start, *later)
     assert first == {"a": {"x_0": 4, "x_1": 0}}
     last = target(now, first, *later)
-    assert last == {"a": {"x_0": 5, "x_1": 0}}, "less than the minimum: it has to end"
+    assert last == {"a": {"x_0": 5, "x_1": 0}}, "below the minimum, because it has to end"
     assert target(now, last, *later) == last
 
 
@@ -302,7 +302,7 @@ def test_available_now_ends_also_where_retention_takes_what_it_found() -> None:
 
 
 def test_available_now_is_at_its_end_where_it_begins_behind_what_it_found() -> None:
-    """Messages came after the snapshot, and before Spark asked where the latest ones are."""
+    """Messages arrived after the snapshot, before Spark asked for the latest offsets."""
     now = admission(startingOffsets="latest")
     now.end_at([state(0, 100), state(0, 5, "x_1")])
     start = {"a": {"x_0": 103, "x_1": 5, "x_2": 1}}

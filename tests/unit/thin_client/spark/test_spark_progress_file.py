@@ -1,4 +1,4 @@
-"""How far a job has come survives its end."""
+"""A job's progress survives its end."""
 
 from __future__ import annotations
 

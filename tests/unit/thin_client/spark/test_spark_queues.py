@@ -1,4 +1,4 @@
-"""Which queues a query finds, and which it waits for: the proxy is a list of answers here."""
+"""Queues that a query finds or waits for; the proxy is a list of answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = Selection(subscribe=("a", "b"))
 
 
 class Proxy:
-    """Has one list of queues after the other, and then the last; a topic without any is unknown."""
+    """Returns successive lists of queues; a topic without queues is unknown."""
 
     def __init__(self, *there: list[QueueState]) -> None:
         self.there = list(there)
@@ -53,7 +53,7 @@ def test_a_queue_that_was_read_before_is_waited_for() -> None:
 
 
 class Clock:
-    """Stands in for ``time`` of the queues: sleeping takes no time."""
+    """Replaces ``time`` in the queues: sleeping takes no time."""
 
     now_s = 0.0
 

@@ -55,7 +55,7 @@ def test_the_schema_is_told_in_spark_s_words() -> None:
     ids=str,
 )
 def test_usual_records_need_no_decoder_of_their_own(record: Record) -> None:
-    """What whole topics may consist of is decoded many at a time."""
+    """Kinds of records that may fill whole topics are decoded together."""
     other = Record(6, b"other").encode()
     owed = rows_owed([record.encode(), other], PART, headers=False)
     with mock.patch.object(records, "decode_message", side_effect=AssertionError):
@@ -98,7 +98,7 @@ def test_batches_are_bounded_in_rows_and_bytes() -> None:
 
 
 def test_bodies_count_as_what_they_are_inflated_to() -> None:
-    """Ten compressed megabytes in a row would be few bytes of one chunk."""
+    """Ten megabytes of consecutive compressed bodies would be few bytes of one chunk."""
     large = compressed(bytes(1_000_000))
     chunk = b"".join(Record(n, large, flags=SYS_COMPRESSED).encode() for n in range(10))
     with mock.patch.object(records, "MAX_BYTES", 3_000_000):
@@ -146,7 +146,7 @@ def test_what_is_no_sequence_of_records_is_told_with_its_place(
 
 
 def many_records(body: bytes) -> list[bytes]:
-    """Of sizes from 100 bytes to 8 kB, as random as they are the same each time."""
+    """Return records of 100 bytes to 8 kB, random with a fixed seed."""
     chooser = random.Random(5)
     return [Record(n, body * chooser.choice([1, 2, 3, 700])).encode() for n in range(2_000)]
 
@@ -162,6 +162,6 @@ def test_records_are_found_in_lanes_whatever_their_sizes() -> None:
 
 
 def test_bodies_that_look_like_records_mislead_nobody() -> None:
-    """Such as records that were parked: a lane that begins in one ends beside the next."""
+    """Such as parked records: a lane that starts inside a body does not end at the next record."""
     some = many_records(Record(1).encode() + b"between")
     assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)
