@@ -18,7 +18,7 @@ import uvloop
 
 from bench.exact_sleep import ExactSleep
 from bench.flights import number_of
-from bench.handled import Handled
+from bench.handling_record import HandlingRecord
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
@@ -46,7 +46,7 @@ def main(
     """Consume until SIGTERM."""
     configure_logs(level="warning")
     name = f"flights-{os.getpid()}"
-    handled = Handled(counter, messages)
+    handled = HandlingRecord(counter, messages)
     rule = compile_order_key(order_key)
     lasts = ServiceTimes.parse(service_ms, seed=seed)
     with closing(open_history(history, "flights")) as writer:
@@ -84,9 +84,9 @@ def main(
     print_json(handled.figures())
 
 
-async def _show(handled: Handled) -> None:
+async def _show(handled: HandlingRecord) -> None:
     while True:
-        handled.told()
+        handled.publish()
         await asyncio.sleep(_SHOW_S)
 
 

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from bench.frame.figures import Figures
 from bench.frame.peer import Work
-from bench.handled import FIRST, LAST
+from bench.handling_record import FIRST, LAST
 from bench.peers.backlog import backlog_of
 from bench.slow_work import SlowWork
 

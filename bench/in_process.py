@@ -17,7 +17,7 @@ import uvloop
 
 from bench.exact_sleep import ExactSleep
 from bench.frame.peer import Work
-from bench.handled import Handled
+from bench.handling_record import HandlingRecord
 from bench.peers.backlog import backlog_of
 from bench.slow_work import SlowWork
 from broker_core.remoting.message import StoredMessage
@@ -62,7 +62,7 @@ def messages_of(work: Work) -> list[StoredMessage]:
 
 
 async def consume(
-    work: Work, handled: Handled, stored: list[StoredMessage], order_key: str | None
+    work: Work, handled: HandlingRecord, stored: list[StoredMessage], order_key: str | None
 ) -> None:
     """Handle all that is *stored*, in one queue."""
     settings = group_settings(
@@ -88,7 +88,12 @@ async def consume(
 
 class _Workers:
     def __init__(
-        self, work: Work, handled: Handled, lane: GroupLane, listener: _Woken, sleep: ExactSleep
+        self,
+        work: Work,
+        handled: HandlingRecord,
+        lane: GroupLane,
+        listener: _Woken,
+        sleep: ExactSleep,
     ) -> None:
         self._work, self._handled = work, handled
         self._lane, self._listener, self._sleep = lane, listener, sleep
@@ -138,7 +143,7 @@ def main(
         concurrency=workers,
         seed=seed,
     )
-    handled = Handled(counter, messages)
+    handled = HandlingRecord(counter, messages)
     stored = messages_of(work)
     began_s = time.process_time()
     uvloop.run(consume(work, handled, stored, order_key))

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from bench.handled import Handled
+from bench.handling_record import HandlingRecord
 from bench.load.links import Links
 from bench.load.proxy_pulls import Pace, ProxyPuller
 from proxy.cli.output import print_json
@@ -33,7 +33,7 @@ def main(
     history: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """Consume until SIGTERM."""
-    handled = Handled(counter, messages)
+    handled = HandlingRecord(counter, messages)
     signal.signal(signal.SIGTERM, handled.stop)
     with closing(open_history(history, "lean")) as writer:
         puller = ProxyPuller(Links(), handled, Pace(batch=batch, max_run=max_run), writer)

@@ -19,7 +19,7 @@ import typer
 import uvloop
 
 from bench.exact_sleep import ExactSleep
-from bench.handled import Handled
+from bench.handling_record import HandlingRecord
 from bench.slow_work import SlowWork
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.history_observer import HistoryObserver
@@ -49,7 +49,7 @@ def main(
     """Consume until SIGTERM."""
     configure_logs(level="warning")
     name = f"plain-{os.getpid()}"
-    handled = Handled(counter, messages)
+    handled = HandlingRecord(counter, messages)
     lasts = SlowWork(seed, work_ms if least_work_ms is None else least_work_ms, work_ms)
     with closing(open_history(history, "plain")) as writer:
         observer = HistoryObserver(writer, group=group, consumer=name)
@@ -66,7 +66,9 @@ def main(
     print_json(handled.figures())
 
 
-async def _consume(consumer: AsyncConsumer, handled: Handled, lasts: SlowWork | None) -> None:
+async def _consume(
+    consumer: AsyncConsumer, handled: HandlingRecord, lasts: SlowWork | None
+) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, consumer.stop)
     sleep = ExactSleep(loop)
@@ -79,7 +81,7 @@ async def _consume(consumer: AsyncConsumer, handled: Handled, lasts: SlowWork | 
         sleep.close()
 
 
-def _idle(handled: Handled) -> Handler:
+def _idle(handled: HandlingRecord) -> Handler:
     async def handle(message: Message) -> None:
         handled.begin(message.key, message.offset)
         handled.end()
@@ -87,7 +89,7 @@ def _idle(handled: Handled) -> Handler:
     return handle
 
 
-def _working(handled: Handled, lasts: SlowWork, sleep: ExactSleep) -> Handler:
+def _working(handled: HandlingRecord, lasts: SlowWork, sleep: ExactSleep) -> Handler:
     async def handle(message: Message) -> None:
         key = message.key
         handled.begin(key, message.offset)
@@ -99,9 +101,9 @@ def _working(handled: Handled, lasts: SlowWork, sleep: ExactSleep) -> Handler:
     return handle
 
 
-async def _show(handled: Handled) -> None:
+async def _show(handled: HandlingRecord) -> None:
     while True:
-        handled.told()
+        handled.publish()
         await asyncio.sleep(_SHOW_S)
 
 

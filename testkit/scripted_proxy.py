@@ -238,7 +238,7 @@ class ScriptedProxy:
         result.write(protocol)
         return bytes(buffer.getvalue())
 
-    # ---- the plain answers ----------------------------------------------------------------------
+    # ---- plain answers --------------------------------------------------------------------------
 
     async def _pull(self, request: Request) -> consumer.PullResponse:
         linger_s = request.argument.maxLingerTime / 1000

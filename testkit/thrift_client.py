@@ -139,7 +139,7 @@ class ThriftClient:
         """Disconnect at once, discarding unread data."""
         self.writer.transport.abort()
 
-    # ---- our own clients ------------------------------------------------------------------------
+    # ---- thin clients ---------------------------------------------------------------------------
 
     async def pull(self, group: str, **fields: Any) -> Any:
         """Pull like a thin client: with a clientId."""

@@ -108,7 +108,7 @@ def read_pins(text: str) -> dict[str, Pin]:
     return pins
 
 
-# ---- who needs what -----------------------------------------------------------------------------
+# ---- dependencies -------------------------------------------------------------------------------
 
 
 def own_requirements(extras: Collection[str]) -> list[Requirement]:

@@ -87,7 +87,7 @@ def loaded_from_elsewhere(html: str) -> list[str]:
     return [found[1] or found[2] for found in _LOADED.finditer(html)]
 
 
-# ---- what MkDocs calls --------------------------------------------------------------------------
+# ---- hooks of MkDocs ----------------------------------------------------------------------------
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

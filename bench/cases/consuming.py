@@ -12,7 +12,7 @@ from bench.frame.context import OrderViolated, RunContext
 from bench.frame.figures import Figures
 from bench.frame.peer import Work
 from bench.frame.progress import Counter, stretch
-from bench.handled import FIRST, LAST
+from bench.handling_record import FIRST, LAST
 from bench.peers.backlog import backlog_of
 from bench.site import ProxyProcess, Site
 from testkit.processes import Child

@@ -12,7 +12,7 @@ from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
 from bench.frame.figures import Figures
 from bench.frame.progress import Counter, stretch
-from bench.handled import FIRST, LAST
+from bench.handling_record import FIRST, LAST
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample

@@ -70,7 +70,7 @@ class _Arrivals:
     def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
         """Do nothing: ``had`` counts."""
 
-    def told(self) -> None:
+    def publish(self) -> None:
         """Do nothing: no process watches the count."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
+from bench.load.consumer_record import ConsumerRecord
 from bench.load.links import Links
 from bench.load.requests import BrokerPulls, opaque_of, parts_of
-from bench.load.taken import Taken
 from broker_core.clock import now_ns
 from broker_core.remoting.message import decode_messages
 
@@ -16,7 +16,7 @@ _LOOK_S = 0.2
 class BrokerPuller:
     """One connection with one open pull per queue, like RocketMQ's own consumers."""
 
-    def __init__(self, links: Links, address: str, taken: Taken) -> None:
+    def __init__(self, links: Links, address: str, taken: ConsumerRecord) -> None:
         self._links = links
         self._link = links.connect(address)
         self._taken = taken
@@ -32,7 +32,7 @@ class BrokerPuller:
                 for frame in link.frames():
                     queue, offset = self._take(frame)
                     self._links.send(link, pulls.frame(template, queue, queue, offset))
-            self._taken.told()
+            self._taken.publish()
 
     def _take(self, frame: bytes) -> tuple[int, int]:
         """Return the queue and its next offset. The opaque of a pull is its queue."""

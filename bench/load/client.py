@@ -17,7 +17,7 @@ import typer
 import uvloop
 
 from bench.frame.progress import Counter
-from bench.load.taken import Taken
+from bench.load.consumer_record import ConsumerRecord
 from broker_core.clock import now_ns
 from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
@@ -30,7 +30,7 @@ from thin_client import AsyncConsumer, Message, Observer
 class _Calls(Observer):
     """Counts calls only; an observer of handlers would cost time per message."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: ConsumerRecord) -> None:
         self._taken = taken
 
     def on_pulled(self, messages: int) -> None:
@@ -45,12 +45,14 @@ class _Calls(Observer):
 class _CallsAndHistory(_Calls, HistoryObserver):
     """For runs whose histories are judged."""
 
-    def __init__(self, taken: Taken, history: History, *, group: str, consumer: str) -> None:
+    def __init__(
+        self, taken: ConsumerRecord, history: History, *, group: str, consumer: str
+    ) -> None:
         _Calls.__init__(self, taken)
         HistoryObserver.__init__(self, history, group=group, consumer=consumer)
 
 
-def observer_of(taken: Taken, history: History, *, group: str, consumer: str) -> Observer:
+def observer_of(taken: ConsumerRecord, history: History, *, group: str, consumer: str) -> Observer:
     """Return the client's observer; it records handlings only if *history* is written."""
     if not history.enabled:
         return _Calls(taken)
@@ -73,7 +75,7 @@ def main(
     configure_logs(level="warning")
     name = f"client-{os.getpid()}"
     with closing(open_history(history, "client")) as writer:
-        taken = Taken(
+        taken = ConsumerRecord(
             most=count,
             warm_ns=int(warm_s * 1e9),
             split=split,
@@ -83,7 +85,7 @@ def main(
 
         async def handle(message: Message) -> None:
             taken.take(message.body, now_ns())
-            taken.told()
+            taken.publish()
             if work_ms:
                 await asyncio.sleep(work_ms / 1000)
             if taken.stopped:

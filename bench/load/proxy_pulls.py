@@ -29,7 +29,7 @@ class Pace:
     settle: bool = False
 
 
-class Taker(Protocol):
+class MessageSink(Protocol):
     """Receives messages and decides when to stop."""
 
     @property
@@ -39,7 +39,7 @@ class Taker(Protocol):
     def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
         """Receive messages of one queue that a handler starts."""
 
-    def told(self) -> None:
+    def publish(self) -> None:
         """Note that all received messages were taken."""
 
 
@@ -58,7 +58,7 @@ class _Loop:
 class ProxyPuller:
     """All connections of one process."""
 
-    def __init__(self, links: Links, taken: Taker, pace: Pace, history: History) -> None:
+    def __init__(self, links: Links, taken: MessageSink, pace: Pace, history: History) -> None:
         self.calls: Counter[str] = Counter()
         self._links = links
         self._taken = taken
@@ -97,7 +97,7 @@ class ProxyPuller:
                     self._pulled(loop, frame)
         while self._working and self._working[0][0] <= now_ns():
             self._ended(self._loops[heapq.heappop(self._working)[1]])
-        self._taken.told()
+        self._taken.publish()
 
     def _pulled(self, loop: _Loop, frame: bytes) -> None:
         answer = answer_of(frame, consumer_service.pull_result(), method="pull")

@@ -22,9 +22,9 @@ import typer
 
 from bench.frame.progress import Counter
 from bench.load.broker_pulls import BrokerPuller
+from bench.load.consumer_record import ConsumerRecord
 from bench.load.links import Links
 from bench.load.proxy_pulls import Pace, ProxyPuller
-from bench.load.taken import Taken
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 
@@ -50,7 +50,7 @@ def main(
 ) -> None:
     """Consume until the end."""
     with closing(open_history(history, "puller")) as writer:
-        taken = Taken(
+        taken = ConsumerRecord(
             most=count,
             warm_ns=int(warm_s * 1e9),
             split=split,

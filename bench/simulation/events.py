@@ -41,7 +41,7 @@ class Events:
             do(*arguments)
         self.now_ns = end_ns
 
-    # ---- what processes wait for ----------------------------------------------------------------
+    # ---- waits ----------------------------------------------------------------------------------
 
     def sleep(self, wait_ns: int) -> Wait:
         """Wait for this time."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.simulation.brokers import Broker
 from bench.simulation.events import MS, SECOND, Process
-from bench.simulation.held import Held, State
+from bench.simulation.held_queue import HeldQueue, State
 from bench.simulation.links import Links, Surroundings
 from bench.simulation.network import NO_ANSWER
 from broker_core.names import QueueName
@@ -26,7 +26,7 @@ class Periods:
     """The queues of one proxy. *wake*: called when a queue was lost."""
 
     def __init__(self, links: Links, around: Surroundings, wake: Callable[[], None]) -> None:
-        self.owned: dict[QueueName, Held] = {}
+        self.owned: dict[QueueName, HeldQueue] = {}
         self._links, self._around, self._wake = links, around, wake
         self._events = around.events
         self._trust_ns = int(around.model.lock.trust_s * SECOND)
@@ -57,7 +57,7 @@ class Periods:
         now_ns = self._events.now_ns
         taken = []
         for queue in granted:
-            held = Held(queue, Trust(before_ns + self._trust_ns))
+            held = HeldQueue(queue, Trust(before_ns + self._trust_ns))
             self.owned[queue] = held
             taken.append(held)
             self._around.judge.trusted(
@@ -68,7 +68,7 @@ class Periods:
 
     # ---- one queue ------------------------------------------------------------------------------
 
-    def _take_over(self, broker: Broker, taken: list[Held]) -> Process:
+    def _take_over(self, broker: Broker, taken: list[HeldQueue]) -> Process:
         """Take over all queues granted together, in parallel."""
         costs, model = self._around.model.costs, self._around.model
         asked = [held.queue for held in taken]
@@ -114,7 +114,7 @@ class Periods:
             period=end + 1,
         )
 
-    def _serve(self, held: Held) -> None:
+    def _serve(self, held: HeldQueue) -> None:
         """Deliver messages from now on, or once earlier leases have ended."""
         if self._links.dead or held.state is not State.OWNED or held.checking:
             return
@@ -127,14 +127,14 @@ class Periods:
                 held.queue, self._links.name, until_ns=until_ns, now_ns=now_ns
             )
 
-    def hand_over(self, held: Held) -> None:
+    def hand_over(self, held: HeldQueue) -> None:
         """Give a queue back once its leased messages are settled."""
         if held.state is State.OWNED:
             held.begin_hand_over()
             self._around.judge.stopped(held.queue, self._links.name, self._events.now_ns)
             self._events.start(self._handing_over(held))
 
-    def _handing_over(self, held: Held) -> Process:
+    def _handing_over(self, held: HeldQueue) -> Process:
         broker = self._around.brokers[held.queue.broker]
         yield self._events.sleep(
             int(self._around.chance.random() * self._around.model.work_s * SECOND)
@@ -148,7 +148,7 @@ class Periods:
         if held.state is State.HANDING_OVER:
             yield from self._give_back(broker, [held])
 
-    def _give_back(self, broker: Broker, given: Iterable[Held]) -> Process:
+    def _give_back(self, broker: Broker, given: Iterable[HeldQueue]) -> Process:
         for held in given:
             held.begin_unlock()
             self._around.judge.gave_up(held.queue, self._links.name, self._events.now_ns)
@@ -163,12 +163,12 @@ class Periods:
             turns.give_back()
             self._forget(held)
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldQueue) -> None:
         held.end()
         if self.owned.get(held.queue) is held:
             del self.owned[held.queue]
 
-    def _lose(self, held: Held) -> None:
+    def _lose(self, held: HeldQueue) -> None:
         self._around.judge.gave_up(held.queue, self._links.name, self._events.now_ns)
         self._forget(held)
 
@@ -221,7 +221,7 @@ class Periods:
         if doubted:
             self._events.start(self._check(broker, doubted))
 
-    def _check(self, broker: Broker, doubted: list[Held]) -> Process:
+    def _check(self, broker: Broker, doubted: list[HeldQueue]) -> Process:
         """Check after a lapse: trust the lock again if the queue had no other owner meanwhile."""
         asked = [held.queue for held in doubted]
         while True:

@@ -6,7 +6,7 @@ from functools import partial
 
 from bench.simulation.brokers import GROUP, TOPIC, Broker
 from bench.simulation.events import MS, SECOND, Process, Resume, Wait
-from bench.simulation.held import Held, State
+from bench.simulation.held_queue import HeldQueue, State
 from bench.simulation.links import Links, Surroundings
 from bench.simulation.network import NO_ANSWER
 from bench.simulation.periods import Periods
@@ -36,7 +36,7 @@ class Proxy:
         self._resume: Resume | None = None
 
     @property
-    def owned(self) -> dict[QueueName, Held]:
+    def owned(self) -> dict[QueueName, HeldQueue]:
         """The queues whose locks it holds."""
         return self._periods.owned
 

@@ -59,7 +59,7 @@ class _Judge:
         sequences.handled(head.key, head.number, failed=failed)
         return failed
 
-    def told(self) -> None:
+    def publish(self) -> None:
         """Publish the count."""
         self._counter.show(self.sequences.counts.handled)
 
@@ -72,7 +72,7 @@ async def _run_client(address: str, group: str, concurrency: int, judge: _Judge)
 
     async def handle(message: Message) -> None:
         failed = judge.take(message.key, message.body, failing=True)
-        judge.told()
+        judge.publish()
         if failed:
             raise Retry
 

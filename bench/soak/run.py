@@ -118,7 +118,7 @@ def run(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> Outcome:
     return Outcome(seen, samples, took_s, sent["keys"], site.visits)
 
 
-# ---- from the first process to the last ----------------------------------------------------------
+# ---- start to end --------------------------------------------------------------------------------
 
 
 def _started(plan: Plan, children: Children) -> _Site:

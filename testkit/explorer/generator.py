@@ -108,7 +108,7 @@ class _Drawing:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
-    # ---- parts ----------------------------------------------------------------------------------
+    # ---- nodes ----------------------------------------------------------------------------------
 
     def brokers(self) -> dict[str, dict[str, Any]]:
         names = ["broker-a", "broker-b"] if self.has("several brokers") else ["broker-a"]
@@ -267,7 +267,7 @@ class _Drawing:
                 )
         return flows
 
-    # ---- what happens ---------------------------------------------------------------------------
+    # ---- actions --------------------------------------------------------------------------------
 
     def actions(self, plan: dict[str, Any]) -> list[Action]:
         chance, seconds = self.chance, plan["seconds"]

@@ -20,7 +20,7 @@ from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
-from testkit.explorer.topic_acts import TopicActs
+from testkit.explorer.topic_changes import TopicChanges
 from testkit.explorer.unfinished import Unfinished
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
 from testkit.simulation.history import Event
@@ -146,7 +146,7 @@ class Player:
         self._numbers: Counter[str] = Counter()
         self._over = asyncio.Event()
         self._fickle: set[str] = set()  # clients that pull other topics than planned
-        self._topics = TopicActs(world, plan.topics, fault=self._fault, wait=self._wait)
+        self._topics = TopicChanges(world, plan.topics, fault=self._fault, wait=self._wait)
         self._unfinished = Unfinished(self._groups, plan.consumers)
 
     async def run(self) -> None:
@@ -167,7 +167,7 @@ class Player:
         await self._drain()
         await asyncio.sleep(_QUIET_S)
 
-    # ---- parts ----------------------------------------------------------------------------------
+    # ---- nodes ----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         world, plan = self.world, self.plan
@@ -229,7 +229,7 @@ class Player:
         )
         await (producer.send_natively(flow) if plan.native else producer.send(flow))
 
-    # ---- what happens ---------------------------------------------------------------------------
+    # ---- actions --------------------------------------------------------------------------------
 
     async def _act(self, action: Action) -> None:
         await asyncio.sleep(action.at_s)
@@ -507,7 +507,7 @@ class Player:
     async def _dead_letters(self, group: str) -> bool:
         return await self._ask_each(f"/api/groups/{group}/dead-letters/redrive")
 
-    # ---- the end --------------------------------------------------------------------------------
+    # ---- drain ----------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
         for node in self.world.nodes.values():

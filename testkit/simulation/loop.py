@@ -263,7 +263,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
         raise NotImplementedError("simulated processes receive no signals")
 
-    # ---- what BaseEventLoop asks of its kinds ---------------------------------------------------
+    # ---- methods required by BaseEventLoop ------------------------------------------------------
 
     def _write_to_self(self) -> None:
         """Do nothing: the loop never sleeps."""

@@ -313,7 +313,7 @@ class Network:
         self._ports += 1
         return self._ports
 
-    # ---- what transports ask --------------------------------------------------------------------
+    # ---- for transports -------------------------------------------------------------------------
 
     def latency_ns(self, source: SimulatedProcess | None, target: SimulatedProcess | None) -> int:
         """Return the current latency of data."""
@@ -466,7 +466,7 @@ class Transport(asyncio.Transport):
         """Whether this end is cut from the peer now."""
         return self._network.is_cut(self.owner_name, self.peer_name)
 
-    # ---- what protocols and the network call ----------------------------------------------------
+    # ---- for protocols and the network ----------------------------------------------------------
 
     def begin(self, protocol: Any) -> None:
         """Report the connection to *protocol*, then deliver the data that arrived."""
@@ -584,7 +584,7 @@ class Transport(asyncio.Transport):
         )
         self._loop.call_at_ns(at_ns, _reset, peer, context=peer._context)
 
-    # ---- the way of the data --------------------------------------------------------------------
+    # ---- data -----------------------------------------------------------------------------------
 
     def _send(self, content: bytes | None) -> None:
         if self._network._cuts and not self._confirms():

@@ -364,7 +364,7 @@ class World:
         if (tasks := self._tasks.pop(process, None)) is not None:
             self._graves += tasks.under_way()
 
-    # ---- what it consists of --------------------------------------------------------------------
+    # ---- nodes ----------------------------------------------------------------------------------
 
     async def start(self, brokers: Mapping[str, Mapping[str, Any]]) -> None:
         """Start the nameserver and *brokers*: settings by name."""

@@ -16,8 +16,8 @@ PART = (
     "tests/browser/test_frame.py::test_figures_change_by_themselves",
     "tests/browser/test_frame.py::test_the_keyboard_is_enough",
     "tests/browser/test_frame.py::test_where_tokens_are_asked_for_one_is_given_once_a_tab",
-    "tests/browser/test_acts.py::test_a_poison_message_is_looked_at_parked_and_redriven_in_order",
-    "tests/browser/test_acts.py::test_what_was_not_previewed_is_not_done",
+    "tests/browser/test_operations.py::test_a_poison_message_is_looked_at_parked_and_redriven_in_order",
+    "tests/browser/test_operations.py::test_an_operation_without_a_preview_is_not_done",
 )
 
 if __name__ == "__main__":

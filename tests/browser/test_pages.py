@@ -80,7 +80,7 @@ async def test_dialogs_are_accessible(site: Site, opened: OpenPage, axe: str) ->
             assert await _violations(page, axe) == []
 
 
-async def test_pages_without_anything_say_what_to_do(site: Site, opened: OpenPage) -> None:
+async def test_empty_pages_say_what_to_do(site: Site, opened: OpenPage) -> None:
     empty = {
         "#/groups/shipping/dead-letters": "No dead letters.",
         "#/groups/shipping/keys?list=paused": "No key is paused.",

@@ -1,6 +1,6 @@
 """Applies a schedule to the processes and links of a site, and records its actions.
 
-Faults of long runs are in ``tests/chaos/acts.py``.
+Faults of long runs are in ``tests/chaos/long_faults.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from broker_core.tasks import spawn
 from proxy.history.record import History
 from testkit.processes import Child
-from tests.chaos.acts import Acts
 from tests.chaos.brokers import ended_badly
+from tests.chaos.long_faults import LongFaults
 from tests.chaos.network import Cuttable
 from tests.chaos.schedule import LANES, Fault
 from tests.chaos.site import Site
@@ -92,7 +92,7 @@ class Nemesis:
             case "client":
                 await self._attack(self.site.clients, fault)
             case _:
-                self.problems += await Acts(self.site, self.history).do(fault)
+                self.problems += await LongFaults(self.site, self.history).do(fault)
 
     # ---- links ----------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ class Site:
         """The nameserver's address."""
         return self._brokers.nameserver
 
-    # ---- from the first process to the last -----------------------------------------------------
+    # ---- start to end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start everything, in order."""

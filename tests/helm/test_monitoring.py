@@ -117,7 +117,7 @@ def test_a_chart_without_the_files_says_so(chart: Path, values: str, missing: st
         Rendered.of({"monitoring": {values: {"enabled": True}}}, chart=chart)
 
 
-def test_the_files_of_the_chart_are_what_these_objects_hold() -> None:
+def test_these_objects_contain_the_files_of_the_chart() -> None:
     """As far as the chart contains them; without them both are refused, as above."""
     there = {file.name: file.read_text() for file in (CHART / "files").glob("*")}
     if "alerts.yaml" in there:

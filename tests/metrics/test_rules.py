@@ -23,7 +23,7 @@ def test_the_rules_are_right() -> None:
     assert "SUCCESS" in promtool("check", "rules", ALERTS)
 
 
-def test_each_alert_is_raised_by_what_it_is_for_and_by_nothing_else() -> None:
+def test_each_alert_is_raised_by_its_condition_alone() -> None:
     assert "SUCCESS" in promtool("test", "rules", RULE_TESTS)
 
 

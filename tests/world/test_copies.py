@@ -171,12 +171,12 @@ async def _copied_often(world: World, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_parked_and_redriven_is_what_was_sent(name: str) -> None:
+def test_parked_and_redriven_messages_equal_the_sent_ones(name: str) -> None:
     simulate(lambda world: _parked(world, [name]), seed=1)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_dead_lettered_and_redriven_twice_is_what_was_sent(name: str) -> None:
+def test_messages_dead_lettered_and_redriven_twice_equal_the_sent_ones(name: str) -> None:
     simulate(lambda world: _dead_lettered(world, [name]), seed=1)
 
 
@@ -184,5 +184,5 @@ def test_copies_of_all_kinds_stand_in_one_queue() -> None:
     simulate(lambda world: _parked(world, list(MESSAGES)), seed=2)
 
 
-def test_copies_of_copies_of_all_kinds_are_what_was_sent() -> None:
+def test_copies_of_copies_of_all_kinds_equal_the_sent_messages() -> None:
     simulate(lambda world: _copied_often(world, list(MESSAGES)), seed=3)

@@ -39,7 +39,7 @@ def gone(stage: Stage) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
-def test_messages_that_were_sent_while_nobody_served_the_group(killed: bool) -> None:
+def test_messages_that_were_sent_while_no_proxy_served_the_group(killed: bool) -> None:
     async def main(stage: Stage) -> None:
         await begin(stage)
         stage.producer.send_by([stage.world.proxies[1].thrift])
@@ -91,7 +91,7 @@ def test_messages_behind_a_window_that_is_full() -> None:
     assert play(main) == {}
 
 
-def test_parked_copies_of_which_no_record_tells() -> None:
+def test_parked_copies_without_a_record() -> None:
     """Their owner was killed at once; the next one had not read them either."""
 
     async def main(stage: Stage) -> None:

@@ -155,7 +155,7 @@ def test_two_topics_of_a_group_are_pulled_at_two_proxies() -> None:
     assert (scene.owners("orders"), scene.owners("payments")) == ({"proxy-0"}, {"proxy-1"})
 
 
-def test_whoever_pulls_all_topics_has_its_share_of_each_beside_those_that_name_one() -> None:
+def test_a_client_of_all_topics_has_its_share_beside_clients_of_one_topic() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0)
         scene.pull("b", None, 1)
@@ -290,7 +290,7 @@ def test_a_topic_that_all_proxies_push_spreads_no_other_topic_among_them() -> No
 # ---- demand that changes -------------------------------------------------------------------------
 
 
-def test_what_nobody_wants_comes_whole_to_the_first_that_does() -> None:
+def test_messages_without_demand_all_go_to_the_first_client_that_wants_them() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0)
         scene.pull("b", ["orders"], 1)
@@ -311,7 +311,7 @@ def test_what_nobody_wants_comes_whole_to_the_first_that_does() -> None:
 
 
 @pytest.mark.slow
-def test_clients_change_what_they_pull_and_where() -> None:
+def test_clients_change_their_topics_and_proxies() -> None:
     async def act(scene: Scene) -> None:
         for topic in TOPICS:
             scene.send(topic, 600, every_s=0.2)
@@ -433,7 +433,7 @@ def test_a_queue_is_given_by_name_to_proxies_whose_clients_want_its_topic() -> N
     assert len(scene.waits_s()) == 120
 
 
-def test_a_consumer_of_rocketmqs_own_leaves_to_proxies_what_it_does_not_subscribe() -> None:
+def test_a_rocketmq_consumer_leaves_its_unsubscribed_topics_to_proxies() -> None:
     async def act(scene: Scene) -> None:
         world = scene.world
         node = world.add(ClientNode, "native")
@@ -461,7 +461,7 @@ def test_a_consumer_of_rocketmqs_own_leaves_to_proxies_what_it_does_not_subscrib
     assert len(orders) < 4, "it has its share of what it subscribes"
 
 
-# ---- many of everything --------------------------------------------------------------------------
+# ---- large worlds --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("path", FOUND)
-def test_a_plan_breaks_what_its_file_says_and_nothing_else(path: Path) -> None:
+def test_a_plan_breaks_exactly_the_promises_in_its_file(path: Path) -> None:
     found = orjson.loads(path.read_bytes())
     outcome = play(Plan.from_json(orjson.dumps(found["plan"])))
     assert sorted(outcome.violations) == found["breaks"], outcome.violations

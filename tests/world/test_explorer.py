@@ -47,7 +47,7 @@ def test_some_worlds_are_calm() -> None:
     assert 10 < sum(not each for each in kinds) < 50
 
 
-def test_shrinking_keeps_what_the_failure_needs() -> None:
+def test_shrinking_keeps_the_actions_that_the_failure_needs() -> None:
     """A plan fails here if it stops proxy-1 after a message for payments was sent."""
     plan = next(
         each

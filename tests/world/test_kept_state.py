@@ -30,7 +30,7 @@ async def begin(stage: Stage, **rules: Any) -> None:
     await stage.until(lambda: len(stage.of("finish")) == 6)
 
 
-# ---- who owns the queues meanwhile, and next -----------------------------------------------------
+# ---- current and next owners of the queues -------------------------------------------------------
 
 
 async def handed_over(stage: Stage) -> None:
@@ -80,7 +80,7 @@ def second_begins(stage: Stage) -> None:
     stage.producer.send_by([stage.world.proxies[1].thrift])
 
 
-# ---- what has to hold ----------------------------------------------------------------------------
+# ---- promises ------------------------------------------------------------------------------------
 
 
 async def send_more(stage: Stage) -> None:
@@ -166,7 +166,7 @@ def test_settings_with_a_former_order_key_are_refused(way: Act) -> None:
     assert play(main) == {}
 
 
-# ---- messages that are younger than the snapshot -------------------------------------------------
+# ---- messages newer than the snapshot ------------------------------------------------------------
 
 
 async def fill(stage: Stage, messages: int) -> None:

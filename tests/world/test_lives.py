@@ -355,7 +355,7 @@ def test_nothing_of_the_former_life_counts_wherever_it_stood(
 
 
 @pytest.mark.parametrize("play", [_restarted, _killed, _cut_off, _paused, _joined, _often])
-def test_brokers_that_tell_no_life_from_the_next_are_seen_through(
+def test_lives_are_distinguished_on_brokers_that_do_not_report_them(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like Apache's: lives are distinguished by places in the log."""
@@ -369,7 +369,7 @@ def test_brokers_that_tell_no_life_from_the_next_are_seen_through(
 
 @pytest.mark.parametrize("again", [5, 10, 15])
 @pytest.mark.parametrize("after_s", [0.2, 8.0])
-def test_all_messages_of_the_next_life_come_where_brokers_do_not_tell(
+def test_all_messages_of_the_next_life_arrive_from_brokers_that_do_not_report_lives(
     again: int, after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)

@@ -55,7 +55,7 @@ async def test_a_redrive_passes_over_no_dead_letter_of_a_topic_that_was_created_
         assert [number for number in found if number >= 100] == [*new]
 
 
-async def test_who_follows_the_audit_topic_sees_what_is_written_after_it_was_created_again(
+async def test_a_follower_of_the_audit_topic_sees_records_after_it_was_created_again(
     tmp_path: Path,
 ) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway:

@@ -93,7 +93,7 @@ async def test_a_delayed_message_of_an_unknown_future_does_not_come_after_severa
     assert await bodies(client, queue) == [b"last"]
 
 
-async def test_what_is_sent_while_its_topic_is_being_deleted_does_not_come_in_the_next_life(
+async def test_messages_sent_during_the_deletion_do_not_appear_in_the_next_life(
     cluster: Cluster,
 ) -> None:
     """It would be stored behind the deletion, which is being written to disk."""
@@ -157,7 +157,7 @@ async def test_a_half_message_of_a_former_life_is_not_committed(
     await transactions.close()
 
 
-async def test_nobody_is_asked_about_a_half_message_of_a_former_life(cluster: Cluster) -> None:
+async def test_no_producer_is_asked_about_a_half_message_of_a_former_life(cluster: Cluster) -> None:
     """It is not stored again behind the deletion either: it is rolled back, and given up
     nowhere.
     """
@@ -223,7 +223,7 @@ async def test_what_waits_for_its_retry_does_not_come_in_the_next_life(
     assert await bodies(client, RETRY) == [b"new"]
 
 
-async def test_what_stands_in_the_retry_topic_does_not_come_back_again(cluster: Cluster) -> None:
+async def test_messages_in_the_retry_topic_do_not_return(cluster: Cluster) -> None:
     """It belongs to that topic, and is handled once more; its failure does not bring it back."""
     client = await cluster.client()
     await send_back(client, await _old_message(cluster, client))

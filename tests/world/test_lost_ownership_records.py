@@ -144,7 +144,7 @@ def handed_out(world: World, proxy: RunningProxy) -> bool:
 
 
 @pytest.mark.parametrize("play", [_deleted, _deleted_before_a_take_over, _deleted_while_cut_off])
-def test_a_queue_goes_on_where_its_records_begin_anew(play: Play) -> None:
+def test_a_queue_continues_when_its_records_start_over(play: Play) -> None:
     """Epochs start over, which no history can show: only the effects are judged."""
     events = history_of(play)
     sent = {event["msg"] for event in events if event["e"] == "send_ok"}

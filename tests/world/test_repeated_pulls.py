@@ -106,7 +106,7 @@ def test_nothing_is_given_again_of_a_topic_that_is_not_asked_for() -> None:
     play(main)
 
 
-def test_after_a_hand_over_the_copies_are_leased_anew() -> None:
+def test_after_a_hand_over_the_copies_are_leased_again() -> None:
     async def main(stage: Stage) -> None:
         await redriven(stage)
         first = await pull(stage, "1", topics=["orders"])

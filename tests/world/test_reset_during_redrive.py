@@ -71,7 +71,7 @@ def history_of(after_s: float, *, more: bool, killed: bool, seed: int = 1) -> Ev
 @pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("after_s", [0.1, 1.6])
-def test_a_reset_during_a_redrive_keeps_what_is_parked_in_order(
+def test_a_reset_during_a_redrive_keeps_parked_messages_in_order(
     after_s: float, killed: bool, more: bool
 ) -> None:
     events = history_of(after_s, more=more, killed=killed)

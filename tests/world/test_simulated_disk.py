@@ -76,7 +76,7 @@ def test_a_new_file_without_its_folder_synced_may_be_gone(tmp_path: Path) -> Non
     assert there == {True, False}
 
 
-def test_an_unsynced_truncation_gives_back_what_was_cut(tmp_path: Path) -> None:
+def test_an_unsynced_truncation_restores_the_cut_bytes(tmp_path: Path) -> None:
     def cut(host: Path) -> None:
         written(host / "log", b"abcdef", sync_after=1)
         descriptor = os.open(host / "log", os.O_RDWR)

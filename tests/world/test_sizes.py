@@ -115,7 +115,7 @@ def test_many_dead_letters_go_there_and_back() -> None:
     simulate(_many_letters, seed=1)
 
 
-# ---- what cannot be copied ----------------------------------------------------------------------
+# ---- messages without a copy --------------------------------------------------------------------
 
 
 async def _too_long(world: World, policy: str) -> None:
@@ -135,7 +135,7 @@ async def _too_long(world: World, policy: str) -> None:
             return await site.has_letters(1) and await site.parks(copies)()
         return await site.has_letters(copies)
 
-    await until(ended, what="what can be copied to be copied")
+    await until(ended, what="the copyable messages to be copied")
     asked = str(await site.ask("/api/groups"))
     assert "1 given-up message exceeded the broker's size limit, the last at offset 0" in asked
     shown = await site.ask(f"{site.letters}/show?dead_letter=broker-a_0@0")
@@ -155,7 +155,7 @@ async def _too_long(world: World, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["park", "dead_letter"])
-def test_a_message_of_which_no_copy_can_be_stored_ends_and_is_told_of(policy: str) -> None:
+def test_a_message_whose_copy_cannot_be_stored_is_finished_and_reported(policy: str) -> None:
     simulate(lambda world: _too_long(world, policy), seed=1)
 
 

@@ -220,5 +220,5 @@ async def _none_at_all(world: World) -> None:
     assert len(site.desk.rejected) == before, "the records that were missing are there"
 
 
-def test_a_broker_that_takes_no_record_is_told_of_until_it_does() -> None:
+def test_a_broker_that_rejects_records_is_reported_until_it_accepts_them() -> None:
     simulate(_none_at_all, seed=1)

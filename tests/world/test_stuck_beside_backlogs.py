@@ -23,7 +23,7 @@ def beside(world: StuckWorld, *, backlog: str) -> StuckWorld:
 
 
 @pytest.mark.slow
-def test_a_client_of_both_topics_gets_what_stands_behind_a_full_window() -> None:
+def test_a_client_of_both_topics_gets_messages_behind_a_full_window() -> None:
     world = StuckWorld(
         {"orders": 1, "payments": 1}, [group(orders=SMALL, payments={})], seconds=40.0
     )

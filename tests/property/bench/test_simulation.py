@@ -15,7 +15,7 @@ import pytest
 
 from bench.report import ROOT
 from bench.simulation.events import SECOND
-from bench.simulation.held import Held
+from bench.simulation.held_queue import HeldQueue
 from bench.simulation.links import Links, Surroundings
 from bench.simulation.model import Model, measured_costs
 from bench.simulation.periods import Periods
@@ -128,7 +128,7 @@ class Forgetful(Periods):
         super().__init__(links, around, wake)
         self._trust_ns = 30 * SECOND
 
-    def _lose(self, held: Held) -> None:
+    def _lose(self, held: HeldQueue) -> None:
         return
 
 
@@ -150,7 +150,7 @@ class Short(GroupShare):
         return listed
 
 
-def test_queues_that_nobody_goes_for_are_seen() -> None:
+def test_queues_without_an_owner_are_found() -> None:
     """A wrongly computed share leaves queues without an owner."""
     with replaced_class(Short, "bench.simulation"):
         world = World(small(3))

@@ -67,7 +67,7 @@ def test_what_was_not_measured_says_so() -> None:
 
 
 @pytest.mark.parametrize("aim", AIMS, ids=lambda aim: f"{aim.case}: {aim.says}")
-def test_each_aim_names_what_its_case_measures(aim: Aim) -> None:
+def test_each_aim_names_figures_of_its_case(aim: Aim) -> None:
     case = CASES[aim.case]
     assert aim.point is None or aim.point in case.points
     assert aim.arm in case.arms or aim.arm.startswith("orderlane-java")

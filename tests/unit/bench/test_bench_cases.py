@@ -14,7 +14,7 @@ from bench.exact_sleep import ExactSleep
 from bench.frame.case import Case, NotHere
 from bench.frame.context import RunContext
 from bench.frame.peer import Work
-from bench.handled import Handled
+from bench.handling_record import HandlingRecord
 from bench.ideal import ideal
 from bench.in_process import consume, messages_of
 from bench.peers.registry import PEERS
@@ -23,7 +23,7 @@ from bench.slow_work import SlowWork
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_case_names_what_is_there(case: Case) -> None:
+def test_a_case_names_existing_arms_and_points(case: Case) -> None:
     for shape in (case.short, case.full):
         assert set(shape.points) <= set(case.points)
         assert set(shape.peers) <= set(PEERS)
@@ -70,7 +70,7 @@ def test_fewer_keys_than_queues_leave_queues_empty() -> None:
 
 
 def test_what_comes_early_again_or_at_the_same_time_is_a_fault(tmp_path: Path) -> None:
-    handled = Handled(tmp_path / "count", 10)
+    handled = HandlingRecord(tmp_path / "count", 10)
     handled.begin("a", 3)
     handled.begin("b", 0)
     assert handled.faults == 0
@@ -86,7 +86,7 @@ def test_what_comes_early_again_or_at_the_same_time_is_a_fault(tmp_path: Path) -
 
 
 def test_the_steady_stretch_is_without_begin_and_end(tmp_path: Path) -> None:
-    handled = Handled(tmp_path / "count", 100)
+    handled = HandlingRecord(tmp_path / "count", 100)
     handled.begin("a", 0)
     time.sleep(0.01)
     for _ in range(20):
@@ -132,7 +132,7 @@ def test_the_core_alone_hands_out_everything_in_order(
     tmp_path: Path, order_key: str | None
 ) -> None:
     work = Work(messages=200, keys=7, queues=1, work_ms=0.2, least_work_ms=0.0, concurrency=16)
-    handled = Handled(tmp_path / "count", work.messages)
+    handled = HandlingRecord(tmp_path / "count", work.messages)
     uvloop.run(consume(work, handled, messages_of(work), order_key))
     assert handled.count == work.messages
     assert order_key is None or not handled.faults

@@ -36,7 +36,7 @@ def test_a_gap_is_from_the_last_of_the_old_owner_to_the_first_of_the_new_one() -
     assert sorted(takeover.gaps_s(events, "victim", ended_ns=5 * SECOND)) == [2.0, 3.5]
 
 
-def test_the_gap_of_a_queue_that_nobody_took_is_until_its_owner_goes_on() -> None:
+def test_the_gap_of_a_queue_without_a_new_owner_ends_when_its_owner_continues() -> None:
     events = [delivery("victim", "q0", 2, at_s) for at_s in (1, 2, 22, 23)]
     assert list(takeover.gaps_s(events, "victim", ended_ns=3 * SECOND)) == [20.0]
 

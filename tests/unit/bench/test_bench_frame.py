@@ -91,7 +91,7 @@ def test_arms_take_turns_in_every_round() -> None:
     assert len({tuple(turn.arm for turn in each) for each in stretches}) > 1
 
 
-def test_the_table_has_ratios_of_the_same_round_and_what_failed(tmp_path: Path) -> None:
+def test_the_table_has_ratios_of_the_same_round_and_failures(tmp_path: Path) -> None:
     result = measured(tmp_path, Plan())
     shown = rows(CASE, result["runs"])
 
@@ -178,7 +178,7 @@ def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Path) -> None:
+def test_a_run_receives_earlier_figures_of_its_round_also_after_a_stop(tmp_path: Path) -> None:
     """So a figure that the first arm of a round measures for all survives the process."""
     measured_in: list[int] = []
 
@@ -241,7 +241,7 @@ def test_what_a_case_does_not_have_is_refused(tmp_path: Path, plan: Plan, reason
     assert str(refused.value) == reason
 
 
-def test_a_point_is_found_by_what_was_typed(tmp_path: Path) -> None:
+def test_a_point_is_found_by_its_text(tmp_path: Path) -> None:
     result = measured(tmp_path, Plan(points=("32",), arms=("fast",), rounds=1))
     assert [run["point"] for run in result["runs"]] == [32, 32]
 
@@ -259,7 +259,7 @@ def test_a_stretch_is_without_its_beginning_and_end(tmp_path: Path) -> None:
     assert set(found.cpu_us) == {"own_us", "chain_us"}
 
 
-def test_processor_time_counts_what_has_been_done() -> None:
+def test_processor_time_counts_work() -> None:
     """Far below the 10 ms in which the system's tables count."""
     pid = os.getpid()
     for _ in range(20):

@@ -13,12 +13,12 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from bench.frame.context import OrderViolated
 from bench.load.client import observer_of
+from bench.load.consumer_record import ConsumerRecord
 from bench.load.delays import Delays
 from bench.load.links import Links
 from bench.load.requests import BrokerPulls, BrokerSends, ProxySends, opaque_of, sequence_of
 from bench.load.shape import Arrivals, Batches, Order, Shape, head_of, zipf_shares
 from bench.load.stage import check_order
-from bench.load.taken import Taken
 from broker_core.remoting.command import RemotingCommand, decode
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
 from broker_core.remoting.message import decode_properties
@@ -73,7 +73,7 @@ def test_arrivals_have_their_rate_and_their_skew() -> None:
     assert share == pytest.approx(zipf_shares(100, 1.0)[0], rel=0.1)
 
 
-def test_order_tells_what_came_early_from_what_came_again() -> None:
+def test_order_distinguishes_early_from_repeated_messages() -> None:
     """Each fault counts once."""
     order = Order()
     for number in (0, 1, 1, 3, 4):
@@ -106,10 +106,10 @@ def test_percentiles_are_ranks_and_the_warm_up_is_left_out() -> None:
     assert Delays().figures() == {}
 
 
-def test_the_client_tells_of_handlings_only_where_a_history_is_written(tmp_path: Path) -> None:
+def test_the_client_reports_handlings_only_where_a_history_is_written(tmp_path: Path) -> None:
     """Calls are counted in any case."""
     for path, hears in ((None, False), (tmp_path / "client.jsonl", True)):
-        taken = Taken(most=1, warm_ns=0, split=False, counter=None)
+        taken = ConsumerRecord(most=1, warm_ns=0, split=False, counter=None)
         with closing(open_history(path, "client")) as history:
             observer = observer_of(taken, history, group="g", consumer="c")
             observer.on_pulled(3)
@@ -119,7 +119,7 @@ def test_the_client_tells_of_handlings_only_where_a_history_is_written(tmp_path:
         assert taken.calls == {"pulls": 1, "settles": 1}
 
 
-def test_sends_to_brokers_are_what_brokers_read() -> None:
+def test_brokers_can_read_the_sends() -> None:
     """One message, and several."""
     sends = BrokerSends("orders")
     one = decode(memoryview(sends.frame(41, 3, [(7, b"body")], ["ID"])[4:]))
@@ -171,7 +171,7 @@ def test_pulls_from_brokers_are_held_until_a_message_comes() -> None:
     assert opaque_of(b'{"code":0,"opaque":17}') == 17
 
 
-def test_a_connection_that_was_ended_is_made_anew_and_says_the_same_again() -> None:
+def test_a_closed_connection_is_opened_again_and_repeats_its_last_send() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         links = Links()
         link = links.connect(f"127.0.0.1:{server.getsockname()[1]}")

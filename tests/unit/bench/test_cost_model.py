@@ -28,7 +28,7 @@ COSTS = {
 LOAD = Load(messages_s=1e5)
 
 
-def test_a_cluster_has_what_is_planned_for_in_reserve_and_not_much_more() -> None:
+def test_a_cluster_has_the_planned_reserve_and_not_much_more() -> None:
     found = sizing(COSTS, LOAD)
     assert all(use <= 0.6 for _, use in found.loads)
     assert proxy_use(COSTS, LOAD, found.proxies - 1, found.queues) > 0.6
@@ -56,7 +56,7 @@ def test_more_of_anything_never_needs_less(more: dict[str, float]) -> None:
     assert (most.proxies, most.brokers) != (least.proxies, least.brokers)
 
 
-def test_what_is_asked_costs_the_brokers_as_much_as_is_counted() -> None:
+def test_requests_cost_the_brokers_their_counted_share() -> None:
     """Checked for each kind: a broker's use grows with the cost of its request."""
     load = replace(LOAD, groups=3)
     for proxies, brokers, queues in ((4, 2, 32), (40, 20, 320), (3, 50, 50)):

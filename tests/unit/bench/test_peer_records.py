@@ -61,5 +61,5 @@ def test_a_work_has_the_same_messages_in_the_same_queues_each_time() -> None:
     assert sum(map(len, homes)) == len(set.union(*homes))  # each key has one queue
 
 
-def test_each_peer_says_what_it_is_without_its_tools() -> None:
+def test_each_peer_describes_itself_without_its_tools() -> None:
     assert all(len(peer.about) > 20 for peer in PEERS.values())

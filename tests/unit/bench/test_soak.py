@@ -25,7 +25,7 @@ from bench.soak.run import Plan
 from bench.soak.samples import Sample, growth, sample
 from bench.soak.sequences import Sequences
 
-# ---- what is sent --------------------------------------------------------------------------------
+# ---- messages ------------------------------------------------------------------------------------
 
 
 def churning(*, alive: int = 20, number: int = 0, connections: int = 2) -> ChurningKeys:
@@ -112,7 +112,7 @@ def test_a_message_that_is_left_out_is_seen(sequences: Sequences) -> None:
     assert wrong(sequences) == {**NOTHING, "early": 1}
 
 
-def test_one_that_overtakes_what_failed_is_seen(sequences: Sequences) -> None:
+def test_a_message_that_overtakes_a_failed_one_is_found(sequences: Sequences) -> None:
     sequences.handled(1, 0, failed=True)
     sequences.handled(1, 1)
 
@@ -190,7 +190,7 @@ def test_memory_counts_behind_the_warm_up() -> None:
     assert [each.at_s for each in steady(over_time(), warm_s=570)] == [570.0, 580.0, 590.0]
 
 
-def test_a_sample_is_what_the_system_says(tmp_path: Path) -> None:
+def test_a_sample_has_the_figures_of_the_system(tmp_path: Path) -> None:
     """More memory, a file and a socket show in the next one."""
     before = sample(os.getpid(), at_s=0)
     # Map new pages: memory freed by earlier tests may be reused and counts already.

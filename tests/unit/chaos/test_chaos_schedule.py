@@ -93,7 +93,7 @@ def test_poison_fails_until_it_is_cured_and_a_retry_as_often_as_it_says() -> Non
     assert not fails(retry, attempt=2, cured=False)
 
 
-def test_repetitions_are_counted_by_what_ended_the_lease_before() -> None:
+def test_repetitions_are_counted_by_the_end_of_the_lease_before() -> None:
     story = Story().own(1)
     story.ack(0, story.deliver(0), outcome="retry")
     story.expire(0, story.deliver(0))

@@ -52,7 +52,7 @@ def test_the_schema_of_the_values_is_fresh() -> None:
     assert main(["--check"]) is None
 
 
-def test_a_stale_schema_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_schema_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "values.schema.json"
     file.write_text(text().replace("drain_s", "drain_ms"))
     monkeypatch.setattr(chart_schema, "FILE", file)

@@ -174,7 +174,7 @@ def test_a_suite_whose_failures_have_no_ids_is_run_as_it_was() -> None:
     assert rerun(outcome("test", code=2, log=many)) == "make test"
 
 
-# ---- the parts ----------------------------------------------------------------------------------
+# ---- parts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suite", ["spark", "browser", "redis", "conformance.rocketmq"])

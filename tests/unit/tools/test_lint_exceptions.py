@@ -61,7 +61,7 @@ def test_a_name_has_to_name_one_file(name: str, count: int) -> None:
     assert expected in problems(*findings(c=1), text=text)
 
 
-def test_shrinking_lowers_numbers_and_drops_what_is_empty() -> None:
+def test_shrinking_lowers_numbers_and_drops_empty_entries() -> None:
     lower = read(LIST, RULES).shrunk("first", findings(a=1))
     assert lower == {"a.py": 1, "b/c.py": 0}
     assert with_counts(LIST, "first", lower) == LIST.replace('"b/c.py" = 1\n', "").replace(

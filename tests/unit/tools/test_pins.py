@@ -89,7 +89,7 @@ def test_files_are_fresh(name: str) -> None:
     assert (FOLDER / f"{name}.txt").read_text() == made
 
 
-def test_what_server_and_dev_need_is_looked_at_wherever_tests_run() -> None:
+def test_requirements_of_server_and_dev_are_checked_wherever_tests_run() -> None:
     """Otherwise the test above could pass without checking anything. If this fails: make setup."""
     wanted = [pin for name in ("build", "server", "dev") for pin in entries(name)]
     assert [pin for pin in wanted if pin.marker is None and installed(pin) is None] == []
@@ -159,7 +159,7 @@ def test_dependencies_of_dependencies_are_needed_with_their_extras() -> None:
     assert set(needed_of(tree, pins, "a[more]")) == {"a", "b-b", "c", "d"}
 
 
-def test_what_only_some_need_has_a_marker_and_what_none_needs_is_left_out() -> None:
+def test_partly_needed_pins_have_a_marker_and_unneeded_ones_are_left_out() -> None:
     tree = {
         "a": [
             "old; python_version < '3.12'",
@@ -190,6 +190,6 @@ def test_what_only_some_need_has_a_marker_and_what_none_needs_is_left_out() -> N
         ("a>=1\n", r"'a>=1': expected NAME==VERSION"),
     ],
 )
-def test_pins_that_do_not_fit_are_told(constraints: str, sentence: str) -> None:
+def test_inconsistent_pins_are_reported(constraints: str, sentence: str) -> None:
     with pytest.raises(PinError, match=sentence):
         needed_of({"a": ["b>=2"]}, constraints, "a")

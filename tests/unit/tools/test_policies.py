@@ -96,7 +96,7 @@ def test_layers() -> None:
     ],
     ids=["base", "server"],
 )
-def test_packages_import_without_what_other_extras_bring(
+def test_packages_import_without_other_extras(
     packages: tuple[str, ...], blocked: tuple[str, ...]
 ) -> None:
     """Each module is imported in a process without the other distributions."""

@@ -8,7 +8,7 @@ import orderlane.client.Observer;
 import orderlane.client.OrderlaneConsumer;
 import orderlane.client.Outcome;
 
-/** Our own Java client at a proxy. */
+/** Orderlane's Java client at a proxy. */
 public final class OrderlanePeer {
     private OrderlanePeer() {}
 
@@ -57,7 +57,7 @@ public final class OrderlanePeer {
         System.exit(0);
     }
 
-    /** A virtual thread for each handler at work; null before Java 21. */
+    /** A virtual thread per running handler; null before Java 21. */
     private static Executor virtualThreads() throws ReflectiveOperationException {
         try {
             return (Executor)
@@ -67,7 +67,7 @@ public final class OrderlanePeer {
         }
     }
 
-    /** Counts the calls to the proxy, beside those that extend leases. */
+    /** Counts calls to the proxy, except those that extend leases. */
     private static final class Requests implements Observer {
         private final AtomicInteger pulls = new AtomicInteger();
         private final AtomicInteger settles = new AtomicInteger();

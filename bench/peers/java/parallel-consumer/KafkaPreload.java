@@ -14,8 +14,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Makes a topic and stores what comes by stdin, in that order: for each message the partition, the
- * lengths of key and body (4 bytes each, the greatest first), key, body.
+ * Creates a topic and stores the messages from stdin in order: for each the partition, the lengths
+ * of key and body (4 bytes each, big-endian), key, body.
  */
 public final class KafkaPreload {
     private KafkaPreload() {}
@@ -62,7 +62,7 @@ public final class KafkaPreload {
         System.out.println(Json.line(Map.of("stored", stored)));
     }
 
-    /** Whether all partitions can take messages: a producer that comes too soon may wait long. */
+    /** Whether all partitions accept messages; an early producer may wait long. */
     private static boolean isLed(Admin admin, String topic) throws Exception {
         try {
             TopicDescription found =

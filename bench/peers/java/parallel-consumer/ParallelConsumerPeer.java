@@ -24,7 +24,7 @@ public final class ParallelConsumerPeer {
         properties.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
         properties.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false); // it commits by itself
         properties.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, options.number("max-poll-records"));
-        // Keys are compared, so not as arrays.
+        // Keys are compared by value, so they cannot be arrays.
         KafkaConsumer<String, byte[]> consumer =
                 new KafkaConsumer<>(
                         properties, new StringDeserializer(), new ByteArrayDeserializer());

@@ -12,8 +12,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * What every consumer does with a message, so that all do the same: note it, work, note the end.
- * The notes are arrays that exist from the start; order is judged later, by who reads the record.
+ * Work of every consumer on a message: record its start, work, record its end. Records are
+ * preallocated arrays; their reader judges the order later.
  */
 final class Job {
     private static final int RECORD_BYTES = 24;
@@ -53,7 +53,7 @@ final class Job {
         }
     }
 
-    /** Handles one message, on whatever thread it comes. */
+    /** Handles one message, on any thread. */
     void handle(byte[] body) {
         int place = begun.getAndIncrement();
         if (place >= keys.length) {
@@ -74,7 +74,7 @@ final class Job {
         }
     }
 
-    /** Waits until as many were handled as there are. */
+    /** Waits until all messages were handled. */
     void awaitAll(long withinS) throws InterruptedException {
         if (!all.await(withinS, TimeUnit.SECONDS)) {
             throw new IllegalStateException(
@@ -82,7 +82,7 @@ final class Job {
         }
     }
 
-    /** Writes the record, and prints the line by which the process is judged. */
+    /** Writes the record, and prints the line with the figures. */
     void report(
             Map<String, Object> settings,
             Map<String, Object> versions,
@@ -126,7 +126,7 @@ final class Job {
         }
     }
 
-    /** The same message has the same work in each process and on each way (splitmix64). */
+    /** Derives a message's work from its key and number, the same in all programs (splitmix64). */
     private static long mixed(long value) {
         long x = value + 0x9E3779B97F4A7C15L;
         x = (x ^ (x >>> 30)) * 0xBF58476D1CE4E5B9L;

@@ -1,7 +1,7 @@
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** As much of JSON as the programs print. */
+/** The subset of JSON that the programs print. */
 final class Json {
     private Json() {}
 

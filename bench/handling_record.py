@@ -18,10 +18,10 @@ from thrift_idl import consumer
 FIRST, LAST = 0.2, 0.9
 
 
-class Handled:
+class HandlingRecord:
     """A record of *expected* messages.
 
-    ``told`` writes *counter*, for processes that watch the count.
+    ``publish`` writes *counter*, for processes that watch the count.
     """
 
     def __init__(self, counter: Path, expected: int) -> None:
@@ -71,7 +71,7 @@ class Handled:
             begin(message.key, message.offset or 0)
         self.end(len(messages))
 
-    def told(self) -> None:
+    def publish(self) -> None:
         """Publish the count."""
         self._counter.show(self.count)
 

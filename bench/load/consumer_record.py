@@ -13,7 +13,7 @@ from thrift_idl import consumer
 
 
 @dataclass(slots=True)
-class Taken:
+class ConsumerRecord:
     """Counts and judges messages. *split*: separate delays for key 0 and the rest."""
 
     most: int
@@ -41,7 +41,7 @@ class Taken:
         self.order.judge(head.key, head.number)
         self.count += 1
 
-    def told(self) -> None:
+    def publish(self) -> None:
         """Publish the count; stop once all messages arrived."""
         if self.counter is not None:
             self.counter.show(self.count)

@@ -27,7 +27,7 @@ _GATHERED = 0.6
 
 
 @dataclass(slots=True)
-class Acts:
+class LongFaults:
     """Performs one fault after the other; each returns problems with our own processes."""
 
     site: Site

@@ -13,7 +13,7 @@ State = Enum("State", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldQueue:
     """A held queue.
 
     *checking*: its records are being read after a doubtful lock; *hold_until_ns*: no deliveries

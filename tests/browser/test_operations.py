@@ -142,9 +142,7 @@ async def test_a_group_is_paused_and_resumed(site: Site, opened: OpenPage) -> No
             await expect(page.locator(".facts .badge").first).to_contain_text(state)
 
 
-async def test_an_offset_is_reset_after_a_look_at_what_it_means(
-    site: Site, opened: OpenPage
-) -> None:
+async def test_an_offset_is_reset_after_a_preview(site: Site, opened: OpenPage) -> None:
     async with opened(answers=True) as page:
         await page.goto(f"{site.url}/#/groups/billing")
         await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
@@ -169,7 +167,7 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         await expect(_notice(page, "reset from 3 to 1")).to_be_visible()
 
 
-async def test_what_was_not_previewed_is_not_done(site: Site, opened: OpenPage) -> None:
+async def test_an_operation_without_a_preview_is_not_done(site: Site, opened: OpenPage) -> None:
     """The answer to a question that was changed meanwhile is no preview."""
     asked, answer = asyncio.Event(), asyncio.Event()
 

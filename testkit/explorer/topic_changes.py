@@ -21,7 +21,7 @@ _TRIES = 60
 _SENT_S = 8.0
 
 
-class TopicActs:
+class TopicChanges:
     """Deletes and creates topics of *world*, and changes how many queues they have."""
 
     def __init__(
