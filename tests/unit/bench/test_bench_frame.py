@@ -232,7 +232,7 @@ def test_a_torn_line_is_a_run_that_did_not_end(tmp_path: Path) -> None:
     [
         (Plan(arms=("quick",)), "--arm 'quick': expected one of slow, fast, broken"),
         (Plan(points=("7",)), "--point '7': expected one of 1, 32"),
-        (Plan(vs=("kafka",)), "orderlane bench toy takes no --vs: peers have no part in it"),
+        (Plan(vs=("kafka",)), "orderlane bench toy takes no --vs: it has no peers"),
     ],
 )
 def test_what_a_case_does_not_have_is_refused(tmp_path: Path, plan: Plan, reason: str) -> None:

@@ -106,5 +106,5 @@ def test_layers_are_proposed_by_the_longest_way_down() -> None:
     }
     assert levels(children("a", graph)) == [["a.app"], ["a.x"], ["a.names", "a.words"]]
     assert proposed("a", graph) == '    "app",\n    "x",\n    "names | words",\n'
-    with pytest.raises(ValueError, match=r"circle: a\.x, b"):
+    with pytest.raises(ValueError, match=r"cycle: a\.x, b"):
         levels({"a.x": frozenset({"b"}), "b": frozenset({"a.x"})})
