@@ -1,7 +1,7 @@
 """``--broker``: the brokers of the proxy's integration tests; and the table of conformance.
 
-A test with the fixture ``brokers`` runs on the embedded broker, or once for each of ``--broker 5.3.3
---broker 4.9.7``; the other integration tests do not run then.
+A test with the fixture ``brokers`` runs on the embedded broker, or once for each of
+``--broker 5.3.3 --broker 4.9.7``; the other integration tests do not run then.
 
 A test names the feature that it proves by ``@pytest.mark.feature("…")`` and its version of Apache
 RocketMQ by the parameter ``version``; ``make conformance-rocketmq`` prints the table of results.

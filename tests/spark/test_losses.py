@@ -108,9 +108,7 @@ def test_a_recreated_topic_fails_the_query_or_is_read_from_its_beginning(
     forgetful.send(options["subscribe"], [b"a", b"b"])
     assert lake.run() == [0, 1]
     lake.move(500)
-    with pytest.raises(
-        StreamingQueryException, match="ends at 2, before 500: it was created"
-    ):
+    with pytest.raises(StreamingQueryException, match="ends at 2, before 500: it was created"):
         lake.run()
     assert lake.run(failOnDataLoss="false") == [0, 0, 1, 1]
 

@@ -9,8 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
-from tools.lint import cycles, dead_code, exceptions, foreign_writes, inheritance, private_access
+from tools.lint import (
+    cycles,
+    dead_code,
+    exceptions,
+    foreign_writes,
+    inheritance,
+    private_access,
+    wording,
+)
 from tools.lint.source import Finding, Source, sources
 
 Rule = Callable[[Sequence[Source]], list[Finding]]
@@ -26,6 +35,7 @@ RULES: Mapping[str, Rule] = {
     "private-access": _each(private_access.check),
     "cycles": lambda files: cycles.check(cycles.imports()),
     "dead-code": lambda files: dead_code.check(),
+    "wording": lambda files: wording.check(),
 }
 
 
@@ -41,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.shrink:
         _shrink(found)
     accepted = exceptions.read(exceptions.FILE.read_text(), RULES)
-    paths = {each.path for each in files} | {each.path for each in found.get("cycles", ())}
+    paths = {each.path for each in (*files, *chain.from_iterable(found.values()))}
     problems = [
         problem
         for name, findings in found.items()
