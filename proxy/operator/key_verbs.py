@@ -228,7 +228,7 @@ class KeyVerbs:
     # ---- retrying -------------------------------------------------------------------------------
 
     async def retry(self, key: bytes, act: Act, *, anew: bool) -> None:
-        """Retry the first message of *key* now; with *anew*, reset its count of deliveries.
+        """Retry the first message of *key* now; *anew* resets its count of deliveries.
 
         Raises WrongState if it is not waiting for a retry.
         """

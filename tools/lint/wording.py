@@ -1,8 +1,9 @@
 """Texts keep a few sharp rules of the style guide, ``docs/contributing/style.md``.
 
-Read are documentation (without its code blocks), and the comments and strings of source files:
-docstrings, errors, help and labels are all of them strings. The rules are phrases that almost
-always have a plainer form, and first words of docstrings that hide the noun or the verb.
+The rules apply to documentation without its code, and to comments and strings of source files:
+docstrings, errors, help and labels are strings. Strings without a blank are names. The rules are
+phrases that almost always have a plainer form, and first words of docstrings that hide the noun or
+the verb.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from tools.lint.source import GENERATED, ROOT, Finding
 
-#: What may stand between two words: blanks, line breaks and the marks of comments.
+#: Separators of two words: blanks, line breaks and the marks of comments.
 _GAP = r"[\s#/*]+"
 
 
@@ -30,9 +31,11 @@ class Phrase:
     advice: str
 
     def pattern(self) -> re.Pattern[str]:
-        """The phrase at any case, across line breaks. ``|`` separates forms of a word."""
+        """Match the phrase in any case, across line breaks, but not options and *parameters*. ``|``
+        separates forms of a word.
+        """
         words = (f"(?:{word})" for word in self.words.split())
-        return re.compile(rf"\b{_GAP.join(words)}\b", re.IGNORECASE)
+        return re.compile(rf"(?<![-*])\b{_GAP.join(words)}\b", re.IGNORECASE)
 
 
 PHRASES = (
@@ -57,9 +60,10 @@ _ANY = re.compile(
     "|".join([*(pattern.pattern for _, pattern in _PATTERNS), rf'"""\s*{_OPENING.pattern}']),
     re.IGNORECASE,
 )
+_CODE = re.compile(r"`[^`\n]+`")
 _FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 
-#: Texts by the ends of their names; each is looked at as a whole unless it is Python or Markdown.
+#: Suffixes of the files to check. All of a file is text unless it is Python or Markdown.
 SUFFIXES = (
     *(".py", ".md", ".thrift", ".html", ".js", ".mjs", ".ts", ".go", ".java"),
     *(".cpp", ".hpp", ".h", ".cc", ".svg", ".yaml", ".toml"),
@@ -101,7 +105,7 @@ def found(path: str, text: str) -> list[Finding]:
 def texts(path: str, text: str) -> Iterator[tuple[int, str]]:
     """The parts of a file that people read, each with its first line, counted from 1."""
     if path.endswith(".md"):
-        yield 1, _FENCED.sub(lambda block: "\n" * block[0].count("\n"), text)
+        yield 1, _CODE.sub("``", _FENCED.sub(lambda block: "\n" * block[0].count("\n"), text))
     elif path.endswith(".py"):
         yield from _python(text)
     else:
@@ -120,7 +124,7 @@ def _python(text: str) -> Iterator[tuple[int, str]]:
                 comments = []
             first = first if comments else token.start[0]
             comments.append(token.string)
-        elif token.type in readable:
+        elif token.type in readable and " " in token.string:  # else it is a name
             yield token.start[0], token.string
     if comments:
         yield first, "\n".join(comments)

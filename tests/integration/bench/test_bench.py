@@ -26,7 +26,7 @@ def cli(
 
 
 def silent(_sentence: str) -> None:
-    """Nobody watches."""
+    """Watch nothing."""
 
 
 def result_at(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_keys_are_handled_in_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_load_of_a_round_is_what_was_measured_before(tmp_path: Path) -> None:
-    """Half of what came through the proxy, whoever measured that."""
+    """Return half of the throughput of the proxy, independent of the measured side."""
     earlier = [{"capacity": 400.0}]
     context = RunContext(
         tmp_path, seed=7, round=0, scale="short", sizes={"seconds": 2}, earlier=earlier

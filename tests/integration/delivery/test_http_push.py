@@ -335,7 +335,7 @@ async def test_a_message_is_pushed_where_it_says_only_if_the_settings_allow_it(
         own.answer(says(302, Location=receiver.url), says(503, Retry_After="30"))
         assert "a redirect to" in (await allowing.deliver(naming(own.url))).reason
         assert (await allowing.deliver(naming(own.url))).retry_after_ms == 30_000
-        assert allowing.pace.wait_ns(now_ns()) == 0, "one message's receiver holds nobody back"
+        assert allowing.pace.wait_ns(now_ns()) == 0, "one message's receiver delays no other"
         assert len(receiver.received) == 1
 
 

@@ -157,7 +157,7 @@ def test_the_order_of_the_answers_does_not_matter(facts: Facts, chance: random.R
     def shuffled(items: Any) -> Any:
         return tuple(chance.sample(list(items), len(items)))
 
-    # Of several that say different things of one place, which cannot be, any may be told.
+    # Contradicting findings of one place cannot occur: any of them may be reported.
     proxies = tuple({each.http: each for each in facts.proxies}.values())
     places: set[str] = set()
     lone = []

@@ -27,7 +27,7 @@ DOCUMENT: dict[str, Any] = {
         ("${body.id}/${body.name}/${body.paid}", b"7/Ada/true"),
         ("${body.tags}", b'["a","b"]'),
         ("${ {id: body.id, brace: '}'} }", b'{"id":7,"brace":"}"}'),
-        ("${body.none || 'nobody'}", b"nobody"),
+        ("${body.none || 'unknown'}", b"unknown"),
         (r"${join('\'}', body.tags)}", b"a'}b"),
         ("costs $5 {x} $${key}", b"costs $5 {x} ${key}"),
         ("${raw}", b"\xff\x00"),
@@ -61,7 +61,7 @@ def test_an_expression_without_a_result_fails_the_message_and_is_named(
         ("order:${key", "has ${ without a closing }"),
         ("${'}", "has ${ without a closing }"),
         ("${}", "has ${} without an expression"),
-        ("${nobody}", "${nobody}: there is no 'nobody' in a message"),
+        ("${unknown}", "${unknown}: there is no 'unknown' in a message"),
         ("${body..id}", "${body..id}: is not valid JMESPath"),
     ],
 )

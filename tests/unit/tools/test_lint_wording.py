@@ -17,7 +17,7 @@ def test_each_phrase_is_found_in_every_kind_of_text(phrase: Phrase) -> None:
     for path, text in {
         "a.md": f"One.\n{words} here.",
         "a.py": f"x = 1\n# A comment with {words}.\n",
-        "b.py": f'x = 1\ny = f"{{x}} {words}"\n',
+        "b.py": f'x = 1\ny = f"{{x}} {words} here"\n',
         "c.py": f'"""Doc.\n\n    {words}.\n"""\n',
         "a.go": f"package a\n// A comment with {words}.",
         "a.html": f"<p>\n{words}</p>",
@@ -32,6 +32,8 @@ def test_a_phrase_across_lines_is_found_at_its_first_line() -> None:
 
 def test_code_is_not_text() -> None:
     assert phrases("a.py", "nobody = bears(anew)\n") == []
+    assert phrases("a.py", 'x = {"nobody": 1}\n') == []
+    assert phrases("a.md", "The field `anew`.") == []
     assert phrases("a.md", "Text.\n\n```python\nnobody = 1\n```\n") == []
     assert phrases("a.md", "```\ncode\n```\nnobody") == [(4, "'nobody'")]
 
