@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 
 from thin_client.aio_feeder import AsyncFeeder
 from thin_client.aio_handlers import (
-    ThreadGoesOn,
-    being_cancelled,
+    ThreadStillRuns,
+    await_fully,
     in_thread,
-    to_the_end,
+    is_cancelled,
     traced,
 )
 from thin_client.base_consumer import BaseConsumer
@@ -204,14 +204,14 @@ class AsyncConsumer(BaseConsumer):
             try:
                 result = await handle(taken)
                 if result is not None:
-                    await to_the_end(result)
+                    await await_fully(result)
             except asyncio.CancelledError as error:
-                if being_cancelled():
+                if is_cancelled():
                     settle(taken, Defer(), now_ns())
                     self._turn()
                     raise
                 outcome = error
-            except ThreadGoesOn:
+            except ThreadStillRuns:
                 return
             except Exception as error:
                 outcome = error

@@ -135,7 +135,7 @@ class AsyncConnection(asyncio.Protocol):
         """
         transport, self._transport = self._transport, None
         if transport is not None:
-            forks.let_go(transport.get_extra_info("socket"))
+            forks.release_socket(transport.get_extra_info("socket"))
 
     # ---- asyncio.Protocol -----------------------------------------------------------------------
 

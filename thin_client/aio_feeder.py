@@ -17,7 +17,7 @@ from thin_client.backoff import tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.feeding import Reports, destinations, met_and_gone
+from thin_client.feeder_rules import Reports, added_and_removed, destinations
 from thin_client.keeper import Keeper
 from thin_client.lease import Home, Lease
 from thin_client.options import Observer, Timing
@@ -160,7 +160,7 @@ class AsyncFeeder:
             while self.failure is None:
                 await self._pull_alarm.wait()
                 await self._pull_once()
-                self._meet_homes()
+                self._update_homes()
                 self._changed()
         finally:
             self._pull_alarm.close()
@@ -198,12 +198,12 @@ class AsyncFeeder:
 
     # ---- settling and extending -----------------------------------------------------------------
 
-    def _meet_homes(self) -> None:
+    def _update_homes(self) -> None:
         """Keep exactly one task for each proxy in the session."""
         homes = self._session.homes
         if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
             return
-        met, gone = met_and_gone(self._session, self._homes)
+        met, gone = added_and_removed(self._session, self._homes)
         for home in met:
             alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             name = f"orderlane settle {home.address}"

@@ -17,7 +17,7 @@ from thin_client.tracing import Tracer
 T = TypeVar("T", Message, KeyBatch)  # a handler's argument
 
 
-class ThreadGoesOn(Exception):
+class ThreadStillRuns(Exception):
     """The worker ends before its handler's thread, so the message stays leased."""
 
 
@@ -26,7 +26,7 @@ def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
 
     async def handle(taken: T) -> None:
         with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
-            await to_the_end(await handler(taken))
+            await await_fully(await handler(taken))
 
     return handle
 
@@ -34,7 +34,7 @@ def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
 def in_thread(
     handler: Callable[[T], object], threads: ThreadPoolExecutor
 ) -> Callable[[T], Awaitable[object]]:
-    """Return a plain *handler* as a coroutine function, which raises ThreadGoesOn if cancelled."""
+    """Return a plain *handler* as a coroutine function; cancelled, it raises ThreadStillRuns."""
 
     def call(taken: T) -> object:
         try:
@@ -49,12 +49,12 @@ def in_thread(
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            raise ThreadGoesOn from None
+            raise ThreadStillRuns from None
 
     return handle
 
 
-async def to_the_end(result: object) -> None:
+async def await_fully(result: object) -> None:
     """Await a handler's *result*, and the results of that, while they are awaitable.
 
     Raises TypeError for another result that represents unstarted work; see ``handlers``.
@@ -64,7 +64,7 @@ async def to_the_end(result: object) -> None:
     check_result(result)
 
 
-def being_cancelled() -> bool:
+def is_cancelled() -> bool:
     """Return True if the current task is cancelled, False if a handler cancelled its own task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

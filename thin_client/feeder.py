@@ -17,7 +17,7 @@ from thin_client.backoff import tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.feeding import Reports, destinations, met_and_gone
+from thin_client.feeder_rules import Reports, added_and_removed, destinations
 from thin_client.lease import Home
 from thin_client.options import Observer, Timing
 from thin_client.servers import Destination, Servers
@@ -133,7 +133,7 @@ class Feeder:
             with self._lock:
                 if line.closed:  # a thread started now for a new home would never end
                     break
-                self._meet_homes()
+                self._update_homes()
                 self._changed()
         line.hang_up()
 
@@ -167,9 +167,9 @@ class Feeder:
 
     # ---- settling and extending -----------------------------------------------------------------
 
-    def _meet_homes(self) -> None:
+    def _update_homes(self) -> None:
         """Keep exactly one thread for each proxy in the session."""
-        met, gone = met_and_gone(self._session, self._homes)
+        met, gone = added_and_removed(self._session, self._homes)
         for home in met:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             self._homes[home] = line

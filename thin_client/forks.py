@@ -28,7 +28,7 @@ def register(each: Inherited) -> None:
     _registered.add(each)
 
 
-def let_go(inherited: object) -> None:
+def release_socket(inherited: object) -> None:
     """Close the socket of a transport in a child process, or of a closed loop.
 
     The file descriptor is redirected to the null device, so that a later close by the transport

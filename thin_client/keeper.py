@@ -18,8 +18,8 @@ from thin_client.arrivals import name_in
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError
-from thin_client.kept import Kept
 from thin_client.lease import Home, Lease, LeaseName
+from thin_client.lease_extension import LeaseExtension
 from thin_client.session import Session
 
 _log = logging.getLogger("orderlane")
@@ -104,12 +104,12 @@ class Keeper:
         for home in list(self._session.homes.values()):
             if self._kept_ns.get(home, 0) + self._lease_ns // 4 > at_ns:
                 continue
-            kept = self._session.to_keep(home, self._gone)
+            kept = self._session.to_extend(home, self._gone)
             if kept is not None:
                 self._kept_ns[home] = at_ns
                 self._extend(home, kept)
 
-    def _extend(self, home: Home, kept: Kept) -> None:
+    def _extend(self, home: Home, kept: LeaseExtension) -> None:
         try:
             connection = self._connections.get(home)
             if connection is None:

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 
 from thin_client.arrivals import name_in, read_leases
 from thin_client.backoff import backoff_ns
-from thin_client.kept import Kept, to_keep
 from thin_client.lease import Home, Lease, LeaseName, name_of
+from thin_client.lease_extension import LeaseExtension, to_extend
 from thin_client.leases import Leases
 from thin_client.message import Defer, Message, Outcome
 from thin_client.session_options import SessionOptions
@@ -105,11 +105,11 @@ class Session:
             home.verdicts or home.settling for home in list(self.homes.values())
         )
 
-    def to_keep(self, home: Home, gone: Collection[LeaseName]) -> Kept | None:
+    def to_extend(self, home: Home, gone: Collection[LeaseName]) -> LeaseExtension | None:
         """Return the extend request for *home* while the event loop is blocked, without *gone*."""
         pull = self._pull
         unsent = [home.verdicts, home.settling, pull and pull.home is home and pull.verdicts]
-        return to_keep(
+        return to_extend(
             [lease for lease in self._leases.copy() if lease.origin.home is home],
             [verdicts for verdicts in unsent if verdicts],
             self.options,

@@ -84,7 +84,7 @@ class BulkClient:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the connection settings, never the connection."""
-        return _made, (self._connecting, self._patience_s)
+        return _restored, (self._connecting, self._patience_s)
 
     def topics(self) -> list[str]:
         """Return the group's topics in the proxy's settings. Raises ClientError."""
@@ -327,7 +327,7 @@ class _Ahead:
     call: Call[Any]
 
 
-def _made(connecting: Connecting, patience_s: float) -> BulkClient:
+def _restored(connecting: Connecting, patience_s: float) -> BulkClient:
     return BulkClient(connecting, patience_s=patience_s)
 
 

@@ -55,14 +55,14 @@ from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
-    moved,
+    changed_queues,
+    loss_summary,
     plan_batch,
     plan_stream,
-    told,
 )
 from thin_client.spark.queues import Queues
 from thin_client.spark.records import arrow_schema, record_batches, schema_ddl
-from thin_client.spark.sentences import sentences
+from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.writing import BatchWriter, StreamWriter
 
 _log = logging.getLogger("orderlane")
@@ -141,12 +141,12 @@ class OrderlaneDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns. Spark calls this first, so it also checks the options."""
-        with sentences():
+        with without_tracebacks():
             return schema_ddl(include_headers=_checked(self.options).include_headers)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
-        with sentences():
+        with without_tracebacks():
             options = ReadOptions.parse(self.options, streaming=False)
             _check_schema(schema, options)
         return PruningReader(options) if options.filter_pushdown else BatchReader(options)
@@ -162,12 +162,12 @@ class OrderlaneDataSource(DataSource):
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Return the writer of ``df.write``."""
-        with sentences():
+        with without_tracebacks():
             return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return the writer of ``df.writeStream``."""
-        with sentences():
+        with without_tracebacks():
             return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
@@ -180,7 +180,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each task."""
-        with sentences(), closing(BulkClient(self._options.connecting)) as client:
+        with without_tracebacks(), closing(BulkClient(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
         return list(map(InputPartition, plan.slices))
@@ -228,17 +228,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client = BulkClient(options.connecting)
         self._queues = Queues(self._client, options.selection)
         self._latest: Offsets | None = None
-        self._told: set[Loss] = set()
+        self._reported_losses: set[Loss] = set()
         self._asked_s = float("-inf")
         self._initial: Offsets | None = None
-        self._begun = False
+        self._started = False
         self._reported: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Return the start of a query without a checkpoint; the same for both calls by Spark."""
         options = self._options
         if self._initial is None:
-            with sentences():
+            with without_tracebacks():
                 states = self._queues.states()
                 begun = starting(
                     options.starting,
@@ -262,7 +262,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """End the query at the queues' current ends."""
-        with sentences():
+        with without_tracebacks():
             self._admission.end_at(self._queues.states())
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
@@ -271,15 +271,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Finished batches have read everything before *start*. The first batch of a query is empty if
         a repeated run would start at other offsets.
         """
-        with sentences():
+        with without_tracebacks():
             self._pause()
             if start != self._initial:
                 self._report(start)
-            elif not self._begun and self._moves:
+            elif not self._started and self._moves:
                 # Spark records the ends of batches, but not the start of the first one. An empty
                 # first batch records it: messages that retention deletes before the batch is
                 # repeated are then reported as lost.
-                self._begun = True
+                self._started = True
                 return start
             states = self._queues.states(known=flat(start))
             self._latest = ends(states)
@@ -294,14 +294,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return a partition for each task of a batch, which may date from before a crash."""
-        again, self._begun = self._initial is not None and not self._begun, True
+        again, self._started = self._initial is not None and not self._started, True
         if again and self._moves:
-            return []  # the first batch, which was empty; *start* has moved since
-        with sentences():
+            return []  # the first batch, which was empty; *start* has changed_queues since
+        with without_tracebacks():
             plan = plan_stream(
                 start,
                 end,
-                self._queues.of(moved(start, end)),
+                self._queues.of(changed_queues(start, end)),
                 selection=self._options.selection,
                 min_partitions=self._options.min_partitions,
                 max_records=self._options.max_records_per_partition,
@@ -329,9 +329,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _judge(self, losses: Iterable[Loss]) -> None:
         """Raise or log each loss, as the module's ``_judge`` does, but only once."""
-        news = [loss for loss in losses if loss not in self._told]
+        news = [loss for loss in losses if loss not in self._reported_losses]
         _judge(news, self._options)
-        self._told.update(news)
+        self._reported_losses.update(news)
 
     def _pause(self) -> None:
         wait_s = self._asked_s + _ASK_EVERY_S - time.monotonic()
@@ -350,7 +350,7 @@ class RefusedReader(DataSourceStreamReader):
         self._error = error
 
     def _refuse(self, *_: object) -> Any:
-        with sentences():
+        with without_tracebacks():
             raise self._error
 
     initialOffset = getDefaultReadLimit = partitions = read = _refuse  # noqa: N815
@@ -376,7 +376,7 @@ def report(client: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool
 
 
 def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
-    with sentences(), closing(BulkClient(options.connecting)) as client:
+    with without_tracebacks(), closing(BulkClient(options.connecting)) as client:
         chunks = _chunks(client, part, options)
         yield from record_batches(chunks, part, include_headers=options.include_headers)
 
@@ -399,7 +399,7 @@ def _judge(losses: Sequence[Loss], options: ReadOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise MessagesGone(losses)
     if losses:
-        _log.warning("unread messages are gone: %s", told(losses))
+        _log.warning("unread messages are gone: %s", loss_summary(losses))
 
 
 def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:

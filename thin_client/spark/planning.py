@@ -56,7 +56,7 @@ class MessagesGone(Exception):
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = tuple(losses)
         super().__init__(
-            f"unread messages are gone: {told(losses)}; set failOnDataLoss to false to continue "
+            f"unread messages are gone: {loss_summary(losses)}; set failOnDataLoss to false to continue "
             "with the remaining messages, or restart the query with a new checkpoint"
         )
 
@@ -81,7 +81,7 @@ class Plan:
     losses: list[Loss]
 
 
-def told(losses: Iterable[Loss]) -> str:
+def loss_summary(losses: Iterable[Loss]) -> str:
     """Return the losses as a clause of a sentence, the first ones in full."""
     found = sorted(set(losses))
     shown = "; ".join(map(str, found[:_SHOWN]))
@@ -114,7 +114,7 @@ def plan_stream(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """Plan the batch between two offsets of a stream; *states*: of the queues of ``moved``."""
+    """Plan the batch between two offsets of a stream; *states*: of the queues of ``changed_queues``."""
     positions, there = flat(start), by_queue(states)
     lives, later = lives_of(start), lives_of(end)
     slices: list[Slice] = []
@@ -132,9 +132,9 @@ def plan_stream(
             losses.append(_recreated(queue, position))
             slices.append(Slice(*queue, state.begin, last, state.life))
         elif last > state.end:
-            losses.append(_made_anew(queue, last, state))
+            losses.append(_truncated(queue, last, state))
         elif position is not None and last < position:
-            losses.append(_made_anew(queue, position, state))
+            losses.append(_truncated(queue, position, state))
             slices.append(Slice(*queue, state.begin, last, state.life))
         else:
             first, lost = _first(queue, position, state, start, selection)
@@ -163,7 +163,7 @@ def plan_batch(
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
-def moved(
+def changed_queues(
     start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
 ) -> list[Queue]:
     """Return the queues whose states are needed to plan a batch between two offsets."""
@@ -194,10 +194,14 @@ def split(
         index = largest[0][1]
         parts[index] += 1
         heapq.heapreplace(largest, (-found[index].size / parts[index], index))
-    return [part for each, count in zip(found, parts, strict=True) for part in _parted(each, count)]
+    return [
+        part
+        for each, count in zip(found, parts, strict=True)
+        for part in _split_evenly(each, count)
+    ]
 
 
-def _parted(whole: Slice, count: int) -> list[Slice]:
+def _split_evenly(whole: Slice, count: int) -> list[Slice]:
     """Split *whole* into *count* slices whose sizes differ by at most 1."""
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [Slice(*whole.queue, first, last, whole.life) for first, last in pairwise(edges)]
@@ -219,7 +223,7 @@ def _first(
     if _differ(lives_of(start).get(queue), state.life):
         return state.begin, [_recreated(queue, position)]
     if position > state.end:
-        return state.begin, [_made_anew(queue, position, state)]
+        return state.begin, [_truncated(queue, position, state)]
     if position < state.begin:
         return state.begin, [_deleted(queue, position, state)]
     return position, []
@@ -232,7 +236,7 @@ def _deleted(queue: Queue, position: int, state: QueueState) -> Loss:
     )
 
 
-def _made_anew(queue: Queue, position: int, state: QueueState) -> Loss:
+def _truncated(queue: Queue, position: int, state: QueueState) -> Loss:
     return Loss(queue, f"ends at {state.end}, before {position}: it was created again")
 
 

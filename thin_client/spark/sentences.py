@@ -19,7 +19,7 @@ _FIXABLE = (OptionError, ClientError, DataLost, MessagesGone, GarbledRecords, Ro
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
+def without_tracebacks() -> Iterator[None]:
     """In a Spark worker, raise errors that a user can fix without traceback and cause."""
     try:
         yield

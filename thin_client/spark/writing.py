@@ -22,7 +22,7 @@ from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
-from thin_client.spark.sentences import sentences
+from thin_client.spark.sentences import without_tracebacks
 
 #: Time for which a request is retried before its task fails and Spark repeats it: longer than a
 #: restart of a broker or proxy.
@@ -51,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Send the rows of a task."""
-        with sentences():
+        with without_tracebacks():
             return _send_all(iterator, self._options, _origin(self._options, self._job))
 
 
@@ -71,7 +71,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Send the rows of a task."""
         context = TaskContext.get()
         batch = f"{context.getLocalProperty(_QUERY)}/{context.getLocalProperty(_BATCH)}"
-        with sentences():
+        with without_tracebacks():
             return _send_all(iterator, self._options, _origin(self._options, batch))
 
 

@@ -39,7 +39,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
         yield scripted
 
 
-async def test_the_request_says_who_and_what(proxy: ScriptedProxy) -> None:
+async def test_the_first_pull_has_all_fields(proxy: ScriptedProxy) -> None:
     """The first pull has group, topics, client, room and wait, and no field of later versions."""
     async with consumer_of(proxy, client_id="me", concurrency=3, prefetch=2):
         await proxy.until(lambda: bool(proxy.requests))

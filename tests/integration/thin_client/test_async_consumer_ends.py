@@ -52,7 +52,7 @@ async def test_leases_are_extended(proxy: ScriptedProxy) -> None:
     assert len(proxy.of("extend")) >= 3
 
 
-async def test_lost_leases_are_told(proxy: ScriptedProxy) -> None:
+async def test_lost_leases_are_reported(proxy: ScriptedProxy) -> None:
     """A handler can see that its lease is gone; a message that only waited is not handled."""
     proxy.lease_for(300)
     lost: list[Message] = []

@@ -143,7 +143,7 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
         await proxy.until(lambda: (2, "ok") in proxy.verdicts)
 
 
-async def test_leases_are_extended_and_losses_told(proxy: ScriptedProxy) -> None:
+async def test_leases_are_extended_and_losses_reported(proxy: ScriptedProxy) -> None:
     """A slow handler's lease is extended at a third; the handler learns of a refusal."""
     proxy.lease_for(200)
     both, told = threading.Barrier(2, timeout=20), threading.Event()

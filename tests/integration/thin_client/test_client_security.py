@@ -148,7 +148,7 @@ class FirstError(Observer):
             self.error.set_result(error)
 
 
-async def test_a_proxy_that_cannot_be_trusted_is_told_nothing(
+async def test_an_untrusted_proxy_receives_nothing(
     gateway: Gateway, certificates: Certificates
 ) -> None:
     """Another authority or name: no connection, and one sentence with the reason."""

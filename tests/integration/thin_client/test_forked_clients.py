@@ -80,7 +80,7 @@ async def test_a_refused_message_is_not_taken_for_stored(proxy: ScriptedProxy) -
     assert isinstance(third, int)
 
 
-async def test_a_lock_that_is_held_at_the_fork_is_nobodys(proxy: ScriptedProxy) -> None:
+async def test_a_lock_held_at_the_fork_does_not_block_children(proxy: ScriptedProxy) -> None:
     """Another thread of the parent sends: the children do not wait for its end."""
 
     async def slow(request: Request) -> producer.Result:
@@ -92,7 +92,7 @@ async def test_a_lock_that_is_held_at_the_fork_is_nobodys(proxy: ScriptedProxy) 
     assert await said(proxy, "busy_producer") == [True] * CHILDREN
 
 
-async def test_a_puller_connects_anew(proxy: ScriptedProxy) -> None:
+async def test_a_puller_connects_again(proxy: ScriptedProxy) -> None:
     """A plain call in a child goes over its own connection."""
     assert await said(proxy, "puller") == [0] * CHILDREN
 

@@ -86,7 +86,7 @@ async def test_a_delayed_message_goes_by_itself(proxy: ScriptedProxy, kind: Any)
         ({"delay_s": -1}, "expected 0 or more"),
     ],
 )
-async def test_what_makes_no_sense_is_told_before_it_is_sent(
+async def test_invalid_routes_are_refused_before_sending(
     proxy: ScriptedProxy, kind: Any, wrong: dict[str, Any], sentence: str
 ) -> None:
     async with kind(proxy.address) as sender:

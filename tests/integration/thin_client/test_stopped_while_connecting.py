@@ -28,7 +28,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
         yield scripted
 
 
-class Door:
+class Gate:
     """Gate for new connections; connection number *shut* waits at it."""
 
     def __init__(self, shut: int) -> None:
@@ -63,8 +63,8 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
     proxy: ScriptedProxy, monkeypatch: pytest.MonkeyPatch, shut: int, asked: set[str]
 ) -> None:
     """Neither messages on the first connection, nor an extend on the second."""
-    door = Door(shut)
-    monkeypatch.setattr(feeder, "Connection", door.connect)
+    gate = Gate(shut)
+    monkeypatch.setattr(feeder, "Connection", gate.connect)
     await proxy.put("a")
     proxy.lease_for(300)
 
@@ -73,10 +73,10 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
             if shut > 1:
                 message = next(each)
                 message.__enter__()
-            door.knocked.wait(5)
+            gate.knocked.wait(5)
 
     await asyncio.to_thread(life)
-    door.opened.set()
+    gate.opened.set()
     await eventually(lambda: not our_threads())
     await eventually(lambda: proxy.open_connections == 0)
 
@@ -111,7 +111,7 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     form: type[Consumer] | type[AsyncConsumer],
 ) -> None:
     """A pull sent then would wait at the proxy and delay the drain."""
-    door = Door(2)  # the first one is for the pull of the message
+    gate = Gate(2)  # the first one is for the pull of the message
     started, go_on = threading.Event(), threading.Event()
 
     async def hang_up(request: Request) -> None:
@@ -121,8 +121,8 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
         started.set()
         go_on.wait(10)
 
-    monkeypatch.setattr(feeder, "Connection", door.connect)
-    monkeypatch.setattr(aio_feeder, "AsyncConnection", door)
+    monkeypatch.setattr(feeder, "Connection", gate.connect)
+    monkeypatch.setattr(aio_feeder, "AsyncConnection", gate)
     await proxy.put("a")
     proxy.lease_for(60_000)  # no extends during the test
     proxy.script("pull", proxy.plainly, hang_up)
@@ -133,9 +133,9 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
         running = each.run(handle, handle_signals=False)
     task = spawn(running, name="consumer")
     await asyncio.to_thread(started.wait, 30)
-    await asyncio.to_thread(door.knocked.wait, 30)
+    await asyncio.to_thread(gate.knocked.wait, 30)
     each.stop()
-    door.opened.set()
+    gate.opened.set()
     await eventually(lambda: proxy.accepted == 2)
     go_on.set()
     await asyncio.wait_for(task, 30)

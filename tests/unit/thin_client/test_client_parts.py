@@ -145,7 +145,7 @@ def answered(kind: int, result: Any, *, sequence_id: int = 5) -> Any:
     return call.decode(buffer.getvalue(), sequence_id=sequence_id, sender="proxy:1")
 
 
-def test_an_answer_is_told_from_a_fault() -> None:
+def test_an_answer_is_distinguished_from_a_fault() -> None:
     """A reply is decoded; a fault, another call's reply and an empty reply raise."""
     result = consumer_service.pull_result(success=consumer.PullResponse(leaseMs=5))
     fault = TApplicationException(TApplicationException.INTERNAL_ERROR, "disk full")

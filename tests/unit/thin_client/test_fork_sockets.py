@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from thin_client.forks import let_go
+from thin_client.forks import release_socket
 
 NULL = Path(os.devnull).stat()
 
@@ -22,7 +22,7 @@ async def test_the_other_end_of_a_socket_sees_its_end_and_the_number_stays_taken
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=near)
     number = near.fileno()
 
-    let_go(transport.get_extra_info("socket"))
+    release_socket(transport.get_extra_info("socket"))
     assert far.recv(1) == b""
     assert os.path.samestat(os.fstat(number), NULL)
 
@@ -35,5 +35,5 @@ async def test_the_other_end_of_a_socket_sees_its_end_and_the_number_stays_taken
 def test_a_number_that_its_socket_does_not_know_to_be_closed_is_left_alone() -> None:
     """Like uvloop's: after a close the descriptor may belong to another file."""
     with socket.socket() as other:
-        let_go(other)
+        release_socket(other)
         other.getsockname()

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from thin_client.spark.jobs.session import failing_in_words
+from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.progress import ProgressListener
@@ -72,7 +72,7 @@ def archive(
     beginnings = [name for name in options if name.lower().startswith("starting")]
     given = dict(options) if beginnings else with_defaults(options, startingOffsets="earliest")
     ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
-    with failing_in_words():
+    with errors_as_sentences():
         return _run(
             spark,
             given,

@@ -43,7 +43,7 @@ from proxy.history.splitting import (
 from proxy.history.verdicts import Verdict, joined
 from thin_client.spark.jobs.events import ORDER, History, read_history
 from thin_client.spark.jobs.output import refusing_existing, write_text
-from thin_client.spark.jobs.session import failing_in_words
+from thin_client.spark.jobs.session import errors_as_sentences
 
 _COUNTS = (
     *("sends", "acknowledged", "deliveries", "handled", "keys"),
@@ -53,7 +53,7 @@ _COUNTS = (
 _HANDS = ("own+", "own-", "drain")
 
 
-class _Told(NamedTuple):
+class _SharedEvent(NamedTuple):
     """An event for every queue part, with its sort key."""
 
     key: tuple[int, ...]
@@ -68,16 +68,16 @@ def audit(
     Return the report, and the verdict on each part. Raises HistoryError as ``verify`` does, and
     OptionError if Spark fails.
     """
-    with failing_in_words(), read_history(spark, files) as history:
+    with errors_as_sentences(), read_history(spark, files) as history:
         rows = _queue_rows(history)
         if (more := _client_rows(history)) is not None:
             rows = rows.unionByName(more)
         rows = rows.unionByName(_rate_rows(history))
-        told = _told(history)
+        common = _shared_events(history)
         in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
 
         def judge(rows: Iterable[Row]) -> Iterator[tuple[int, str, bytes]]:
-            yield from _judge(rows, told, limits)
+            yield from _judge(rows, common, limits)
 
         found = in_order.rdd.mapPartitions(judge).collect()
     if wrong := sorted((t_ns, text) for t_ns, text, verdict in found if not verdict):
@@ -105,14 +105,14 @@ def write_audit(
     counts_ddl = ", ".join(f"{name} bigint" for name in _COUNTS)
     schema = f"kind string, of string, name string, {counts_ddl}, violations map<string, bigint>"
     table = spark.createDataFrame(rows, schema).coalesce(1)
-    with failing_in_words(), refusing_existing(out, "an audit"):
+    with errors_as_sentences(), refusing_existing(out, "an audit"):
         table.write.mode("overwrite" if overwrite else "error").parquet(f"{out.rstrip('/')}/parts")
     text = orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
     write_text(spark, f"{out.rstrip('/')}/report.json", text)
 
 
 def _judge(
-    rows: Iterable[Row], told: Sequence[_Told], limits: Limits | None
+    rows: Iterable[Row], common: Sequence[_SharedEvent], limits: Limits | None
 ) -> Iterator[tuple[int, str, bytes]]:
     """Yield the verdicts on the parts of one task, or the time and text of the first error."""
     t_ns = -1
@@ -120,8 +120,8 @@ def _judge(
     def lines() -> Iterator[tuple[str, bytes]]:
         nonlocal t_ns
         for part, events in groupby(rows, key=lambda row: str(row["part"])):
-            own = (_Told(_key(row), row["line"].encode()) for row in events)
-            shared = told if Part.parse(part).kind == QUEUE else ()
+            own = (_SharedEvent(_key(row), row["line"].encode()) for row in events)
+            shared = common if Part.parse(part).kind == QUEUE else ()
             for event in heapq.merge(shared, own, key=lambda each: each.key):
                 t_ns = event.key[0]
                 yield part, event.line
@@ -141,15 +141,15 @@ def _part(kind: str, *names: str) -> Column:
     return sf.to_json(sf.array(sf.lit(kind), *(sf.col(name) for name in names))).alias("part")
 
 
-def _told(history: History) -> list[_Told]:
+def _shared_events(history: History) -> list[_SharedEvent]:
     """Return the events for all queue parts, sorted: totals, faults, starts, each node's last."""
-    first = [_Told((-2, 0, 0, 0, 0), orjson.dumps(whole_event(history.whole)))]
+    first = [_SharedEvent((-2, 0, 0, 0, 0), orjson.dumps(whole_event(history.whole)))]
     faults = [
-        _Told(_key(row), row["line"].encode())
+        _SharedEvent(_key(row), row["line"].encode())
         for row in history.events.where("everywhere").select(*ORDER, "line").collect()
     ]
     last = [
-        _Told((t_ns, 2**31 - 1, 0, 0, 0), orjson.dumps(seen_event(node, t_ns)))
+        _SharedEvent((t_ns, 2**31 - 1, 0, 0, 0), orjson.dumps(seen_event(node, t_ns)))
         for node, t_ns in history.last_ns.items()
     ]
     return sorted(first + faults + last, key=lambda each: each.key)
@@ -186,8 +186,8 @@ def _queue_rows(history: History) -> DataFrame:
         stray.alias("line"),
     )
     rows = lanes.unionByName(sends).unionByName(strays)
-    told = _clock_rows(history)
-    return rows if told is None else rows.unionByName(told)
+    common = _clock_rows(history)
+    return rows if common is None else rows.unionByName(common)
 
 
 def _clock_rows(history: History) -> DataFrame | None:
@@ -207,9 +207,9 @@ def _clock_rows(history: History) -> DataFrame | None:
     in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
     names = "reading string, topic string"
     schema = f"{names}, {', '.join(f'{name} bigint' for name in ORDER)}, line string"
-    told = spark.createDataFrame(in_order.rdd.mapPartitions(_clocks), schema, verifySchema=False)
+    common = spark.createDataFrame(in_order.rdd.mapPartitions(_clocks), schema, verifySchema=False)
     lanes = spark.createDataFrame(sorted(history.lanes), f"{names}, origin string")
-    return told.join(sf.broadcast(lanes), ["reading", "topic"]).select(
+    return common.join(sf.broadcast(lanes), ["reading", "topic"]).select(
         _part("queue", "topic", "origin"), *ORDER, "line"
     )
 

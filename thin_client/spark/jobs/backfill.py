@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from thin_client.delivery import json_path, new_message_id
 from thin_client.spark.jobs.archive import DATE
 from thin_client.spark.jobs.progress_file import Progress
-from thin_client.spark.jobs.session import failing_in_words
+from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import COLUMNS, sharding_key
@@ -88,7 +88,7 @@ def backfill(
     )
     progress.keep()
     sent = 0
-    with failing_in_words():
+    with errors_as_sentences():
         rows = spark.read.parquet(path)
         if plan.where is not None:
             rows = rows.where(plan.where)

@@ -24,7 +24,7 @@ from proxy.tuning.key_profile import HotKey, KeyProfile, MissingKey, Tally, Valu
 from proxy.tuning.report import TuningReport, report_of
 from proxy.tuning.report_text import as_json, markdown
 from thin_client.spark.jobs.output import refusing_existing, write_text
-from thin_client.spark.jobs.session import failing_in_words
+from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.options import OptionError, ReadOptions
 
 #: Number of cells at which a task emits its partial profile; a cell takes about 200 bytes.
@@ -72,7 +72,7 @@ def key_profile(
         KeyProfile(plan.candidates)
     except ValueError as error:
         raise OptionError(str(error)) from None
-    with failing_in_words(), refusing_existing(out, "a profile"):
+    with errors_as_sentences(), refusing_existing(out, "a profile"):
         rows = spark.read.format("orderlane").options(**given).load()
         return profile_rows(rows, plan=plan, out=out, source=f"topic {topic}")
 

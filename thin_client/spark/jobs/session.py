@@ -54,7 +54,7 @@ def job_session(
 
 
 @contextmanager
-def failing_in_words() -> Iterator[None]:
+def errors_as_sentences() -> Iterator[None]:
     """Convert Spark's exceptions to OptionErrors with one sentence."""
     try:
         yield

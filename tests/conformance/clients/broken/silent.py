@@ -14,7 +14,7 @@ def any_result_acks() -> Patch:
     async def take(result: object) -> None:
         """As if it had run."""
 
-    return patch.object(aio, "to_the_end", take)
+    return patch.object(aio, "await_fully", take)
 
 
 @breaks("leases-outlive-a-blocked-handler", "a blocked client extends no leases")

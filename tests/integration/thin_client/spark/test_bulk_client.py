@@ -84,7 +84,7 @@ async def test_records_of_another_life_of_the_topic_are_no_records_of_the_slice(
 
 
 @pytest.mark.parametrize(("asked", "told"), [(None, 3), (3, None), (None, None), (3, 3)])
-async def test_where_nobody_tells_lives_apart_all_records_are_given(
+async def test_without_known_lives_all_records_are_returned(
     asked: int | None, told: int | None
 ) -> None:
     async with ScriptedProxy() as proxy:
@@ -189,7 +189,7 @@ async def test_a_loss_beyond_the_slice_ends_with_it() -> None:
     assert (error.part, error.first_there) == (Slice(TOPIC, QID, 2, 10), 10)
 
 
-async def test_a_queue_that_ends_before_its_slice_was_made_anew() -> None:
+async def test_a_queue_that_ends_before_its_slice_was_created_again() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(2))
         proxy.script("ranges", has(0, 1), has(0, 1))
@@ -207,7 +207,7 @@ async def test_a_queue_that_is_gone_has_lost_all() -> None:
     assert "no longer exists" in str(error)
 
 
-async def test_a_queue_whose_broker_starts_anew_is_waited_for() -> None:
+async def test_a_queue_whose_broker_restarts_is_awaited() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(2), answers(2), answers(3, 2))
         proxy.script("ranges", has(0, 9, qid="broker-a_1"), refuses)
@@ -249,7 +249,7 @@ def test_what_was_lost_travels_between_processes() -> None:
 # ---- ranges and acks ----------------------------------------------------------------------------
 
 
-async def test_ranges_tell_all_that_the_proxy_knows() -> None:
+async def test_ranges_return_all_states_of_the_proxy() -> None:
     async def answer(request: Request) -> list[consumer.QueueRange]:
         return [
             consumer.QueueRange(TOPIC, "broker-a_1", 1, 9, offsetAtTimestamp=4),

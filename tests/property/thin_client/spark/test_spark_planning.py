@@ -23,7 +23,7 @@ from thin_client.spark.offsets import (
     to_json,
 )
 from thin_client.spark.options import ReadOptions
-from thin_client.spark.planning import moved, plan_batch, plan_stream, split
+from thin_client.spark.planning import changed_queues, plan_batch, plan_stream, split
 
 QUEUES: list[Queue] = [
     (topic, f"broker-{each}") for topic in ("a", "b") for each in "a_0 b_1".split()
@@ -112,7 +112,7 @@ def test_split_covers_the_same_offsets_in_as_many_even_parts(
 
 
 @given(SLICES, st.integers(1, 2**41))
-def test_shares_add_up_to_the_limit_and_starve_nobody(whole: list[Slice], most: int) -> None:
+def test_shares_add_up_to_the_limit_and_starve_no_queue(whole: list[Slice], most: int) -> None:
     shares = proportional(most, whole)
 
     sizes = [each.size for each in whole]
@@ -169,7 +169,7 @@ def test_batch_by_batch_a_stream_reads_what_is_there_once(
         plan = plan_stream(
             offsets,
             target.offsets,
-            [each for each in found if each.queue in moved(offsets, target.offsets)],
+            [each for each in found if each.queue in changed_queues(offsets, target.offsets)],
             selection=read.selection,
             min_partitions=min_partitions,
         )

@@ -217,7 +217,7 @@ def test_a_value_that_no_writer_can_mean_is_refused(name: str, text: str, expect
         ("batchsizes", "batchSize"),
     ],
 )
-def test_a_slip_of_the_pen_is_told_what_was_meant(typed: str, meant: str) -> None:
+def test_a_misspelled_option_gets_a_suggestion(typed: str, meant: str) -> None:
     assert (
         refused(**{typed: "x"}) == f"{typed!r} is not an option of orderlane: did you mean {meant}?"
     )
@@ -238,13 +238,13 @@ def test_a_slip_of_the_pen_is_told_what_was_meant(typed: str, meant: str) -> Non
         ("path", "use subscribe to read, topic to write"),
     ],
 )
-def test_who_comes_from_another_source_is_told_what_to_use(name: str, instead: str) -> None:
+def test_options_of_other_sources_name_their_replacement(name: str, instead: str) -> None:
     sentence = refused(**{name: "x"})
     assert sentence.startswith(f"{name!r} is not an option of orderlane: ")
     assert instead in sentence
 
 
-def test_who_names_something_else_altogether_is_shown_what_there_is() -> None:
+def test_an_unknown_option_lists_all_options() -> None:
     sentence = refused(colour="blue")
     assert (
         "'colour' is not an option of orderlane: the options of read are servers, group, "

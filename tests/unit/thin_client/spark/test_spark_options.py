@@ -96,7 +96,7 @@ def test_every_option_of_writing_is_taken() -> None:
     assert WriteOptions.parse({"servers": "proxy"}, streaming=False).topic is None
 
 
-def test_the_table_tells_the_defaults_that_count() -> None:
+def test_the_table_has_the_actual_defaults() -> None:
     texts = {option.name: option.default.strip("`") for option in OPTIONS}
     default = read()
     assert texts["maxTriggerDelay"] == "15m"

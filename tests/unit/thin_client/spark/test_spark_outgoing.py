@@ -114,7 +114,7 @@ def test_the_same_rows_have_the_same_names_when_a_task_runs_again() -> None:
     assert len({name_of(message) for message in first}) == 3
 
 
-def test_a_name_tells_query_batch_partition_and_row() -> None:
+def test_a_name_contains_query_batch_partition_and_row() -> None:
     assert name_of(one(row=11, value=b"x")).startswith("query/7/3/11/")
 
 

@@ -14,11 +14,11 @@ from thin_client.spark.planning import (
     MessagesGone,
     Plan,
     backlog,
-    moved,
+    changed_queues,
+    loss_summary,
     plan_batch,
     plan_stream,
     split,
-    told,
 )
 from thin_client.spark.selection import Selection
 
@@ -68,7 +68,7 @@ def test_what_starts_with_the_oldest_message_or_ends_with_the_last_one_lost_noth
     assert len(short.losses) == 1
 
 
-def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
+def test_a_queue_created_again_is_read_from_its_beginning() -> None:
     start, states = {"a": {"x_0": 50}}, [state(0, 20)]
     found = backlog(start, states, A)
     assert found.waiting == [Slice("a", "x_0", 0, 20)]
@@ -96,7 +96,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_however_long_
         "queue 'x_0' of the topic 'a' was read up to 10; its topic was deleted and created"
         " again since"
     ]
-    assert moved(start, found.offsets) == [("a", "x_0")]
+    assert changed_queues(start, found.offsets) == [("a", "x_0")]
     planned = plan_stream(start, found.offsets, [new], selection=A)
     assert planned == Plan([Slice("a", "x_0", 0, 25, 9)], found.losses)
     assert which.target(found.offsets, [new], now_s=0.0).losses == []
@@ -106,7 +106,7 @@ def test_a_topic_that_was_created_again_with_as_many_messages_is_read_as_well() 
     start, end = {"": {"a/x_0": 3}, "a": {"x_0": 10}}, {"": {"a/x_0": 9}, "a": {"x_0": 10}}
     new = alive(0, 10, life=9)
     assert target(admission(), start, new) == end
-    assert moved(start, end) == [("a", "x_0")]
+    assert changed_queues(start, end) == [("a", "x_0")]
     assert plan_stream(start, end, [new], selection=A).slices == [Slice("a", "x_0", 0, 10, 9)]
 
 
@@ -131,7 +131,7 @@ def test_positions_are_reported_without_their_lives() -> None:
     assert lives_of(offsets) == {("a", "x_0"): 3}
 
 
-def test_a_queue_made_anew_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:
+def test_a_queue_created_again_before_planning_waits_for_the_next_batch() -> None:
     start, end, states = {"a": {"x_0": 10}}, {"a": {"x_0": 30}}, [state(0, 20)]
     planned = plan_stream(start, end, states, selection=A)
     assert planned.slices == []
@@ -153,7 +153,7 @@ def test_a_queue_that_vanished_keeps_its_position_until_it_comes_back() -> None:
     assert (back.offsets, back.losses) == ({"a": {"x_0": 9, "x_1": 8}}, [])
 
 
-def test_a_batch_whose_queue_vanished_tells_it() -> None:
+def test_a_batch_reports_a_missing_queue() -> None:
     planned = plan_stream({"a": {"x_0": 5}}, {"a": {"x_0": 9}}, [], selection=A)
     assert planned.slices == []
     assert "is missing" in planned.losses[0].reason
@@ -170,7 +170,7 @@ def test_a_topic_that_is_no_longer_asked_for_keeps_its_position_and_lost_nothing
 
 def test_a_batch_that_was_decided_on_is_read_whatever_is_asked_for_now() -> None:
     start, end = {"b": {"x_0": 3}}, {"b": {"x_0": 5}}
-    assert moved(start, end) == [("b", "x_0")]
+    assert changed_queues(start, end) == [("b", "x_0")]
     planned = plan_stream(start, end, [state(0, 8, topic="b")], selection=A)
     assert planned == Plan([Slice("b", "x_0", 3, 5)], [])
 
@@ -216,7 +216,7 @@ def test_a_batch_reads_between_its_offsets_as_far_as_it_is_there() -> None:
     assert [loss.queue for loss in planned.losses] == [("a", "x_0")]
 
 
-def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
+def test_losses_are_one_sentence_that_says_what_to_do() -> None:
     losses = [Loss(("a", f"x_{index}"), "is gone") for index in range(7)]
     error = MessagesGone(losses[:1])
     assert str(error) == (
@@ -224,7 +224,7 @@ def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
         "set failOnDataLoss to false to continue with the remaining messages, or restart the query "
         "with a new checkpoint"
     )
-    assert told(losses).endswith("'x_3' of the topic 'a' is gone; and 3 more")
+    assert loss_summary(losses).endswith("'x_3' of the topic 'a' is gone; and 3 more")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -266,7 +266,7 @@ def test_a_small_batch_waits_until_it_has_grown_or_its_time_has_come() -> None:
     assert target(held, start, state(0, 19), now_s=1062) == {"a": {"x_0": 19}}
 
 
-def test_a_batch_that_is_held_back_tells_what_is_lost_all_the_same() -> None:
+def test_a_delayed_batch_still_reports_losses() -> None:
     held = admission(minOffsetsPerTrigger="10")
     found = held.target({"a": {"x_0": 0}}, [state(3, 4)], now_s=0)
     assert found.offsets == {"a": {"x_0": 0}}

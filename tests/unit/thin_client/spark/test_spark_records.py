@@ -27,7 +27,7 @@ def column(name: str, *chunks: bytes) -> list[object]:
     return pa.Table.from_batches(batches(*chunks)).column(name).to_pylist()
 
 
-def test_the_schema_is_told_in_spark_s_words() -> None:
+def test_the_schema_is_spark_s_ddl() -> None:
     assert schema_ddl(include_headers=False) == (
         "key STRING, value BINARY, topic STRING, qid STRING, offset BIGINT, timestamp TIMESTAMP,"
         " bornTimestamp TIMESTAMP, tag STRING, properties MAP<STRING, STRING>, messageId STRING"
@@ -137,7 +137,7 @@ def test_times_beyond_spark_s_years_are_null() -> None:
         (Record(5).encode(), Record(-1).encode(), 6, "the record of offset -1 follows"),
     ],
 )
-def test_what_is_no_sequence_of_records_is_told_with_its_place(
+def test_invalid_records_are_refused_with_their_place(
     first: bytes, second: bytes, due: int, why: str
 ) -> None:
     with pytest.raises(GarbledRecords, match=why) as raised:
@@ -161,7 +161,7 @@ def test_records_are_found_in_lanes_whatever_their_sizes() -> None:
         assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)
 
 
-def test_bodies_that_look_like_records_mislead_nobody() -> None:
+def test_bodies_that_look_like_records_are_not_split() -> None:
     """Such as parked records: a lane that starts inside a body does not end at the next record."""
     some = many_records(Record(1).encode() + b"between")
     assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)

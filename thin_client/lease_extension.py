@@ -17,7 +17,7 @@ from thrift_idl import consumer
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LeaseExtension:
     """An extend request and its leases."""
 
     request: consumer.ExtendRequest
@@ -43,14 +43,14 @@ class Kept:
         return lost
 
 
-def to_keep(
+def to_extend(
     held: Sequence[Lease],
     unsent: Sequence[Verdicts],
     options: SessionOptions,
     *,
     longest_ns: int,
     gone: Collection[LeaseName],
-) -> Kept | None:
+) -> LeaseExtension | None:
     """Return the request to extend the leases of *held* messages and *unsent* verdicts, or None.
 
     *longest_ns*: the lease length if no message is held.
@@ -76,4 +76,4 @@ def to_keep(
         clientId=options.client_id,
         token=options.token,
     )
-    return Kept(request, leases, unsent, length_ns)
+    return LeaseExtension(request, leases, unsent, length_ns)

@@ -32,7 +32,7 @@ def destinations(home: Home, servers: Servers, pulled_from: Destination) -> list
         return [pulled_from]
 
 
-def met_and_gone(session: Session, known: Collection[Home]) -> tuple[list[Home], list[Home]]:
+def added_and_removed(session: Session, known: Collection[Home]) -> tuple[list[Home], list[Home]]:
     """Return the session's proxies that are not *known*, and *known* ones no longer in it."""
     wanted = dict.fromkeys(session.homes.values())  # a set would lose the order
     return (

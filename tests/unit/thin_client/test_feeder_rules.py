@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.thin_client.client_sessions import pulled, session_with
 from thin_client.errors import ConnectionLost
-from thin_client.feeding import Reports, destinations, met_and_gone
+from thin_client.feeder_rules import Reports, added_and_removed, destinations
 from thin_client.lease import Home
 from thin_client.message import Message
 from thin_client.options import Observer
@@ -54,8 +54,8 @@ def test_homes_are_met_once_and_leave_with_their_last_lease() -> None:
     session, old = session_with(), Home("gone:1")
     pulled(session, 1)
     home = session.homes["a:1"]
-    assert met_and_gone(session, []) == ([home], [])
-    assert met_and_gone(session, [old, home]) == ([], [old])
+    assert added_and_removed(session, []) == ([home], [])
+    assert added_and_removed(session, [old, home]) == ([], [old])
 
 
 def test_a_settle_is_reported_with_its_verdicts_and_an_extend_is_not() -> None:
