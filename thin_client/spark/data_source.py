@@ -296,7 +296,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a partition for each task of a batch, which may date from before a crash."""
         again, self._started = self._initial is not None and not self._started, True
         if again and self._moves:
-            return []  # the first batch, which was empty; *start* has changed_queues since
+            return []  # the first batch, which was empty; *start* has moved since
         with without_tracebacks():
             plan = plan_stream(
                 start,

@@ -56,8 +56,8 @@ class MessagesGone(Exception):
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = tuple(losses)
         super().__init__(
-            f"unread messages are gone: {loss_summary(losses)}; set failOnDataLoss to false to continue "
-            "with the remaining messages, or restart the query with a new checkpoint"
+            f"unread messages are gone: {loss_summary(losses)}; set failOnDataLoss to false to"
+            " continue with the remaining messages, or restart the query with a new checkpoint"
         )
 
     def __reduce__(self) -> tuple[type[MessagesGone], tuple[tuple[Loss, ...]]]:
@@ -114,7 +114,7 @@ def plan_stream(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """Plan the batch between two offsets of a stream; *states*: of the queues of ``changed_queues``."""
+    """Plan the batch between two offsets of a stream; *states*: of its ``changed_queues``."""
     positions, there = flat(start), by_queue(states)
     lives, later = lives_of(start), lives_of(end)
     slices: list[Slice] = []

@@ -186,8 +186,8 @@ def _queue_rows(history: History) -> DataFrame:
         stray.alias("line"),
     )
     rows = lanes.unionByName(sends).unionByName(strays)
-    common = _clock_rows(history)
-    return rows if common is None else rows.unionByName(common)
+    clock_events = _clock_rows(history)
+    return rows if clock_events is None else rows.unionByName(clock_events)
 
 
 def _clock_rows(history: History) -> DataFrame | None:
@@ -207,9 +207,11 @@ def _clock_rows(history: History) -> DataFrame | None:
     in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
     names = "reading string, topic string"
     schema = f"{names}, {', '.join(f'{name} bigint' for name in ORDER)}, line string"
-    common = spark.createDataFrame(in_order.rdd.mapPartitions(_clocks), schema, verifySchema=False)
+    clock_events = spark.createDataFrame(
+        in_order.rdd.mapPartitions(_clocks), schema, verifySchema=False
+    )
     lanes = spark.createDataFrame(sorted(history.lanes), f"{names}, origin string")
-    return common.join(sf.broadcast(lanes), ["reading", "topic"]).select(
+    return clock_events.join(sf.broadcast(lanes), ["reading", "topic"]).select(
         _part("queue", "topic", "origin"), *ORDER, "line"
     )
 
