@@ -80,14 +80,15 @@ def table(case: Case, result: Mapping[str, Any]) -> str:
     columns = list(found[0]) if found else [case.point, "arm"]
     said = summaries(result["runs"])
     peers = [
-        f"*{name}*: {about}" + (f"; settings: {told}" if (told := _told(case, said, name)) else "")
+        f"*{name}*: {about}"
+        + (f"; settings: {common}" if (common := _settings_of(case, said, name)) else "")
         for name, about in result["options"]["peers"].items()
     ]
     notes = [f"- {each}" for each in (*failures(result["runs"], case.point), *peers)]
     return "\n".join([_table(result, columns, found), *(["", *notes] if notes else [])])
 
 
-def _told(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
+def _settings_of(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
     """Return the settings of a peer: the common ones, then those that differ by point."""
     by_point = {
         each["point"]: str(each["figures"]["settings"]).split(", ")

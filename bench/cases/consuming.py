@@ -30,14 +30,14 @@ class Client:
 
     def start(self, site: Site, proxy: ProxyProcess, work: Work) -> Child:
         """Start the program."""
-        told = {
+        options = {
             "proxy": proxy.thrift,
             "group": site.name,
             "messages": work.messages,
             "counter": "count",
             **self.options,
         }
-        words = [word for name, value in told.items() for word in (f"--{name}", value)]
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
         return site.children.start_module(self.module, *words, *site.history_options())
 
 

@@ -46,7 +46,7 @@ def _socket(context: RunContext, point: Point) -> Figures:
 
 def _core(context: RunContext, point: Point) -> Figures:
     work, order_key = _work(context, point), _order_key(point)
-    told = {
+    options = {
         "messages": work.messages,
         "keys": work.keys,
         "work-ms": work.work_ms,
@@ -56,7 +56,7 @@ def _core(context: RunContext, point: Point) -> Figures:
         "counter": "count",
         **({} if order_key is None else {"order-key": order_key}),
     }
-    words = [word for name, value in told.items() for word in (f"--{name}", value)]
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
     with Children(context.folder, context.starter) as children:
         child = children.start_module("bench.in_process", *words)
         code = child.wait(within_s=_LIMIT_S)

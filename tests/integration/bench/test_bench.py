@@ -1,4 +1,4 @@
-"""The cases of ``orderlane bench`` at a tiny size: they run, are judged, and leave a result."""
+"""The cases of ``orderlane bench`` at a tiny size: they run, are judged, and write a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cli(
 
 
 def silent(_sentence: str) -> None:
-    """Watch nothing."""
+    """Discard progress messages."""
 
 
 def result_at(path: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_take_over(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_blackout(tmp_path: Path) -> None:
-    """One arm, with histories: behind stuck messages others are served, then those in order."""
+    """One arm, with histories: others are delivered past stuck messages, then those in order."""
     plan = blackout.Plan(EMBEDDED, ("deep",), 200, 400, rounds=1, queues=2, histories=True)
     path = tmp_path / "blackout.json"
     (row,) = blackout.measure(plan, path, command="orderlane bench", say=silent)
@@ -65,7 +65,7 @@ def test_blackout(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_bulk(tmp_path: Path) -> None:
-    """One round: the clients get what arrives, and beside them the reader reads."""
+    """One round: clients receive arriving messages while the reader reads."""
     plan = bulk.Plan(EMBEDDED, ("paced",), 1, messages=2000, rate=200, stretch_s=1.2, settle_s=0)
     path = tmp_path / "bulk.json"
     rows = bulk.measure(plan, path, command="orderlane bench", say=silent)

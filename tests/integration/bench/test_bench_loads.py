@@ -1,4 +1,4 @@
-"""An arm of a benchmark with lean loads, at a tiny size: what was sent is handled, and judged."""
+"""Arms with lean loads at a tiny size: all sent messages are handled, and judged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.frame.context import RunContext
 
 @pytest.mark.slow
 def test_keys_are_handled_in_runs(tmp_path: Path) -> None:
-    """One key: its messages come in runs, and the histories show nothing that must not be."""
+    """One key: its messages arrive in runs, and the histories have no violations."""
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes={"messages": 300})
     figures = CASES["keys"].arms["proxy"](context, 1)
 
@@ -22,7 +22,7 @@ def test_keys_are_handled_in_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_load_of_a_round_is_what_was_measured_before(tmp_path: Path) -> None:
-    """Return half of the throughput of the proxy, independent of the measured side."""
+    """Half of the capacity of the proxy, from an earlier run of the round."""
     earlier = [{"capacity": 400.0}]
     context = RunContext(
         tmp_path, seed=7, round=0, scale="short", sizes={"seconds": 2}, earlier=earlier
@@ -35,7 +35,7 @@ def test_the_load_of_a_round_is_what_was_measured_before(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_idle_connections_are_counted_and_none_is_lost(tmp_path: Path) -> None:
-    """From more than one address; the figures are of a proxy that has them all."""
+    """From more than one address; the proxy of the figures has all connections."""
     sizes = {"seconds": 1.2, "settle_s": 0}
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes=sizes)
     figures = CASES["idle"].arms["silent"](context, 1_000)
@@ -47,7 +47,7 @@ def test_idle_connections_are_counted_and_none_is_lost(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["checkpoint", "no checkpoint"])
 def test_a_killed_broker_serves_again_and_says_what_it_read(tmp_path: Path, arm: str) -> None:
-    """With its checkpoint it enters again what stands behind it, without, all messages."""
+    """With its checkpoint it indexes the messages after it again, without it all messages."""
     sizes = {"before_kill_s": 8}  # checkpoints are 5 s apart, and may be late
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes=sizes)
     figures = CASES["restart"].arms[arm](context, 8)

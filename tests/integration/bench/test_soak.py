@@ -12,7 +12,7 @@ from bench.soak.run import FAILING, STEADY, Plan, run
 
 @pytest.mark.slow
 def test_all_messages_come_in_order_and_processes_are_looked_at(tmp_path: Path) -> None:
-    """As many as were asked for, to both groups, with handlers that fail in one of them."""
+    """The requested number, to both groups, with failing handlers in one of them."""
     plan = Plan(
         *(60.0, 4_000),
         every_s=0.2,

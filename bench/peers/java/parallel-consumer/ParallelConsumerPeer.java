@@ -28,7 +28,7 @@ public final class ParallelConsumerPeer {
         KafkaConsumer<String, byte[]> consumer =
                 new KafkaConsumer<>(
                         properties, new StringDeserializer(), new ByteArrayDeserializer());
-        ParallelConsumerOptions<String, byte[]> told =
+        ParallelConsumerOptions<String, byte[]> consumerOptions =
                 ParallelConsumerOptions.<String, byte[]>builder()
                         .consumer(consumer)
                         .ordering(ProcessingOrder.valueOf(options.text("order")))
@@ -37,7 +37,7 @@ public final class ParallelConsumerPeer {
                         .commitMode(CommitMode.PERIODIC_CONSUMER_ASYNCHRONOUS)
                         .build();
         ParallelStreamProcessor<String, byte[]> processor =
-                ParallelStreamProcessor.createEosStreamProcessor(told);
+                ParallelStreamProcessor.createEosStreamProcessor(consumerOptions);
         processor.subscribe(List.of(options.text("topic")));
         processor.poll(context -> context.forEach(record -> job.handle(record.value())));
         try {
@@ -46,11 +46,11 @@ public final class ParallelConsumerPeer {
             processor.closeDrainFirst();
         }
         Map<String, Object> settings = new TreeMap<>();
-        settings.put("ordering", told.getOrdering());
-        settings.put("maxConcurrency", told.getMaxConcurrency());
-        settings.put("batchSize", told.getBatchSize());
-        settings.put("commitMode", told.getCommitMode());
-        settings.put("commitInterval", told.getCommitInterval());
+        settings.put("ordering", consumerOptions.getOrdering());
+        settings.put("maxConcurrency", consumerOptions.getMaxConcurrency());
+        settings.put("batchSize", consumerOptions.getBatchSize());
+        settings.put("commitMode", consumerOptions.getCommitMode());
+        settings.put("commitInterval", consumerOptions.getCommitInterval());
         settings.put("max.poll.records", options.number("max-poll-records"));
         job.report(
                 settings,
