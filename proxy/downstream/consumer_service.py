@@ -147,7 +147,7 @@ class ConsumerService:
         elif self._pulls_waiting < self._limits.max_waiting_pulls:
             self._wait(asked, wait_ms=self._wait_ms(request, ours=ours))
         else:
-            self._not_served(request, reply, self._no_place(), ours=ours)
+            self._not_served(request, reply, self._too_many_pulls(), ours=ours)
 
     def submit(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by offset without pulling; always answers true, like DDMQ."""
@@ -326,12 +326,12 @@ class ConsumerService:
 
     # ---- limits ---------------------------------------------------------------------------------
 
-    def _no_place(self) -> OrderlaneError:
+    def _too_many_pulls(self) -> OrderlaneError:
         limit = "max_waiting_pulls"
         return self._load.refuse(
             limit,
-            f"{self._pulls_waiting} pulls wait at this proxy, as many as its setting"
-            f" limits.{limit} lets: try again later, or at another proxy",
+            f"{self._pulls_waiting} pulls wait at this proxy, the maximum of its setting"
+            f" limits.{limit}: try again later, or at another proxy",
         )
 
     def _serve_again(self) -> None:

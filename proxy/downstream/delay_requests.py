@@ -139,7 +139,7 @@ class DelayRequests:
             raise _Refused(
                 _BAD_ID,
                 f"uniqDelayMsgId {text[:120]!r} names no message that can be cancelled: expected"
-                " what the delayed message was answered with, by a broker that has recalls",
+                " the id in the answer to the delayed message, from a broker that supports recalls",
             ) from None
         if message.topic and message.topic != handle.topic:
             raise _Refused(_BAD_ID, f"the message was sent to topic {handle.topic}")

@@ -108,7 +108,7 @@ class Configuration:
             found.append(f"{state.path} was deleted: the groups stay unchanged; restore the file")
         if state is not None and state.refused:
             found.append(
-                f"the settings file was refused, what it had before is served: {state.refused}"
+                f"the settings file was refused, its previous groups are served: {state.refused}"
             )
         if state is not None and state.restart_needed:
             names = ", ".join(state.restart_needed)

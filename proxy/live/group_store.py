@@ -117,5 +117,5 @@ def check_version(name: str, held: StoredGroup | None, *, expect: int | None) ->
         raise Refused(f"there is no group {name} in the store, and version {expect} is expected")
     raise Refused(
         f"group {name} has version {version}, and"
-        f" {f'version {expect}' if expect else 'none'} is expected: somebody changed it"
+        f" {f'version {expect}' if expect else 'none'} is expected: read it again, then retry"
     )

@@ -59,8 +59,8 @@ class Load:
         limit = "max_inflight_bytes"
         return self.refuse(
             limit,
-            f"this proxy holds {self.used} bytes of requests and answers, more than its setting"
-            f" limits.{limit} lets ({self.limit}): try again later, or at another proxy",
+            f"this proxy holds {self.used} bytes of requests and answers, above its setting"
+            f" limits.{limit} ({self.limit}): try again later, or at another proxy",
         )
 
     def refuse(self, limit: str, sentence: str) -> Overloaded:

@@ -176,7 +176,7 @@ class ThriftServer:
             told = self.load.refuse(
                 limit,
                 f"more than {bucket.rate:g} requests a second came from {connection.address}:"
-                f" that is this proxy's setting limits.{limit}",
+                f" the limit is this proxy's setting limits.{limit}",
             )
         else:
             return None

@@ -28,6 +28,7 @@ DOCUMENT: dict[str, Any] = {
         ("${body.tags}", b'["a","b"]'),
         ("${ {id: body.id, brace: '}'} }", b'{"id":7,"brace":"}"}'),
         ("${body.none || 'unknown'}", b"unknown"),
+        ("${body.none || 'absent'}", b"absent"),
         (r"${join('\'}', body.tags)}", b"a'}b"),
         ("costs $5 {x} $${key}", b"costs $5 {x} ${key}"),
         ("${raw}", b"\xff\x00"),
@@ -62,6 +63,7 @@ def test_an_expression_without_a_result_fails_the_message_and_is_named(
         ("${'}", "has ${ without a closing }"),
         ("${}", "has ${} without an expression"),
         ("${unknown}", "${unknown}: there is no 'unknown' in a message"),
+        ("${absent}", "${absent}: there is no 'absent' in a message"),
         ("${body..id}", "${body..id}: is not valid JMESPath"),
     ],
 )

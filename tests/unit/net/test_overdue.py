@@ -15,7 +15,7 @@ async def test_items_are_late_once_in_order_and_ended_ones_are_not() -> None:
     for who in "abc":
         overdue.begin(who)
     overdue.end("b")
-    overdue.end("nobody")
+    overdue.end("absent")
     await asyncio.sleep(0.05)
     overdue.begin("a")  # it is active already: its time limit continues
     overdue.begin("d")

@@ -105,5 +105,5 @@ async def test_fetches_without_a_queue_are_not_counted() -> None:
         connect(it.port) as client,
     ):
         for kind in (0, 1):
-            assert await fetch(client, 3, kind=kind, linger_ms=20, group="nobody") == 3
+            assert await fetch(client, 3, kind=kind, linger_ms=20, group="unknown") == 3
         assert dict(service.counts) == {}

@@ -74,7 +74,7 @@ async def test_without_room_a_pull_is_refused_at_once_and_its_acks_are_applied()
         async with hog(it.port, load, 60_000) as hogging:
             sentence = await refused(client, "pull", our_pull(GROUP, acks=[acked(first)]))
             assert "60000 bytes" in sentence
-            assert "limits.max_inflight_bytes lets (50000)" in sentence
+            assert "limits.max_inflight_bytes (50000)" in sentence
             assert it.leased() == 2
             # A repetition, as clients send refused verdicts again, has no effect.
             await refused(client, "pull", our_pull(GROUP, acks=[acked(first)]))

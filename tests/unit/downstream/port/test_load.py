@@ -23,7 +23,7 @@ def test_a_refusal_names_its_setting_and_is_counted() -> None:
     told = load.over()
     assert (told.limit, load.refused["max_inflight_bytes"]) == ("max_inflight_bytes", 1)
     assert "150 bytes" in str(told)
-    assert "limits.max_inflight_bytes lets (100)" in str(told)
+    assert "limits.max_inflight_bytes (100)" in str(told)
 
 
 def test_counts_are_named_after_settings_and_exist_from_the_start() -> None:
