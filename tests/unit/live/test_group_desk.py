@@ -48,8 +48,8 @@ async def test_a_group_is_shown_with_where_it_comes_from() -> None:
     site.lanes.require("asked", ["orders"])
     assert site.desk.describe("filed")["source"] == "file"
     assert site.desk.describe("asked")["source"] == "clients"
-    with pytest.raises(UnknownName, match="there is no group 'unknown' here; known groups: "):
-        site.desk.describe("unknown")
+    with pytest.raises(UnknownName, match="there is no group 'absent' here; known groups: "):
+        site.desk.describe("absent")
 
 
 async def test_a_removed_group_is_no_more_though_its_queues_are_being_handed_over() -> None:
@@ -79,8 +79,8 @@ async def test_only_stored_groups_are_deleted() -> None:
         await site.desk.delete("filed", wish)
     with pytest.raises(Refused, match="asked is not in the store: it comes from clients"):
         await site.desk.delete("asked", wish)
-    with pytest.raises(UnknownName, match="there is no group 'unknown'"):
-        await site.desk.delete("unknown", wish)
+    with pytest.raises(UnknownName, match="there is no group 'absent'"):
+        await site.desk.delete("absent", wish)
 
 
 async def test_a_name_without_room_for_its_dead_letters_is_not_stored() -> None:

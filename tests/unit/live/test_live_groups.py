@@ -146,7 +146,7 @@ async def test_a_group_that_clients_made_is_taken_over_by_its_settings() -> None
     site.may_leave.set()
     lane = site.lanes.require("a", ["orders"])
     site.live.give(Source.FILE, [group_settings("b")])
-    assert site.lanes.find("a") is lane, "it was never configured, so it was not removed"
+    assert site.lanes.find("a") is lane, "it was never configured, so it is not removed"
     configured = group_settings("a", max_pull_batch=3)
     site.live.give(Source.FILE, [configured])
     assert site.lanes.find("a") is lane
