@@ -54,8 +54,9 @@ class Lake:
             (self._folder / "checkpoint/offsets").glob("[0-9]*"), key=lambda it: int(it.name)
         )
         *head, offsets = last.read_text().split("\n")
-        moved = {
-            topic: dict.fromkeys(queues, position) for topic, queues in json.loads(offsets).items()
+        moved = {  # the topic without a name stores the lives of topics
+            topic: dict.fromkeys(queues, position) if topic else queues
+            for topic, queues in json.loads(offsets).items()
         }
         last.write_text("\n".join([*head, json.dumps(moved)]))
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
