@@ -276,7 +276,7 @@ def test_wrong_usage_is_one_sentence(
     [
         ("commit_every_s: often", "commit_every_s is 'often': should be a number"),
         ("comit_every_s: 1", "comit_every_s: unknown; did you mean commit_every_s?"),
-        ("groups: [", "not YAML"),
+        ("groups: [", "invalid YAML"),
         ("- a list", "should be settings"),
         (None, "cannot be read: No such file or directory"),
     ],
@@ -298,7 +298,7 @@ def test_a_wrong_settings_file_is_one_sentence(
     [
         ("flush: sometimes", "flush is 'sometimes': should be 'sync' or 'async'"),
         ("flash: sync", "flash: unknown; did you mean flush?"),
-        ("{", "not YAML"),
+        ("{", "invalid YAML"),
         (None, "cannot be read: No such file or directory"),
     ],
 )

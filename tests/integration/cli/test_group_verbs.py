@@ -118,7 +118,7 @@ def test_the_settings_file_is_read_again_at_sighup(
         ("create new --file wrong.yaml --reason x", "did you mean topics?"),
         ("create new --file twice.yaml --reason x", "'topics' is a duplicate name"),
         ("create new --file deep.yaml --reason x", "nested too deeply"),
-        ("create new --file bomb.yaml --reason x", "aliases make more than 100,000 values"),
+        ("create new --file bomb.yaml --reason x", "aliases expand to more than 100,000 values"),
         ("create fixed --file good.yaml --reason x", "comes from the proxy's settings file"),
         ("update fixed --set max_leased_jobs=1 --reason x", "is not stored"),
         ("update unknown --set max_leased_jobs=1 --reason x", "there is no group 'unknown'"),

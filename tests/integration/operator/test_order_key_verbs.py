@@ -124,7 +124,7 @@ def test_lint_finds_candidates_and_compares_them(orderlane: CommandLine, filled:
 
     table = orderlane("order-key", "lint", "fixed", *where, "--candidate", "$.country")
     assert (table.code, table.out.splitlines()[1].split()[0]) == (0, "$.country")
-    assert "keeps no order here; 2 of 2 keys stand in several queues" in table.err
+    assert "keeps no order here; 2 of 2 keys are in several queues" in table.err
 
 
 def test_a_sample_has_the_newest_messages_and_changes_nothing(

@@ -70,7 +70,7 @@ def test_the_sentence_may_follow_text_of_spark() -> None:
 
 def test_only_the_first_line_of_an_error_of_spark_is_kept() -> None:
     error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n\tat org.apache…")
-    assert sentence(error) == "Spark says: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."
+    assert sentence(error) == "Spark failed: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."
 
 
 def test_option_names_ignore_case() -> None:
