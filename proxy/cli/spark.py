@@ -185,7 +185,7 @@ def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Ite
     """
     settings = pairs(conf, "--conf")
     try:
-        from thin_client.spark.jobs.session import failing_in_words, job_session
+        from thin_client.spark.jobs.session import errors_as_sentences, job_session
         from thin_client.spark.options import OptionError
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -197,7 +197,7 @@ def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Ite
         ) from None
     try:
         with (
-            failing_in_words(),
+            errors_as_sentences(),
             job_session(f"orderlane {verb}", master=master or None, settings=settings) as session,
         ):
             yield session

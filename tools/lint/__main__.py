@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.shrink:
         _shrink(found)
     accepted = exceptions.read(exceptions.FILE.read_text(), RULES)
-    paths = {each.path for each in (*files, *chain.from_iterable(found.values()))}
+    paths = {each.path for each in files}
+    paths |= {each.path for each in chain.from_iterable(found.values())}
     problems = [
         problem
         for name, findings in found.items()
