@@ -91,7 +91,7 @@ class Supervisor:
         for listener in self._listeners.values():
             listener.open()
         self._checking = spawn(self._check_forever(), name="check workers")
-        return {setting: listener.address for setting, door in self._listeners.items()}
+        return {setting: listener.address for setting, listener in self._listeners.items()}
 
     async def close(self) -> None:
         """Drain all workers and wait for them. Raises OrderlaneError that names those that
