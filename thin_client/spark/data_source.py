@@ -114,7 +114,7 @@ class OrderlaneDataSource(DataSource):
     ==========================  =======================  ==========================================
     option                      type, default            meaning
     ==========================  =======================  ==========================================
-    ``servers``                 host:port list; required  proxies, separated by commas
+    ``servers``                 host:port; required      proxies, separated by commas
     ``group``                   text; required to read   consumer group
     ``subscribe``               topic list               or ``subscribePattern`` or ``assign``
     ``startingOffsets``         ``earliest``; a stream:  start: ``earliest``, ``latest``, or JSON
