@@ -218,7 +218,7 @@ def test_a_world_in_which_nothing_can_happen_any_more_says_so() -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(StandsStill, match="no timer brings"):
+    with pytest.raises(StandsStill, match="every task waits, and no timer is set"):
         run(main())
 
 

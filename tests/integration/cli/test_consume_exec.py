@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from broker_core.tasks import spawn
-from proxy.cli import executing
+from proxy.cli import executor
 from proxy.cli.consume import LeaseWatch
 from proxy.cli.executor import Executor, environment_of
 from proxy.history.record import NullHistory
@@ -94,7 +94,7 @@ async def test_the_exit_code_is_the_outcome(
     verdict: str,
     reason: str | None,
 ) -> None:
-    monkeypatch.setattr(executing, "LAST_WORDS_S", 20)  # the end of its stderr
+    monkeypatch.setattr(executor, "LAST_WORDS_S", 20)  # the end of its stderr
     await proxy.put("k")
     async with running(proxy, command):
         await proxy.until(lambda: bool(proxy.verdicts))
