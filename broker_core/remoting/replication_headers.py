@@ -120,7 +120,10 @@ def queue_starts_from_json(data: bytes | memoryview) -> dict[str, dict[int, int]
         starts[topic] = {}
         for number, at in those.items():
             if not number.isdecimal() or type(at) is not int or at < 0:
-                raise InvalidCommand(f"queue {number[:20]!r} of {topic[:80]!r} starts at {at!r}")
+                raise InvalidCommand(
+                    f"queue {number[:20]!r} of {topic[:80]!r} starts at {at!r}: expected a number"
+                    " of a queue and an offset from 0 on"
+                )
             starts[topic][int(number)] = at
     return starts
 

@@ -39,7 +39,7 @@ class _Lock:
 
 
 class _Freed(NamedTuple):
-    """The last request for a lock that its holder released."""
+    """A released lock: its last holder, and the number and time of the holder's last request."""
 
     holder: str
     sequence: int

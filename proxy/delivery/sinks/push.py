@@ -141,7 +141,7 @@ class HttpPush:
         raise _Unreachable("; ".join(reasons.values()))
 
     async def _ask(self, request: PushRequest, place: PushUrl, *, of: int) -> Answer | str:
-        """Return the answer of *place*, or why there is none despite a connection.
+        """Return the answer of *place*, or the failure of the request after connecting.
 
         With several places, connecting gets only a part of the time limit, which leaves time for
         the others.
