@@ -18,7 +18,7 @@ from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 
 _STATUSES = {int(status.value): status for status in SendStatus}
-_ids = MessageIds()
+message_ids = MessageIds()
 
 #: Template topics: with the first, a broker that creates topics on sends gives a new one all queues
 #: allowed; the second does not exist and prevents the creation.
@@ -34,7 +34,7 @@ def with_id(message: OutgoingMessage) -> OutgoingMessage:
     """Return *message* with a UNIQ_KEY, keeping an existing one, so that retries share it."""
     if UNIQ_KEY in message.properties:
         return message
-    return replace(message, properties={**message.properties, UNIQ_KEY: _ids.new()})
+    return replace(message, properties={**message.properties, UNIQ_KEY: message_ids.new()})
 
 
 async def send(

@@ -91,5 +91,7 @@ def machine_of(loop: SimulatedLoop) -> Iterator[None]:
         stack.enter_context(thin_client.clock.use_clocks(monotonic_ns, wall_ns))
         stack.enter_context(broker_core.chance.use_source(machine))
         stack.enter_context(thin_client.chance.use_source(machine.random, machine.token))
-        stack.enter_context(mock.patch.object(broker_core.client.sending, "_ids", _MessageIds()))
+        stack.enter_context(
+            mock.patch.object(broker_core.client.sending, "message_ids", _MessageIds())
+        )
         yield

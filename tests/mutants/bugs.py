@@ -193,7 +193,7 @@ def _held_in_name(_original: Any, chains: JobChains, key: bytes) -> None:
 
 
 def _whatever_is_ready(original: Any, dispatch: Dispatch, *how: Any) -> Any:
-    with patch.object(dispatch, "_held", ()):
+    with patch.object(dispatch, "held", ()):
         return original(dispatch, *how)
 
 
@@ -309,7 +309,7 @@ def _with_former_ones(original: Any, steady: SteadyMembers, members: Any, **now:
 
 
 def _knows_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
-    with patch.object(dispatch, "_pauses", Pauses(TrackedDict())):
+    with patch.object(dispatch, "pauses", Pauses(TrackedDict())):
         return original(dispatch, *how)
 
 

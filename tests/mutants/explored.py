@@ -100,7 +100,7 @@ def _leases_of_a_twin(original: Any, pipeline: QueuePipeline, **how: Any) -> Any
     if not isinstance(pipeline, TwinPipeline):
         return original(pipeline, **how)
     _leases_copies = True
-    with patch.object(pipeline, "_paused", {}):
+    with patch.object(pipeline, "pauses", Pauses(TrackedDict())):
         leases = original(pipeline, **how)
     _leases_copies = False
     return leases
@@ -109,7 +109,7 @@ def _leases_of_a_twin(original: Any, pipeline: QueuePipeline, **how: Any) -> Any
 def _copies_know_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
     if not _leases_copies:
         return original(dispatch, *how)
-    with patch.object(dispatch, "_pauses", Pauses(TrackedDict())):
+    with patch.object(dispatch, "pauses", Pauses(TrackedDict())):
         return original(dispatch, *how)
 
 

@@ -45,7 +45,7 @@ _BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # flag bits for IPv6 hosts
 _SIZE = Struct(">i")
 _MAGIC_AT = 4
 #: Minimum records in a lane: below it, finding the lanes takes longer than it saves.
-_LANE_RECORDS = 24
+LANE_RECORDS = 24
 
 
 def find_starts(data: bytes) -> np.ndarray:
@@ -57,10 +57,10 @@ def find_starts(data: bytes) -> np.ndarray:
     starts = None
     if len(data) >= FIXED_BYTES:
         records = len(data) // max(_SIZE.unpack_from(data)[0], FIXED_BYTES)
-        lanes = int(min((16 * records) ** 0.5, records / _LANE_RECORDS))
+        lanes = int(min((16 * records) ** 0.5, records / LANE_RECORDS))
         if lanes > 1:
             starts = _in_lanes(data, _lane_begins(data, lanes))
-    return _one_by_one(data) if starts is None else starts
+    return one_by_one(data) if starts is None else starts
 
 
 def _lane_begins(data: bytes, lanes: int) -> np.ndarray:
@@ -92,7 +92,8 @@ def _in_lanes(data: bytes, begins: np.ndarray) -> np.ndarray | None:
     return places[places < ends[:, None]]
 
 
-def _one_by_one(data: bytes) -> np.ndarray:
+def one_by_one(data: bytes) -> np.ndarray:
+    """Return where each record of *data* starts, found in one pass from record to record."""
     starts: list[int] = []
     at, end, size_at = 0, len(data), _SIZE.unpack_from
     while at < end:

@@ -52,7 +52,7 @@ _HEADERS_COLUMN = ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", _HEAD
 #: bodies count with their inflated size, so that no column exceeds its 32-bit offsets.
 MAX_ROWS, MAX_BYTES = 16_384, 8 * 1024 * 1024
 #: Smaller chunks are joined: the fixed cost of a batch is that of about 50 rows.
-_WORTH_BYTES = 512 * 1024
+WORTH_BYTES = 512 * 1024
 #: Spark's years 1 to 9999 in milliseconds since 1970; a producer's clock may be outside of them.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
@@ -110,7 +110,7 @@ def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         waiting.append(chunk)
         size += len(chunk)
-        if size >= _WORTH_BYTES:
+        if size >= WORTH_BYTES:
             yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
             waiting, size = [], 0
     if size:

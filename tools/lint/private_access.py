@@ -1,6 +1,7 @@
 """A name with a leading underscore is private to its class and its file.
 
-``x._name``, ``import _name`` and ``setattr(x, "_name", …)`` (``monkeypatch`` included) are allowed
+``x._name``, ``import _name``, ``setattr(x, "_name", …)`` (``monkeypatch`` included) and
+``patch.object(x, "_name", …)`` are allowed
 
 - where ``x`` is ``self``, ``cls``, ``super()`` or an enclosing class;
 - where ``_name`` is defined in this file: as a function, class, field or variable of the module or
@@ -16,12 +17,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tools.lint.source import Finding, Scope, Source
+from tools.lint.source import Finding, Scope, Source, last_name
 
 _OWN = frozenset({"self", "cls", "mcs"})
 _PUBLIC = frozenset({"_replace", "_asdict", "_make", "_fields", "_exit"})
 _PRIVATE = re.compile(r"_[^_]|_[^_].*[^_]")
-_BY_NAME = frozenset({"setattr", "getattr", "delattr", "hasattr"})
+_BY_NAME = frozenset({"setattr", "getattr", "delattr", "hasattr", "patch"})
 
 
 def is_private(name: str) -> bool:
@@ -74,6 +75,15 @@ def _by_name(call: ast.Call) -> Iterator[tuple[ast.expr, str, str]]:
     1)``.
     """
     match call:
+        case ast.Call(func=ast.Attribute(value=patch, attr="object" | "multiple")) if (
+            last_name(patch) == "patch" and call.args
+        ):
+            target, *rest = call.args
+            names = [each.value for each in rest if isinstance(each, ast.Constant)]
+            names += [each.arg for each in call.keywords]
+            for name in names:
+                if isinstance(name, str) and is_private(name) and not _is_own(target, frozenset()):
+                    yield call, name, f"{name} of {ast.unparse(target)}"
         case ast.Call(
             func=ast.Name(id=verb) | ast.Attribute(attr=verb),
             args=[owner, *rest],

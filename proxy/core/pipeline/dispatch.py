@@ -43,10 +43,10 @@ class Dispatch:
     ) -> None:
         """Use the components of one pipeline. *subject_of* returns a job as actions see it."""
         self._rules = rules
-        self._jobs, self._leases, self._pauses = jobs, leases, pauses
+        self._jobs, self._leases, self.pauses = jobs, leases, pauses
         self._exhausted, self._settlement, self._observed = exhausted, settlement, observed
         self._subject_of = subject_of
-        self._held = exhausted.held
+        self.held = exhausted.held
         self._failures, self._held_back = leases.failures, leases.held_back
         #: Queues of ready jobs: offered again, new, reactivated; live views. The latter two may
         #: contain ``stale`` entries.
@@ -78,12 +78,12 @@ class Dispatch:
         offered, new, reactivated = self.ready_queues
         if (ready := len(offered) + len(new) + len(reactivated)) < max_jobs:
             max_jobs = ready
-        work, grant, held = self._work, self._leases.grant, self._held
+        work, grant, held = self._work, self._leases.grant, self.held
         if offered:
             next_job = self._poll
         else:  # the usual case; nothing is offered meanwhile
             self._offered_in_a_row, next_job = 0, self._jobs.chains.poll
-        some_stay = self._pauses.keys or self._held_back.numbers or self._failures.given_up
+        some_stay = self.pauses.keys or self._held_back.numbers or self._failures.given_up
         acts = self._rules.actions.each
         since_ns: list[int] = []
         keys: list[bytes | None] = []
@@ -177,7 +177,7 @@ class Dispatch:
         """Return True if *job* cannot be delivered now: its key is paused, a client of the earlier
         owner may have it, or that owner had given it up.
         """
-        if self._pauses.keys and self._settlement.set_aside(job):
+        if self.pauses.keys and self._settlement.set_aside(job):
             return True
         if (due_ns := self._held_back.numbers.get(job.offset, 0)) > now_ns:
             self._settlement.retry_at(job, due_ns)

@@ -204,7 +204,7 @@ class QueuePipeline:
         )
         # Used with every event.
         self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
-        self._unreported, self._paused = self._dispatch.unreported, self.pauses.keys
+        self._unreported = self._dispatch.unreported
         self._now = self.observed.now
 
         # Ownership.
@@ -258,7 +258,7 @@ class QueuePipeline:
     def may_hand_out(self, now_ns: int) -> bool:
         """Return False while draining, in doubt, paused or taking over, or without trust."""
         return (
-            not (self.draining or self.doubtful or self.closed or EVERYTHING in self._paused)
+            not (self.draining or self.doubtful or self.closed or EVERYTHING in self.pauses.keys)
             and self.hold_until_ns <= now_ns < self.trusted_until_ns
         )
 
@@ -275,7 +275,7 @@ class QueuePipeline:
         """Number of jobs available to ``lease`` if delivery is allowed; jobs of recently paused
         keys may be among them.
         """
-        if EVERYTHING in self._paused:
+        if EVERYTHING in self.pauses.keys:
             return 0
         offered, main, reactivated = self._ready_queues  # called for every message
         if self._stale:
@@ -425,7 +425,7 @@ class QueuePipeline:
     @property
     def paused(self) -> TrackedDict[bytes | None, PausedKey]:
         """Paused keys, or ``EVERYTHING``. Read-only for others."""
-        return self._paused
+        return self.pauses.keys
 
     def pause(self, key: bytes | None, how: PausedKey) -> bool:
         """Stop delivering *key* (or ``EVERYTHING``), with or without jobs; return False if it is
@@ -735,7 +735,7 @@ class QueuePipeline:
     @property
     def recorded_pauses(self) -> TrackedDict[bytes | None, PausedKey]:
         """Pauses to store in the queue's own records."""
-        return self._paused if self.origin is self else _NO_PAUSES
+        return self.pauses.keys if self.origin is self else _NO_PAUSES
 
     def close(self) -> None:
         """Drop the pipeline: it delivers nothing more; its leases and memory no longer count."""
@@ -764,7 +764,7 @@ class QueuePipeline:
             end=max(self.end_offset, self.position),
             draining=self.draining,
             paused=len(self.recorded_pauses) - (EVERYTHING in self.recorded_pauses),
-            paused_whole=EVERYTHING in self._paused,
+            paused_whole=EVERYTHING in self.pauses.keys,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
             recreated=self.recreated,

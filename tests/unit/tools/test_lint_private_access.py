@@ -25,6 +25,9 @@ def found(text: str) -> list[str]:
         ('monkeypatch.setattr(lane, "_jobs", 1)', "_jobs of lane"),
         ('monkeypatch.setattr("proxy.lane._jobs", 1)', "proxy.lane._jobs"),
         ('getattr(lane, "_jobs")', "_jobs of lane"),
+        ('patch("proxy.lane._jobs", 1)', "proxy.lane._jobs"),
+        ('patch.object(lane, "_jobs", 1)', "_jobs of lane"),
+        ("mock.patch.multiple(lane, jobs=1, _jobs=1)", "_jobs of lane"),
     ],
 )
 def test_private_names_of_others_are_found(text: str, named: str) -> None:

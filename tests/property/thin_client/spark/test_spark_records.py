@@ -128,8 +128,8 @@ def test_vectors_give_what_the_decoder_gives(
     with (
         mock.patch.object(records, "MAX_BYTES", most_bytes),
         mock.patch.object(records, "MAX_ROWS", most_rows),
-        mock.patch.object(records, "_WORTH_BYTES", most_bytes),
-        mock.patch.object(columns, "_LANE_RECORDS", lane_records),
+        mock.patch.object(records, "WORTH_BYTES", most_bytes),
+        mock.patch.object(columns, "LANE_RECORDS", lane_records),
     ):
         assert rows_of(chunked(some, cuts), part, headers=headers) == owed
 

@@ -157,7 +157,7 @@ def starts_of(some: list[bytes]) -> list[int]:
 
 def test_records_are_found_in_lanes_whatever_their_sizes() -> None:
     some = many_records(b"0123456789")
-    with mock.patch.object(columns, "_one_by_one", side_effect=AssertionError):
+    with mock.patch.object(columns, "one_by_one", side_effect=AssertionError):
         assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)
 
 
