@@ -149,8 +149,8 @@ def is_cut(copy: StoredMessage) -> str | None:
 
 
 def packed_key(key: bytes | None) -> str:
-    """Return the text for CHAIN of *key*; empty if there is none, or if it is so long that it is
-    computed from the original message instead.
+    """Return the text for CHAIN of *key*; empty without a key, or for a long one, which readers
+    compute from the original message.
     """
     return _text(key) if key is not None and len(key) <= 2 * _MAX_SHOWN else ""
 
