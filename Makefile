@@ -23,6 +23,7 @@
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make chaos-long           the same for ten minutes per seed, with all kinds of faults, on both brokers
 #   make soak                 20 minutes of load; memory must stay flat; ARGS="--minutes 5"
+#   make attack               every attack of SECURITY.md on real processes; ARGS="--only tokens"
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
 #   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
 #   make bench                every case of orderlane bench in its short shape
@@ -49,7 +50,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
-.PHONY: coverage docs test-redis everything determinism
+.PHONY: attack coverage docs test-redis everything determinism
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -190,6 +191,9 @@ bench: $(INSTALLED)
 
 bench-full: $(INSTALLED)
 	$(BIN)/python -m bench all --full --resume $(ARGS)
+
+attack: $(INSTALLED)
+	$(BIN)/python -m tests.attack $(ARGS)
 
 fuzz: $(WITH_FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -31,7 +31,7 @@ NAMES = (
 )
 DECORATORS = (
     *("@pytest.fixture", "@fixture", "@rule", "@invariant", "@initialize", "@precondition"),
-    *("@field_validator", "@model_validator", "@*.command", "@*.callback", "@breaks"),
+    *("@field_validator", "@model_validator", "@*.command", "@*.callback", "@breaks", "@attack"),
 )
 
 

@@ -1,0 +1,129 @@
+"""An installation under attack: nameserver, broker and proxies as separate processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testkit.processes import Child, Children
+from testkit.thrift_client import COMPACT, Protocol, ThriftClient
+
+#: The topic and the group of ``start_all``.
+TOPIC, GROUP = "orders", "billing"
+
+
+@dataclass(slots=True)
+class Installation:
+    """The processes of one attack, in a folder of their own. Addresses are set by the starts."""
+
+    children: Children
+    nameserver: str = ""
+    broker: str = ""
+    thrift: str = ""
+    http: str = ""
+    """Addresses, ``host:port``. Of several brokers or proxies: those of the last one started."""
+    running: list[Child] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The working directory of all processes."""
+        return self.children.folder
+
+    def start_all(
+        self, *, settings: dict[str, Any] | None = None, broker: dict[str, Any] | None = None
+    ) -> Child:
+        """Start nameserver, broker and a proxy with group ``billing`` on topic ``orders``.
+
+        *settings* and *broker* are added to the settings of the proxy and the broker. Returns the
+        proxy.
+        """
+        self.start_nameserver()
+        self.start_broker(**(broker or {}))
+        return self.start_proxy(**(settings or {}))
+
+    def start_nameserver(self, *options: object) -> Child:
+        """Start a nameserver; *options* of its command."""
+        child = self._started(
+            self.children.start("nameserver", "--listen", "127.0.0.1:0", *options)
+        )
+        self.nameserver = child.ready()["nameserver"]
+        return child
+
+    def start_broker(self, *, data: str = "data", **settings: Any) -> Child:
+        """Start a broker with its files in the folder *data*; topics are created by the first
+        send.
+        """
+        file = self._write("broker", {"auto_create_topics": True, **settings})
+        where = ("--data", data, "--listen", "127.0.0.1:0", "--nameserver", self.nameserver)
+        child = self._started(self.children.start("broker", *where, "--broker-settings", file))
+        self.broker = child.ready()["broker"]
+        return child
+
+    def start_proxy(self, **settings: Any) -> Child:
+        """Start a proxy; *settings* replace the group ``billing`` on ``orders`` if they name
+        groups.
+        """
+        groups = [{"name": GROUP, "topics": [{"name": TOPIC, "order_key": "KEY"}]}]
+        file = self._write("proxy", {"groups": groups, **settings})
+        ports = ("--thrift-port", 0, "--http-port", 0)
+        where = ("--settings", file, "--nameserver", self.nameserver)
+        child = self._started(self.children.start("proxy", *where, *ports))
+        ready = child.ready()
+        self.thrift, self.http = ready["thrift"], ready["http"]
+        return child
+
+    async def connect(self, *, protocol: Protocol = COMPACT) -> ThriftClient:
+        """Return a raw client of the Thrift port, on a connection of its own."""
+        host, _, port = self.thrift.rpartition(":")
+        return ThriftClient(*await asyncio.open_connection(host, int(port)), protocol)
+
+    async def is_hung_up(self, reader: asyncio.StreamReader, *, within_s: float = 30) -> bool:
+        """Return whether the other end closes a connection, whatever it sends before."""
+        with suppress(ConnectionError):
+            async with asyncio.timeout(within_s):
+                while await reader.read(65_536):
+                    pass
+        return True
+
+    def errors(self) -> str:
+        """Return what all processes wrote to stderr so far."""
+        return "".join(child.err for child in self.running)
+
+    def has_traceback(self) -> bool:
+        """Return whether any process wrote a traceback."""
+        return "Traceback (most recent call last)" in self.errors()
+
+    def _started(self, child: Child) -> Child:
+        self.running.append(child)
+        return child
+
+    def _write(self, what: str, settings: dict[str, Any]) -> str:
+        name = f"{what}-{len(self.running)}.yaml"
+        (self.folder / name).write_text(yaml.safe_dump(settings))
+        return name
+
+
+def rss_bytes(child: Child) -> int:
+    """Return the resident memory of a process."""
+    pages = Path(f"/proc/{child.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_s(child: Child) -> float:
+    """Return the seconds of processor time that a process has used."""
+    stat = Path(f"/proc/{child.process.pid}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def metric(page: str, name: str) -> float:
+    """Return the sum of a metric's samples on a page of ``/metrics``; 0 if it has none."""
+    samples = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
+    return sum(map(float, samples))
