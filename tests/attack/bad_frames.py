@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import struct
 
@@ -34,8 +33,7 @@ async def bad_bytes(at: Installation) -> str:
     closed = 0
     for port in (at.thrift, at.broker, at.nameserver):
         for stream in streams(seed=len(port)):
-            host, _, number = port.rpartition(":")
-            reader, writer = await asyncio.open_connection(host, int(number))
+            reader, writer = await at.open(port)
             writer.write(stream)
             writer.write_eof()
             assert await at.is_hung_up(reader), f"the connection to {port} stays open"

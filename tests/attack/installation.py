@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 from contextlib import suppress
@@ -67,22 +68,62 @@ class Installation:
         return child
 
     def start_proxy(self, **settings: Any) -> Child:
-        """Start a proxy; *settings* replace the group ``billing`` on ``orders`` if they name
-        groups.
+        """Start a proxy on free ports; *settings* replace the group ``billing`` on ``orders`` if
+        they name groups.
         """
         groups = [{"name": GROUP, "topics": [{"name": TOPIC, "order_key": "KEY"}]}]
-        file = self._write("proxy", {"groups": groups, **settings})
-        ports = ("--thrift-port", 0, "--http-port", 0)
+        ports = {"thrift": "127.0.0.1:0", "http": "127.0.0.1:0", **settings.pop("listen", {})}
+        file = self._write("proxy", {"groups": groups, **settings, "listen": ports})
         where = ("--settings", file, "--nameserver", self.nameserver)
-        child = self._started(self.children.start("proxy", *where, *ports))
+        child = self._started(self.children.start("proxy", *where))
         ready = child.ready()
-        self.thrift, self.http = ready["thrift"], ready["http"]
+        self.thrift, self.http = (
+            ready[name].replace("0.0.0.0", "127.0.0.1") for name in ("thrift", "http")
+        )
         return child
+
+    async def open(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a plain connection to ``host:port``."""
+        host, _, port = address.rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+
+    async def ask(
+        self, path: str, body: bytes | None = None, *, method: str = "", **headers: str
+    ) -> tuple[int, bytes]:
+        """Return status and whole answer of a request to the HTTP port of the last proxy.
+
+        In the names of *headers* an underscore stands for a hyphen. POST is the default with a
+        body, GET without.
+        """
+        sent = {"Host": self.http, "Connection": "close"}
+        if body is not None:
+            sent |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        method = method or ("GET" if body is None else "POST")
+        return await self.raw(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + (body or b""))
+
+    async def raw(self, request: bytes, *, within_s: float = 60) -> tuple[int, bytes]:
+        """Send bytes to the HTTP port; return the status, 0 without one, and the whole answer."""
+        reader, writer = await self.open(self.http)
+        answer = b""
+        with suppress(ConnectionError):
+            writer.write(request)
+            async with asyncio.timeout(within_s):
+                while part := await reader.read(65_536):
+                    answer += part
+        writer.close()
+        return (int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.") else 0), answer
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric's samples at the last proxy; 0 if it has none."""
+        _, page = await self.ask("/metrics")
+        pattern = rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)"
+        return sum(map(float, re.findall(pattern, page.decode(), re.MULTILINE)))
 
     async def connect(self, *, protocol: Protocol = COMPACT) -> ThriftClient:
         """Return a raw client of the Thrift port, on a connection of its own."""
-        host, _, port = self.thrift.rpartition(":")
-        return ThriftClient(*await asyncio.open_connection(host, int(port)), protocol)
+        return ThriftClient(*await self.open(self.thrift), protocol)
 
     async def is_hung_up(self, reader: asyncio.StreamReader, *, within_s: float = 30) -> bool:
         """Return whether the other end closes a connection, whatever it sends before."""
@@ -110,6 +151,12 @@ class Installation:
         return name
 
 
+def token_settings(*names: str, rules: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return settings with a principal and a token of each name, and access *rules*."""
+    tokens = [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in names]
+    return {"tokens": tokens, **({} if rules is None else {"access": rules})}
+
+
 def rss_bytes(child: Child) -> int:
     """Return the resident memory of a process."""
     pages = Path(f"/proc/{child.process.pid}/statm").read_text().split()[1]
@@ -121,9 +168,3 @@ def processor_s(child: Child) -> float:
     stat = Path(f"/proc/{child.process.pid}/stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def metric(page: str, name: str) -> float:
-    """Return the sum of a metric's samples on a page of ``/metrics``; 0 if it has none."""
-    samples = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
-    return sum(map(float, samples))

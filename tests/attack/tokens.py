@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from testkit.thrift_client import our_pull
 from tests.attack.attacks import attack
-from tests.attack.installation import GROUP, TOPIC, Installation
+from tests.attack.installation import GROUP, TOPIC, Installation, token_settings
 from tests.support.thrift_calls import CONTEXT, MESSAGE
 from thrift_idl import consumer, producer
 
-TOKEN = "correct horse"
-NARROW = "battery staple"
-
-
-def principals() -> dict[str, Any]:
-    """Return settings with two tokens: one for everything, one to pull from group ``other``."""
-    tokens = [
-        {"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
-        for name, token in (("all", TOKEN), ("narrow", NARROW))
-    ]
-    everything = {"may": ["pull", "produce", "bulk"], "groups": ["*"], "topics": ["*"]}
-    rules = [
-        {"principals": ["all"], **everything},
-        {"principals": ["narrow"], "may": ["pull"], "groups": ["other"]},
-    ]
-    return {"tokens": tokens, "access": rules}
+RULES = [{"principals": ["narrow"], "may": ["pull"], "groups": ["other"]}]
 
 
 def calls(token: str | None) -> dict[str, list[Any]]:
@@ -68,7 +52,7 @@ async def refusals(at: Installation, token: str | None) -> list[int]:
     answer="401, a send 71",
 )
 async def without_a_token(at: Installation) -> str:
-    at.start_all(settings=principals())
+    at.start_all(settings=token_settings("narrow", rules=RULES))
     codes = [code for token in (None, "", "wrong") for code in await refusals(at, token)]
     assert set(codes) == {401, 71}, codes
     return f"{len(codes)} of {len(codes)} calls refused"
@@ -76,7 +60,7 @@ async def without_a_token(at: Installation) -> str:
 
 @attack("a known principal exceeds its rights", answer="403, a send 71")
 async def beyond_its_rights(at: Installation) -> str:
-    at.start_all(settings=principals())
-    codes = await refusals(at, NARROW)
+    at.start_all(settings=token_settings("narrow", rules=RULES))
+    codes = await refusals(at, "narrow")
     assert set(codes) == {403, 71}, codes
     return f"{len(codes)} of {len(codes)} calls refused"
