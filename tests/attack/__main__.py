@@ -9,6 +9,7 @@ kept in ``build/attack/NAME``. Exit code 1 if an answer was wrong.
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+import structlog
 
 from testkit.processes import ROOT
 from tests.attack.attacks import Attack, Outcome, all_attacks, carry_out
@@ -35,6 +37,8 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 1 for a wrong answer, 2 for a wrong name."""
     options = _options(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable(logging.CRITICAL)  # refused connections are expected
     chosen = _chosen(all_attacks(), options.only)
     if options.names:
         sys.stdout.writelines(f"{each.name}: {each.rows[0]}\n" for each in chosen)

@@ -37,7 +37,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attack showed."""
+    """The result of an attack."""
 
     attack: Attack
     figure: str

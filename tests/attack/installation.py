@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import os
 import re
+import socket
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import yaml
 
 from testkit.processes import Child, Children
-from testkit.thrift_client import COMPACT, Protocol, ThriftClient
+from testkit.thrift_client import COMPACT, ThriftClient
 
 #: The topic and the group of ``start_all``.
 TOPIC, GROUP = "orders", "billing"
@@ -121,9 +123,21 @@ class Installation:
         pattern = rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)"
         return sum(map(float, re.findall(pattern, page.decode(), re.MULTILINE)))
 
-    async def connect(self, *, protocol: Protocol = COMPACT) -> ThriftClient:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> ThriftClient:
         """Return a raw client of the Thrift port, on a connection of its own."""
-        return ThriftClient(*await self.open(self.thrift), protocol)
+        host, _, port = self.thrift.rpartition(":")
+        return ThriftClient(*await asyncio.open_connection(host, int(port), ssl=tls), COMPACT)
+
+    async def connect_slowly(self, tls: ssl.SSLContext | None = None) -> ThriftClient:
+        """Return a raw client whose system accepts only a few kilobytes that it does not read."""
+        host, _, port = self.thrift.rpartition(":")
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(slow, (host, int(port)))
+        name = None if tls is None else host
+        opened = asyncio.open_connection(sock=slow, limit=1024, ssl=tls, server_hostname=name)
+        return ThriftClient(*await opened, COMPACT)
 
     async def is_hung_up(self, reader: asyncio.StreamReader, *, within_s: float = 30) -> bool:
         """Return whether the other end closes a connection, whatever it sends before."""
