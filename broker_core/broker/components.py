@@ -31,7 +31,7 @@ from broker_core.broker.topics.topics import Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.coordinator import TransactionCoordinator
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Topic
 from broker_core.remoting_channel import RemotingChannel
 from broker_core.store.message_store import MessageStore
@@ -108,6 +108,8 @@ class Components:
         """Remove silent members and expired locks."""
         self.locks.expire(now_ns())
         self.clients.expire()
+        if self.locks.ages_to_save(now_ns()):
+            await self.lock_saver.save()
 
     async def delete_expired(self) -> None:
         """Apply the retention; on a slave, delete what its master has deleted. Raise OSError."""
@@ -128,7 +130,10 @@ class Components:
         self.locks = load_table(
             store.table("orderlyLock"),
             lambda table: QueueLocks.from_table(
-                table, expiry_ns=int(settings.lock_expiry_s * 1e9), now_ns=now_ns()
+                table,
+                expiry_ns=int(settings.lock_expiry_s * 1e9),
+                now_ns=now_ns(),
+                begun_ms=wall_ms(),
             ),
         )
         # Before clamping: a clamped table differs from the file.

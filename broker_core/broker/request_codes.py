@@ -109,6 +109,7 @@ def _of_administrators(components: Components) -> dict[int, Handler]:
             reader=components.store.reader,
             traffic=components.sampler.traffic,
             boot_ms=wall_ms(),
+            locks_since_ms=components.locks.since_ms,
             address=lambda: components.address,
             delete_expired=components.delete_expired,
         ).handlers(),

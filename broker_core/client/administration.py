@@ -16,6 +16,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 
 _ROUTE_WAIT_S = 10.0
 _ROUTE_LOOK_S = 0.05
+_BOOT = "bootTimestamp"
 
 
 async def create_topic(
@@ -61,7 +62,16 @@ async def _shows(routes: RouteCache, topic: Topic, brokers: Iterable[str], *, qu
 
 async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:
     """Return the start time of *broker*, ms since 1970."""
-    return _number(await _runtime(requests, broker), "bootTimestamp")
+    return _number(await _runtime(requests, broker), _BOOT)
+
+
+async def locks_since_ms(requests: BrokerRequests, broker: str) -> int:
+    """Return since when *broker* has forgotten no orderly lock, ms since 1970.
+
+    An embedded broker keeps its locks over a restart. Others are taken to forget them.
+    """
+    table = await _runtime(requests, broker)
+    return _number(table, "lockTableTimestamp" if "lockTableTimestamp" in table else _BOOT)
 
 
 async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:

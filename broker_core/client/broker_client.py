@@ -474,8 +474,12 @@ class BrokerClient:
         )
 
     async def broker_start_ms(self, broker: str) -> int:
-        """Return the start time of *broker* (ms since 1970): older locks may be forgotten."""
+        """Return the start time of *broker*, ms since 1970."""
         return await administration.broker_start_ms(self._requests, broker)
+
+    async def locks_since_ms(self, broker: str) -> int:
+        """Return since when *broker* has forgotten no orderly lock, ms since 1970."""
+        return await administration.locks_since_ms(self._requests, broker)
 
     async def log_span(self, broker: str) -> LogSpan:
         """Return the range of the log that *broker* keeps."""

@@ -24,6 +24,7 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Outcome
+from proxy.core.ownership.recording import Recording
 from proxy.core.ownership.steady_members import SteadyMembers
 from proxy.core.parking import copy_intake
 from proxy.core.pipeline.actions import Unreported
@@ -57,6 +58,7 @@ from tests.mutants.scenarios import (
     parked,
     recreated,
     short,
+    shortened,
     stuck,
 )
 
@@ -406,6 +408,8 @@ MUTANTS = (
                   method_of(Residency, "_share_out", lambda *_: None)), crowded),
     Mutant("N7", "the recorded lease length grows with every owner",
            method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
+    Mutant("N7", "a wait that is over counts in each take-over after it",
+           method_of(Recording, "_wait_is_over", lambda *_: False), shortened),
     Mutant("G1", "an owner continues with offsets of a former life of its topic",
            all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
                   method_of(owned_queue.OwnedQueue, "lost_tail", lambda *_: None)), recreated),

@@ -214,6 +214,21 @@ async def _crashed(world: World, *, with_broker: bool = False) -> None:
     await world.finished()
 
 
+async def _shortened(world: World) -> None:
+    """Shorten the leases; then kill owners one after the other, each after a healthy time."""
+    staff = _Staff(world, sloppy=False)
+    proxy = await world.start_proxy("first")
+    staff.hire(proxy, 1)
+    await _load(world, messages=10)
+    world.change(visibility_timeout_s=5.0)
+    for name, healthy_s in (("second", 60), ("third", 40), ("fourth", 10)):
+        proxy.kill()
+        proxy = await world.start_proxy(name)
+        staff.hire(proxy, 1)
+        await _load(world, messages=healthy_s, every_s=1)
+    await world.finished()
+
+
 async def _recreated(world: World) -> None:
     """Delete the topic and create it again while a proxy owns its queues."""
     staff = _Staff(world, sloppy=False)
@@ -403,6 +418,8 @@ crashed = Scenario("crashed", _crashed)
 """One owner after the other is killed."""
 crashed_brokers = Scenario("crashed brokers", partial(_crashed, with_broker=True))
 """The same, each time with a restart of the broker: owners wait for the leases before them."""
+shortened = Scenario("shortened", _shortened, {"visibility_timeout_s": 30.0})
+"""Owners are killed after the leases were made shorter."""
 recreated = Scenario("recreated", _recreated)
 """The topic has a second life."""
 rekeyed = Scenario("rekeyed", _rekeyed)
@@ -447,6 +464,7 @@ SCENARIOS = (
     moved,
     crashed,
     crashed_brokers,
+    shortened,
     recreated,
     rekeyed,
     outlived,

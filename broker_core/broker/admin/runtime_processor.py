@@ -33,7 +33,8 @@ _MAX_SHOWN = 200  # characters of a name in an error
 class RuntimeProcessor:
     """Answers from the store, the traffic and the settings.
 
-    *boot_ms*: start of the broker, ms since 1970; *delete_expired* applies the retention.
+    *boot_ms*: start of the broker, *locks_since_ms*: of its table of orderly locks, both in ms
+    since 1970; *delete_expired* applies the retention.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class RuntimeProcessor:
         reader: StoreReader,
         traffic: Traffic,
         boot_ms: int,
+        locks_since_ms: int,
         address: Callable[[], str],
         delete_expired: Callable[[], Awaitable[None]],
     ) -> None:
@@ -50,6 +52,7 @@ class RuntimeProcessor:
         self._reader = reader
         self._traffic = traffic
         self._boot_ms = boot_ms
+        self._locks_since_ms = locks_since_ms
         self._address = address
         self._delete_expired = delete_expired
 
@@ -68,6 +71,7 @@ class RuntimeProcessor:
         disk = shutil.disk_usage(self._settings.data)
         facts = Facts(
             boot_ms=self._boot_ms,
+            locks_since_ms=self._locks_since_ms,
             now_ms=now_ms,
             log_range=self._reader.log_range(),
             earliest_ms=self._reader.earliest_ms(),

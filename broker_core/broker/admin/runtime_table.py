@@ -20,9 +20,13 @@ _POOLS = ("send", "pull")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Figures of a broker now. Times in ms since 1970, disk in bytes, without root's reserve."""
+    """Figures of a broker now. Times in ms since 1970, disk in bytes, without root's reserve.
+
+    ``locks_since_ms``: when its table of orderly locks was begun.
+    """
 
     boot_ms: int
+    locks_since_ms: int
     now_ms: int
     log_range: tuple[int, int]
     earliest_ms: int | None
@@ -51,6 +55,8 @@ def runtime_table(facts: Facts) -> dict[str, str]:
         "commitLogDiskRatio": f"{used:.4f}",
         "commitLogMaxOffset": str(end),
         "commitLogMinOffset": str(begin),
+        # Not in RocketMQ, whose brokers forget locks in a restart.
+        "lockTableTimestamp": str(facts.locks_since_ms),
         "getTransferedTps": given,  # misspelt name of 4.9
         "getTransferredTps": given,
         "pageCacheLockTimeMills": "0",

@@ -5,11 +5,14 @@
    the end of the topic, which may be created again while the holder delivers its messages.
 2. In doubt a lock is not granted.
 3. A change of holder must be on disk before it is answered (``Grant.to_save``), otherwise a
-   restarted broker could grant the same queue again. Renewals are not saved: every lock that is
-   loaded counts as renewed at that moment.
+   restarted broker could grant the same queue again. Renewals are not saved: a lock that is loaded
+   counts as renewed at that moment. Its age since then is saved until its holder renews it
+   (``ages_to_save``), so restarts in quick succession do not keep a dead client's lock alive.
 4. Requests of one client for one queue count in the order in which they were made (``sequence``):
    one that arrives after a later one neither takes nor releases the lock.
 5. A lock uses memory from its grant to its end, and for one more ``expiry_ns`` if released.
+6. ``since_ms`` identifies the table. It stays the same for as long as no lock was forgotten: a
+   broker that lost its table begins another one.
 
 The times are monotonic nanoseconds. Pure.
 """
@@ -36,6 +39,10 @@ class _Lock:
     renewed_ns: int
     change: int  # number of the change that made it
     sequence: int = 0  # the highest of its holder's requests
+    #: True until its holder renews it after a restart of the broker.
+    loaded: bool = False
+    #: True if the file has an age, which a renewal makes wrong.
+    aged: bool = False
 
 
 class _Freed(NamedTuple):
@@ -46,13 +53,22 @@ class _Freed(NamedTuple):
     at_ns: int
 
 
+#: Ages of locks are saved in steps of this many nanoseconds.
+_AGE_STEP_NS = 1_000_000_000
+
+
 @dataclass(slots=True)
 class QueueLocks:
-    """The lock table of one broker. Not thread-safe."""
+    """The lock table of one broker. Not thread-safe.
+
+    *since_ms*: when the table was begun, ms since 1970.
+    """
 
     expiry_ns: int
     #: Number of changes of holders; a save of the table at n has all changes up to n.
     change: int = 0
+    since_ms: int = 0
+    _ages_saved_ns: int = 0
     _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
     _freed: dict[tuple[Group, QueueName], _Freed] = field(default_factory=dict)
 
@@ -79,6 +95,10 @@ class QueueLocks:
                 self.change += 1
                 self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
             if lock.holder == client_id:
+                lock.loaded = False
+                if lock.aged:
+                    self.change += 1
+                    lock.aged, lock.change = False, self.change
                 lock.sequence = max(lock.sequence, sequence)
                 # Never earlier: a lock loaded or granted a moment ago must keep its time.
                 lock.renewed_ns = max(lock.renewed_ns, now_ns)
@@ -135,23 +155,61 @@ class QueueLocks:
             del self._locks[name]
             self.change += 1
 
+    def ages_to_save(self, now_ns: int) -> bool:
+        """Note the ages of loaded locks that their holders have not renewed; return True if the
+        table must be saved with them, once a second at most. O(locks).
+        """
+        if now_ns - self._ages_saved_ns < _AGE_STEP_NS:
+            return False
+        loaded = [lock for lock in self._locks.values() if lock.loaded]
+        if not loaded:
+            return False
+        for lock in loaded:
+            lock.aged = True
+        self._ages_saved_ns = now_ns
+        self.change += 1
+        return True
+
     def to_table(self) -> dict[str, Any]:
-        """Return the state that a restarted broker needs."""
+        """Return the state that a restarted broker needs.
+
+        ``ages_ms``: of each lock, milliseconds since its holder's last renewal; omitted if 0.
+        """
+        ages_ms = [self._age_ms(lock) for lock in self._locks.values()]
         return {
+            **({"since_ms": self.since_ms} if self.since_ms else {}),
             "locks": [
                 [group, queue.topic, queue.broker, queue.queue_id, lock.holder]
                 for (group, queue), lock in self._locks.items()
-            ]
+            ],
+            **({"ages_ms": ages_ms} if any(ages_ms) else {}),
         }
 
+    def _age_ms(self, lock: _Lock) -> int:
+        age_ns = self._ages_saved_ns - lock.renewed_ns if lock.loaded else 0
+        return max(0, age_ns // 1_000_000)
+
     @classmethod
-    def from_table(cls, table: dict[str, Any], *, expiry_ns: int, now_ns: int) -> QueueLocks:
-        """Inverse of ``to_table``, all locks renewed now; raise ValueError on other content."""
-        locks = cls(expiry_ns)
+    def from_table(
+        cls, table: dict[str, Any], *, expiry_ns: int, now_ns: int, begun_ms: int = 0
+    ) -> QueueLocks:
+        """Inverse of ``to_table``: all locks are renewed now, apart from their saved ages.
+
+        *begun_ms*: ``since_ms`` of a table without one, which may have forgotten locks. Raises
+        ValueError on other content.
+        """
+        locks = cls(expiry_ns, _ages_saved_ns=now_ns)
         try:
-            for group, topic, broker, queue_id, holder in table.get("locks", []):
+            locks.since_ms = int(table.get("since_ms", begun_ms))
+            listed = table.get("locks", [])
+            ages_ms = table.get("ages_ms", [0] * len(listed))
+            for (group, topic, broker, queue_id, holder), age_ms in zip(
+                listed, ages_ms, strict=True
+            ):
                 queue = QueueName(Topic(str(topic)), str(broker), int(queue_id))
-                locks._locks[Group(str(group)), queue] = _Lock(str(holder), now_ns, 0)
+                renewed_ns = now_ns - max(0, int(age_ms)) * 1_000_000
+                lock = _Lock(str(holder), renewed_ns, 0, loaded=True, aged=bool(age_ms))
+                locks._locks[Group(str(group)), queue] = lock
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a table of orderly locks: {error}") from error
         return locks

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 from weakref import ref
 
@@ -64,6 +65,9 @@ class Recording:
         self._longest_lease_ms = 0
         self._paused: Mapping[bytes | None, PausedKey] = {}
         self._keys: KeyRecord | None = None
+        # Whether the own record names a wait whose end is not recorded yet, or is about to be.
+        self._waits = own is not None and own.hold_ms > 0
+        self._ends_wait = False
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._set_baseline(last.snapshot)
@@ -80,7 +84,7 @@ class Recording:
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
             return True
-        if pipeline.extensions_refused or self._compares:
+        if pipeline.extensions_refused or self._compares or self._wait_is_over(now_ns):
             return True
         return bool(
             # With nothing read since, unfinished offsets can only have been removed.
@@ -101,6 +105,7 @@ class Recording:
         Leases that outlive a hand-over are listed only in snapshots.
         """
         self._since_ns = self._since_ns or now_ns
+        self._ends_wait = self._wait_is_over(now_ns)
         if self._pipeline.extensions_refused and self._pipeline.lease_times(now_ns):
             whole = True
         if not whole and self._snapshot_at is not None:
@@ -115,12 +120,17 @@ class Recording:
         self._clear_changes()
         self._since_ns = now_ns
         self._serial += 1
-        return [*parts(snapshot, self._own, serial=self._serial, most=most)]
+        own = self._own
+        if own is not None and self._ends_wait:
+            own = replace(own, hold_ms=0)
+        return [*parts(snapshot, own, serial=self._serial, most=most)]
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """Note that the *records* that were due are stored, the first one at offset *at*."""
         self._last_at = at
         self._pipeline.raised_lease_recorded(self._longest_lease_ms)
+        if self._ends_wait and self._own is not None:
+            self._own, self._waits = replace(self._own, hold_ms=0), False
         if isinstance(records[0], Delta):
             self._in_deltas += records[0].size
             self._deltas += 1
@@ -142,6 +152,9 @@ class Recording:
     def renew(self) -> None:
         """Write a snapshot next, because retention is close to the current one."""
         self._snapshot_at = None
+
+    def _wait_is_over(self, now_ns: int) -> bool:
+        return self._waits and self._pipeline.hold_until_ns <= now_ns
 
     def _outgrown(self, now_ns: int) -> bool:
         return (
@@ -207,6 +220,7 @@ class Recording:
             longest_lease_ms=self._pipeline.raised_lease_ms,
             keys=None if keys == self._keys else keys,
             anchor=self._pipeline.anchor,
+            hold_over=self._ends_wait,
         )
         said = self._base, self._read, self._longest_lease_ms
         self._base, self._read, self._keys = base, read, keys
@@ -216,7 +230,8 @@ class Recording:
             self._parked = dict(self._pipeline.parked)
             self._paused = dict(pauses)
         self._clear_changes()
-        return delta if delta.size or (base, read, delta.longest_lease_ms) != said else None
+        news = delta.size or delta.hold_over or (base, read, delta.longest_lease_ms) != said
+        return delta if news else None
 
     def _unfinished_changes(self) -> tuple[list[int], list[int]]:
         """Return rising offsets: no longer unfinished (some may be spilled), and added."""

@@ -2,7 +2,8 @@
 
 A record is one JSON object with ``v`` (1) and ``kind``:
 
-- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (number of the ownership
+- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms (since when the broker had forgotten
+  no lock), period (number of the ownership
   period), http (address of the owner's HTTP port), by_name (only if an operator assigned the queue
   to that owner), hold_ms (how long leases of earlier periods may live from then on, if any), life
   (the incarnation of the topic, if the broker reports it), start (where the period begins if no
@@ -25,7 +26,8 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   (changed ones), spilled (added offsets), heads (pairs of order key and the first remaining offset
   of its spilled chain, null if none is left), parked (changed ones, null if no longer parked),
   parked_by (of those), longest_lease_ms (as in a snapshot), paused (changed ones, null if no longer
-  paused), notes (of those), keys (if changed), anchor (as in a snapshot);
+  paused), notes (of those), keys (if changed), anchor (as in a snapshot), hold_over (true once the
+  leases of earlier periods have ended, so that ``hold_ms`` of the ``own`` no longer counts);
 - ``clean``: epoch, to (the member to which operators assigned the queue, if any). The owner ended
   with no leases except those in its snapshot, which is complete.
 
@@ -35,8 +37,8 @@ to 0) of *width* bytes each, little endian.
 
 Proxies of different versions take queues over from each other. Fields added later (``http``,
 ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``, ``to``, ``own``,
-``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``) may be missing, and readers
-ignore unknown fields.
+``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``, ``hold_over``) may be missing,
+and readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ def encode(record: Record) -> bytes:
                 "spilled": _packed_by_key(record.spilled),
                 "heads": [[_text(key), head] for key, head in record.heads.items()],
                 **_of_keys(record),
+                **({"hold_over": True} if record.hold_over else {}),
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
@@ -205,6 +208,7 @@ def _delta(fields: dict[str, Any]) -> Delta:
         paused=_paused_of(fields),
         keys=_keys_of(fields),
         anchor=_anchor_of(fields),
+        hold_over=fields.get("hold_over") is True,
     )
 
 

@@ -38,13 +38,15 @@ class Own:
     owner: str
     trust_ms: int
     longest_lease_ms: int
+    #: Since when the broker had forgotten no lock, ms since 1970; its start if it forgets them.
     broker_start_ms: int
     period: int
     #: Address of the owner's HTTP port, as host:port; empty if unknown.
     http: str = ""
     #: True if an operator assigned the queue to this owner, independent of shares.
     by_name: bool = False
-    #: Milliseconds after this record for which leases of earlier periods may live.
+    #: Milliseconds after this record for which leases of earlier periods may live; 0 in a snapshot
+    #: that was written after their end.
     hold_ms: int = 0
     #: The incarnation of the topic (``BrokerClient.life``); None if the broker has none.
     life: int | None = None
@@ -200,7 +202,8 @@ class Delta(NamedTuple):
     """Changes since the previous record; ``codec`` documents each field.
 
     ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if not recorded.
-    ``keys``: None if unchanged. A named tuple, because a take-over reads many.
+    ``keys``: None if unchanged. ``hold_over``: the leases of earlier periods have ended. A named
+    tuple, because a take-over reads many.
     """
 
     epoch: Epoch
@@ -218,6 +221,7 @@ class Delta(NamedTuple):
     paused: Mapping[bytes | None, PausedKey | None] = _NONE
     keys: KeyRecord | None = None
     anchor: Anchor | None = None
+    hold_over: bool = False
 
     @property
     def size(self) -> int:

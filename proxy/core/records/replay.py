@@ -78,11 +78,12 @@ class LastOwner:
         """Return how long the next owner waits before its first delivery, so that old leases have
         ended.
 
-        The result is 0 after a clean end. A restarted broker may have forgotten the lock, so the
-        old owner may still trust it: trust plus its longest lease. Otherwise its trust ended before
-        the lock could expire, and only the time by which a lease outlives that is left. With
-        damaged records, it is also unknown which leases survived a hand-over. The old owner's own
-        wait (``hold_ms``) began before its trust did, so no trust is added to it.
+        The result is 0 after a clean end. A broker with another *broker_start_ms* may have
+        forgotten the lock, so the old owner may still trust it: trust plus its longest lease.
+        Otherwise its trust ended before the lock could expire, and only the time by which a lease
+        outlives that is left. With damaged records, it is also unknown which leases survived a
+        hand-over. The old owner's own wait (``hold_ms``) began before its trust did, so no trust is
+        added to it; once it is over, it does not count.
         """
         if self.clean:
             return 0
@@ -214,9 +215,13 @@ class _Replay:
             return  # late, from a former owner
         elif isinstance(record, SnapshotPart):
             self.longest_ms = max(self.longest_ms, record.piece.longest_lease_ms)
+            if record.own is not None:
+                self._holds_at_most(record.own.hold_ms)
             self._part(offset, record)
         elif isinstance(record, Delta):
             self.longest_ms = max(self.longest_ms, record.longest_lease_ms)
+            if record.hold_over:
+                self._holds_at_most(0)
             self._delta(offset, record)
         else:
             self.clean, self.to = True, record.to
@@ -224,6 +229,11 @@ class _Replay:
     def _begin(self, epoch: Epoch, own: Own) -> None:
         self.epoch, self.own, self.clean, self.parts, self.serial = epoch, own, False, [], 0
         self.longest_ms, self.to = own.longest_lease_ms, ""
+
+    def _holds_at_most(self, hold_ms: int) -> None:
+        """Shorten the period's own wait, which would otherwise count again in each take-over."""
+        if self.own is not None and self.own.hold_ms > hold_ms:
+            self.own = replace(self.own, hold_ms=hold_ms)
 
     def _repeated(self, epoch: Epoch, own: Own) -> None:
         """Use the ``own`` repeated in a snapshot if the original record is gone."""

@@ -122,7 +122,7 @@ class PeriodStart:
         held_ns = self.hold_until_ns
         epoch: Epoch | None = None
         while True:
-            broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
+            broker_start_ms = await context.take_overs.locks_since_ms(self._queue.broker)
             # Our own record of the previous attempt may not be visible yet, but its offset is
             # taken.
             stored = 0 if epoch is None else epoch + 1

@@ -26,12 +26,12 @@ _SAME_NS = 10_000_000_000
 
 @dataclass(slots=True)
 class _Asked:
-    """The start time reported by a broker; callers during a request share the next answer."""
+    """``locks_since_ms`` of a broker; callers during a request share the next answer."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     begun: int = 0  # requests so far
-    answered: int = 0  # number of the request answered by ``start_ms``
-    start_ms: int = 0
+    answered: int = 0  # number of the request answered by ``since_ms``
+    since_ms: int = 0
     failure: RemotingError | None = None
 
 
@@ -63,8 +63,8 @@ class TakeOvers:
         async with self._slots[broker]:
             yield
 
-    async def broker_start_ms(self, broker: str) -> int:
-        """Return the broker's start time from a request made after this call.
+    async def locks_since_ms(self, broker: str) -> int:
+        """Return since when the broker has forgotten no lock, from a request made after this call.
 
         Concurrent callers share a failure: one after the other they would fail for minutes.
         """
@@ -75,14 +75,14 @@ class TakeOvers:
                 asked.begun += 1
                 number = asked.begun
                 try:
-                    asked.start_ms, asked.failure = await self._client.broker_start_ms(broker), None
+                    asked.since_ms, asked.failure = await self._client.locks_since_ms(broker), None
                 except RemotingError as error:
                     asked.failure = error
                 asked.answered = number
             if asked.failure is not None:
                 # Raised without its traceback, which every caller would lengthen.
                 raise asked.failure.with_traceback(None)
-            return asked.start_ms
+            return asked.since_ms
 
     @asynccontextmanager
     async def first_start(self, group: Group, topic: Topic) -> AsyncIterator[bool]:

@@ -147,8 +147,8 @@ class MemoryClient:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue.topic} is in life {now}")
         self.brokers.committed[group, queue] = offset
 
-    async def broker_start_ms(self, broker: str) -> int:
-        await self._step("broker_start_ms", broker)
+    async def locks_since_ms(self, broker: str) -> int:
+        await self._step("locks_since_ms", broker)
         return self.brokers.start_ms
 
     async def lock(

@@ -70,6 +70,23 @@ def test_leases_of_all_periods_count() -> None:
     assert found(taken_over(story, 65)) == set()
 
 
+SHORT: dict[str, Any] = {"visibility_ms": 1000}
+
+
+def test_n7_a_wait_for_leases_that_ended_before_the_previous_period() -> None:
+    story = Story().sent(0).own(1, **{**RULES, "visibility_ms": 60_000})
+    taken_over(story, 65, **SHORT).wait(100)
+    taken_over(story, 6, **SHORT).wait(100)
+    assert found(taken_over(story, 60, **SHORT)) == {"N7"}
+
+
+def test_leases_that_were_alive_when_the_previous_period_began_count() -> None:
+    story = Story().sent(0).own(1, **{**RULES, "visibility_ms": 60_000})
+    taken_over(story, 65, **SHORT).wait(12)
+    taken_over(story, 60, **SHORT).wait(12)
+    assert found(taken_over(story, 55, **SHORT)) == set()
+
+
 def test_leases_by_rules_that_changed_count() -> None:
     story = owned().add("rules", **LANE, epoch=1, **{**RULES, "visibility_ms": 60_000}, jobs=0)
     assert found(taken_over(story, 65)) == set()

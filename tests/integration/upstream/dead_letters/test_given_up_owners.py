@@ -25,7 +25,7 @@ async def test_a_message_given_up_before_is_a_dead_letter_at_once_and_its_key_go
     desk = Desk()
     async with run_gateway(tmp_path, queues=1, topic=POLICY) as gateway:
         log, queue = OwnershipLog(gateway.client), gateway.queue(0)
-        start = await gateway.client.broker_start_ms(queue.broker)
+        start = await gateway.client.locks_since_ms(queue.broker)
         own = Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
         epoch = Epoch(await log.append(gateway.group, queue, own))
         known = Snapshot(epoch, base=0, read=3, unfinished=(0, 1, 2), attempts={0: 2, 2: 1})

@@ -244,7 +244,7 @@ async def test_a_new_owner_skips_messages_that_a_snapshot_has_as_finished(
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         log = OwnershipLog(gateway.client)
         queue = (await gateway.client.queues(gateway.topic))[0]
-        start = await gateway.client.broker_start_ms(queue.broker)
+        start = await gateway.client.locks_since_ms(queue.broker)
         epoch = await log.append(
             gateway.group, queue, Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
         )

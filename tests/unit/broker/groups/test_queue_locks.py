@@ -122,3 +122,54 @@ def test_ended_locks_cost_nothing() -> None:
 def test_a_broken_table_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a table of orderly locks"):
         QueueLocks.from_table(content, expiry_ns=EXPIRY, now_ns=0)
+
+
+def restarted(locks: QueueLocks, *, now_ns: int) -> QueueLocks:
+    """Return the table after a crash of the broker and its restart at *now_ns*."""
+    return QueueLocks.from_table(locks.to_table(), expiry_ns=LONG, now_ns=now_ns)
+
+
+LONG = 10_000_000_000
+SECOND = LONG // 10
+
+
+def test_restarts_in_quick_succession_do_not_keep_a_dead_holders_lock() -> None:
+    locks = QueueLocks(LONG)
+    locks.lock(GROUP, "dead", [A], now_ns=0)
+    now_ns, alive_ns = 100 * SECOND, 0
+    while alive_ns <= LONG + SECOND:
+        locks = restarted(locks, now_ns=now_ns)
+        assert locks.holder(GROUP, A, now_ns=now_ns) == ("dead" if alive_ns <= LONG else None)
+        for _ in range(4):  # it crashes every 4 s
+            now_ns, alive_ns = now_ns + SECOND, alive_ns + SECOND
+            assert locks.ages_to_save(now_ns)
+    assert locks.lock(GROUP, "next", [A], now_ns=now_ns).queues == {A}
+
+
+def test_a_renewal_removes_the_saved_age_before_it_is_answered() -> None:
+    locks = QueueLocks(LONG)
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    locks = restarted(locks, now_ns=0)
+    assert locks.ages_to_save(9 * SECOND)
+    grant = locks.lock(GROUP, "one", [A], now_ns=9 * SECOND)
+    assert grant == ({A}, locks.change)
+    assert restarted(locks, now_ns=0).holder(GROUP, A, now_ns=LONG) == "one"
+
+
+def test_ages_are_saved_once_a_second_and_of_loaded_locks_only() -> None:
+    locks = QueueLocks(LONG)
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    assert not locks.ages_to_save(5 * SECOND)
+    locks = restarted(locks, now_ns=0)
+    assert not locks.ages_to_save(SECOND // 2)
+    assert locks.ages_to_save(SECOND)
+    assert not locks.ages_to_save(SECOND + 1)
+    locks.lock(GROUP, "one", [A], now_ns=2 * SECOND)
+    assert not locks.ages_to_save(3 * SECOND)
+
+
+def test_a_table_keeps_its_beginning_until_it_is_lost() -> None:
+    fresh = QueueLocks.from_table({}, expiry_ns=LONG, now_ns=0, begun_ms=7)
+    assert fresh.since_ms == 7
+    again = QueueLocks.from_table(fresh.to_table(), expiry_ns=LONG, now_ns=0, begun_ms=9)
+    assert again.since_ms == 7

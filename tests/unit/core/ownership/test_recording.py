@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.keys.ids import Epoch
@@ -68,6 +70,38 @@ def test_the_base_of_the_records_is_renewed_even_if_an_earlier_owner_wrote_it() 
     assert isinstance(part, SnapshotPart)
     assert part.piece.unfinished == (1, 3)
     assert records.snapshot_at == 6
+
+
+def waiting(*, until_ns: int) -> tuple[QueuePipeline, Recording]:
+    queue = pipeline(hold_until_ns=until_ns)
+    recording = Recording(queue, None, replace(own(), hold_ms=until_ns // 1_000_000))
+    write(recording, 0)
+    return queue, recording
+
+
+def test_the_end_of_the_wait_of_a_period_is_recorded_once() -> None:
+    _queue, recording = waiting(until_ns=9_000_000)
+    assert not recording.has_news(8_000_000)
+    assert recording.has_news(9_000_000)
+    (record,) = recording.due(9_000_000)
+    assert isinstance(record, Delta)
+    assert record.hold_over
+    recording.written([record], at=5)
+    assert not recording.has_news(9_000_001)
+    (part,) = recording.due(9_000_001, whole=True)
+    assert isinstance(part, SnapshotPart)
+    assert part.own is not None
+    assert part.own.hold_ms == 0
+
+
+def test_an_end_of_the_wait_that_may_be_lost_is_recorded_again() -> None:
+    _queue, recording = waiting(until_ns=9_000_000)
+    recording.due(9_000_000)
+    recording.failed()
+    (part,) = recording.due(9_000_000)
+    assert isinstance(part, SnapshotPart)
+    assert part.own is not None
+    assert part.own.hold_ms == 0
 
 
 def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:

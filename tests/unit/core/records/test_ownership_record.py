@@ -368,6 +368,40 @@ def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
     assert (last.epoch, last.snapshot.base) == (0, 5)
 
 
+def replayed(*records: Record) -> LastOwner:
+    last = replay(enumerate([replace(own(), hold_ms=65_000), *records]))
+    assert last is not None
+    return last
+
+
+def changed(**fields: Any) -> Delta:
+    return Delta(Epoch(0), 1, 0, 0, after=1, **fields)
+
+
+@pytest.mark.parametrize(
+    ("records", "wait_s"),
+    [
+        pytest.param([whole(Snapshot(Epoch(0), 0, 0))], 65, id="it may last"),
+        pytest.param(
+            [whole(Snapshot(Epoch(0), 0, 0)), changed(hold_over=True)], 10, id="over by a delta"
+        ),
+        pytest.param(
+            [SnapshotPart(0, 1, Snapshot(Epoch(0), 0, 0), own())], 10, id="over by a snapshot"
+        ),
+    ],
+)
+def test_a_wait_that_is_over_does_not_count_in_the_next_take_over(
+    records: list[Record], wait_s: int
+) -> None:
+    last = replayed(*records)
+    assert last.wait_ns(broker_start_ms=2, broker_lock_expiry_s=10) == wait_s * SECOND
+
+
+def test_the_end_of_a_wait_survives_the_encoding() -> None:
+    assert decode(encode(changed(hold_over=True))) == changed(hold_over=True)
+    assert b"hold_over" not in encode(changed())
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 def test_waits_do_not_feed_themselves(restarted: bool) -> None:
     """Each owner dies while it still waits for the leases of the previous one."""

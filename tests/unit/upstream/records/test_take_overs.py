@@ -21,7 +21,7 @@ class Client:
     def __init__(self) -> None:
         self.requests: list[asyncio.Future[int]] = []
 
-    async def broker_start_ms(self, _broker: str) -> int:
+    async def locks_since_ms(self, _broker: str) -> int:
         self.requests.append(asyncio.get_running_loop().create_future())
         return await self.requests[-1]
 
@@ -46,9 +46,9 @@ async def test_callers_during_a_request_share_the_next_answer(
     client: Client, take_overs: TakeOvers
 ) -> None:
     """Never the one in flight: it may have been given before they asked."""
-    first = spawn(take_overs.broker_start_ms("a"), name="test")
+    first = spawn(take_overs.locks_since_ms("a"), name="test")
     await turns()
-    others = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(9)]
+    others = [spawn(take_overs.locks_since_ms("a"), name="test") for _ in range(9)]
     await turns()
     assert len(client.requests) == 1
     client.requests[0].set_result(1)
@@ -64,7 +64,7 @@ async def test_callers_during_a_request_share_the_next_answer(
 async def test_a_missing_answer_is_requested_by_the_next_caller(
     client: Client, take_overs: TakeOvers
 ) -> None:
-    asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(2)]
+    asking = [spawn(take_overs.locks_since_ms("a"), name="test") for _ in range(2)]
     await turns()
     client.requests[0].set_exception(RequestTimeout("too late"))
     await turns()
@@ -79,7 +79,7 @@ async def test_callers_that_waited_for_a_missing_answer_fail_together(
     client: Client, take_overs: TakeOvers
 ) -> None:
     """One after the other, hundreds would wait for a broker that hangs."""
-    asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(100)]
+    asking = [spawn(take_overs.locks_since_ms("a"), name="test") for _ in range(100)]
     await turns()
     client.requests[0].set_exception(RequestTimeout("too late"))
     await turns()
@@ -87,7 +87,7 @@ async def test_callers_that_waited_for_a_missing_answer_fail_together(
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     assert all(isinstance(each, RequestTimeout) for each in outcomes)
     assert len(client.requests) == 2
-    later = spawn(take_overs.broker_start_ms("a"), name="test")
+    later = spawn(take_overs.locks_since_ms("a"), name="test")
     await turns()
     client.requests[2].set_result(3)
     assert await later == 3
