@@ -4,7 +4,7 @@ dependencies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -14,11 +14,14 @@ from broker_core.broker.groups.clients_processor import ClientProcessor
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.member_limits import MemberLimits
+from broker_core.broker.groups.offset_saver import OffsetSaver
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.key_lookup import KeyLookup
+from broker_core.broker.limits import Limit
 from broker_core.broker.own_address import own_address
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.replicas.replica import Replica
@@ -32,9 +35,12 @@ from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.coordinator import TransactionCoordinator
 from broker_core.clock import now_ns, wall_ms
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
 from broker_core.remoting_channel import RemotingChannel
 from broker_core.store.message_store import MessageStore
+
+_MEMBERS = "give clients lasting names"
+_TOPICS = "name fewer topics"
 
 _log = structlog.get_logger("broker")
 
@@ -48,7 +54,7 @@ class Components:
         store: MessageStore,
         replica: Replica,
         *,
-        announce: Callable[[], Awaitable[None]],
+        announce: Callable[[Iterable[Topic] | None], Awaitable[None]],
     ) -> None:
         """Read the tables and the waiting messages; blocks. *store* is not started yet.
 
@@ -70,6 +76,11 @@ class Components:
             self.groups,
             producers=self.producers,
             retries=self.retries,
+            limits=MemberLimits(
+                per_group=Limit("max_group_members", settings.max_group_members, advice=_MEMBERS),
+                in_all=Limit("max_members", settings.max_members, advice=_MEMBERS),
+                topics=Limit("max_member_topics", settings.max_member_topics, advice=_TOPICS),
+            ),
         )
         self._open_what_waits()
         self.keys = KeyLookup(store, settings)
@@ -104,6 +115,15 @@ class Components:
         await self.directory.save()
         await self.delayed.save()
 
+    async def fold_tables(self) -> None:
+        """Write tables whole, as the versions before journals read them. Raise OSError."""
+        await self.group_directory.fold()
+        await self.offset_saver.fold()
+        await self.directory.fold()
+
+    def _groups_in_use(self) -> set[Group]:
+        return {*self.groups, *self.offsets.groups(), *self.locks.groups()}
+
     async def sweep(self) -> None:
         """Remove silent members and expired locks."""
         self.locks.expire(now_ns())
@@ -117,16 +137,22 @@ class Components:
 
     def _load_tables(self) -> None:
         store, settings = self.store, self.settings
-        self._topics = load_table(store.table("topics"), Topics.from_table)
+        topic_table = store.journaled_table("topics")
+        self._topics = load_table(topic_table, Topics.from_table)
         self._topics.offer_system_topics()
         if settings.auto_create_topics:
             self._topics.offer_template(settings.default_queues)
+        self._topic_table = topic_table
+        group_table = store.journaled_table("subscriptionGroup")
         self.group_directory = GroupDirectory(
-            load_table(store.table("subscriptionGroup"), GroupConfigs.from_table),
-            store.table("subscriptionGroup"),
+            load_table(group_table, GroupConfigs.from_table),
+            group_table,
             auto_create=settings.auto_create_groups,
+            limit=Limit("max_groups", settings.max_groups, advice="delete unused groups"),
+            in_use=self._groups_in_use,
         )
-        self.offsets = load_table(store.table("consumerOffset"), CommittedOffsets.from_table)
+        offset_table = store.journaled_table("consumerOffset")
+        self.offsets = load_table(offset_table, CommittedOffsets.from_table)
         self.locks = load_table(
             store.table("orderlyLock"),
             lambda table: QueueLocks.from_table(
@@ -137,10 +163,12 @@ class Components:
             ),
         )
         # Before clamping: a clamped table differs from the file.
-        self.offset_saver = TableSaver(
-            store.table("consumerOffset"),
-            content=self.offsets.to_table,
-            change=lambda: self.offsets.change,
+        self.offsets.limit_to(
+            Limit("max_offsets", settings.max_offsets, advice="delete unused groups")
+        )
+        self.offset_saver = OffsetSaver(
+            offset_table,
+            self.offsets,
             # With flush="async" offsets of messages not yet on disk may be committed.
             before=store.sync,
         )
@@ -150,13 +178,14 @@ class Components:
             change=lambda: self.locks.change,
         )
 
-    def _open_topics(self, announce: Callable[[], Awaitable[None]]) -> None:
+    def _open_topics(self, announce: Callable[[Iterable[Topic] | None], Awaitable[None]]) -> None:
         store = self.store
         self.directory = TopicDirectory(
             self._topics,
-            store.table("topics"),
+            self._topic_table,
             announce=announce,
             read_only=self.replica.is_slave,
+            limit=Limit("max_topics", self.settings.max_topics, advice="delete unused topics"),
         )
         self.deletion = TopicDeletion(
             store,

@@ -1,39 +1,86 @@
-"""Registration of this broker at nameservers: at the start, every 30 s, and after changes.
+"""Registration of this broker at nameservers: at the start, after changes, and every 30 s.
 
-A slave receives the address of its master from it.
+1. All topics are registered in parts, since a frame has room for some ten thousand; a change
+   registers its topic alone. Nameservers add the topics of a part to those they know.
+2. Nameservers, Apache's of 4.9 included, take a part only if its version differs from the last
+   one. So each part has a version of its own, and only the last one that of the table.
+3. Every 30 s a nameserver compares versions (322), which also keeps the broker alive, and gets all
+   topics again if they differ, and every ten minutes in any case: it may have lost a topic.
+
+A slave receives the address of its master from a registration.
 """
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.nameserver_headers import (
     BrokerHeader,
     MemberHeader,
+    QueryDataVersionResponse,
     RegisterBrokerHeader,
     RegisterBrokerResponse,
 )
-from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration
+from broker_core.remoting.route_bodies import (
+    MASTER_ID,
+    BrokerRegistration,
+    DataVersion,
+    TopicConfig,
+)
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
+
+#: Topics of one part: RocketMQ's ``splitRegistrationSize``.
+PART_TOPICS = 800
 
 _EVERY_S = 30.0
 _AGAIN_S = 2.0  # after a nameserver could not be reached
 _TIMEOUT_S = 3.0
+_WHOLE_EVERY = 20  # of the rounds
 
 _log = structlog.get_logger("broker")
 
 
+@dataclass(slots=True)
+class _Nameserver:
+    """One nameserver, and what it has yet to receive."""
+
+    address: str
+    news: dict[Topic, None] = field(default_factory=dict)  # changed topics, oldest first
+    changed: bool = True  # another version, perhaps without news
+    whole: bool = True  # all topics, after a failure
+    begun: int = 0  # registrations so far
+    rounds: int = 0
+    reachable: bool = True
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class RegisteredTopics(Protocol):
+    """The topics of a broker."""
+
+    @property
+    def version(self) -> DataVersion:
+        """Changes with each change of a topic."""
+
+    def __iter__(self) -> Iterator[TopicConfig]: ...
+
+    def find(self, topic: Topic) -> TopicConfig | None:
+        """Return the configuration, or None if the topic does not exist."""
+
+
 class Registration:
-    """Keeps one broker registered. *content* returns the current registration."""
+    """Keeps one broker registered with its *topics*."""
 
     def __init__(
         self,
@@ -42,20 +89,21 @@ class Registration:
         broker_name: str,
         cluster_name: str,
         address: str,
-        content: Callable[[], BrokerRegistration],
+        topics: RegisteredTopics,
         broker_id: int = MASTER_ID,
         tls: ClientContext | None = None,
     ) -> None:
         #: Address of this slave's master, according to a nameserver; None if none ever reported it.
         self.master_address: str | None = None
-        self._broker_id = broker_id
-        self._nameservers = nameservers
-        self._broker_name = broker_name
-        self._cluster_name = cluster_name
-        self._address = address
-        self._content = content
+        self._header = BrokerHeader(
+            broker_name=broker_name,
+            broker_addr=address,
+            cluster_name=cluster_name,
+            broker_id=broker_id,
+        )
+        self._topics = topics
+        self._nameservers = [_Nameserver(each) for each in nameservers]
         self._pool = ConnectionPool(tls=tls)
-        self._unreachable: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -64,32 +112,28 @@ class Registration:
         self._keeper = spawn(self._keep_registered(), name="register at nameservers")
 
     async def refresh(self) -> None:
-        """Register everywhere now; log unreachable nameservers and try again later.
-
-        Nameservers of 5.x treat a single topic as an addition, and refuse it from a broker that
-        they do not know yet. A broker's own topics are always included in *content*.
+        """Make sure now that all nameservers know this broker; log unreachable ones and try again
+        later.
         """
-        body = self._content().to_json()
-        header = RegisterBrokerHeader(
-            broker_name=self._broker_name,
-            broker_addr=self._address,
-            cluster_name=self._cluster_name,
-            broker_id=self._broker_id,
-            ha_server_addr=self._address,
-            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
-        )
-        await self._ask_all(RequestCode.REGISTER_BROKER, header, body)
+        await asyncio.gather(*map(self._refresh_at, self._nameservers))
+
+    async def announce(self, topics: Iterable[Topic] | None) -> None:
+        """Register new or changed *topics* everywhere now, after the table has changed.
+
+        None: all topics; an empty list: one was deleted, which only changes the version.
+        """
+        for each in self._nameservers:
+            each.changed = True
+            if topics is None:
+                each.whole = True
+            else:
+                each.news |= dict.fromkeys(topics)
+        await asyncio.gather(*map(self._announce_at, self._nameservers))
 
     async def close(self) -> None:
         """Unregister this broker at the nameservers that can be reached."""
         await cancel_and_wait(self._keeper)
-        header = BrokerHeader(
-            broker_name=self._broker_name,
-            broker_addr=self._address,
-            cluster_name=self._cluster_name,
-            broker_id=self._broker_id,
-        )
-        await self._ask_all(RequestCode.UNREGISTER_BROKER, header)
+        await asyncio.gather(*map(self._unregister_at, self._nameservers))
         await self.disconnect()
 
     async def disconnect(self) -> None:
@@ -99,29 +143,105 @@ class Registration:
 
     async def _keep_registered(self) -> None:
         while True:
-            await asyncio.sleep(_AGAIN_S if self._unreachable else _EVERY_S)
+            all_reached = all(each.reachable for each in self._nameservers)
+            await asyncio.sleep(_EVERY_S if all_reached else _AGAIN_S)
             await self.refresh()
 
-    async def _ask_all(self, code: RequestCode, header: MemberHeader, body: bytes = b"") -> None:
-        await asyncio.gather(
-            *(self._ask(nameserver, code, header, body) for nameserver in self._nameservers)
+    # ---- at one nameserver ----------------------------------------------------------------------
+
+    async def _refresh_at(self, nameserver: _Nameserver) -> None:
+        async with nameserver.turn:
+            nameserver.rounds += 1
+            try:
+                if nameserver.rounds % _WHOLE_EVERY == 0 or not await self._is_current(nameserver):
+                    nameserver.whole = True
+                await self._register(nameserver)
+            except RemotingError as error:
+                self._failed(nameserver, error)
+
+    async def _announce_at(self, nameserver: _Nameserver) -> None:
+        before = nameserver.begun
+        async with nameserver.turn:
+            if nameserver.begun > before:
+                return  # that one included the change
+            try:
+                await self._register(nameserver)
+            except RemotingError as error:
+                self._failed(nameserver, error)
+
+    async def _unregister_at(self, nameserver: _Nameserver) -> None:
+        async with nameserver.turn:
+            try:
+                await self._ask(nameserver, RequestCode.UNREGISTER_BROKER, self._header)
+            except RemotingError as error:
+                self._failed(nameserver, error)
+
+    async def _is_current(self, nameserver: _Nameserver) -> bool:
+        """Return whether *nameserver* has the version of all registered topics."""
+        if nameserver.whole:
+            return False
+        version = self._topics.version.to_json()
+        answer = await self._ask(nameserver, RequestCode.QUERY_DATA_VERSION, self._header, version)
+        return not QueryDataVersionResponse.from_ext(answer.ext).changed
+
+    async def _register(self, nameserver: _Nameserver) -> None:
+        """Register what *nameserver* has yet to receive, in parts; raise RemotingError."""
+        nameserver.begun += 1
+        whole, news = nameserver.whole, list(nameserver.news)
+        is_slave = self._header.broker_id != MASTER_ID  # which learns of its master
+        if whole or nameserver.changed or is_slave:
+            nameserver.whole, nameserver.changed, nameserver.news = True, False, {}
+            found = self._topics if whole else map(self._topics.find, news)
+            version = self._topics.version
+            for part in _parts([each for each in found if each is not None], version):
+                await self._register_part(nameserver, part)
+            nameserver.whole = False
+        if not nameserver.reachable:
+            nameserver.reachable = True
+            _log.info("registered at nameserver again", nameserver=nameserver.address)
+
+    async def _register_part(self, nameserver: _Nameserver, part: BrokerRegistration) -> None:
+        body = part.to_json()
+        header = RegisterBrokerHeader(
+            broker_name=self._header.broker_name,
+            broker_addr=self._header.broker_addr,
+            cluster_name=self._header.cluster_name,
+            broker_id=self._header.broker_id,
+            ha_server_addr=self._header.broker_addr,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
+        answer = await self._ask(nameserver, RequestCode.REGISTER_BROKER, header, body)
+        response = RegisterBrokerResponse.from_ext(answer.ext)
+        self.master_address = response.master_addr or self.master_address
 
     async def _ask(
-        self, nameserver: str, code: RequestCode, header: MemberHeader, body: bytes
-    ) -> None:
+        self, nameserver: _Nameserver, code: RequestCode, header: MemberHeader, body: bytes = b""
+    ) -> RemotingCommand:
         request = RemotingCommand(code, ext=header.to_ext(), body=body)
-        try:
-            answer = await self._pool.request(nameserver, request, timeout_s=_TIMEOUT_S)
-            if answer.code != 0:
-                raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
-            response = RegisterBrokerResponse.from_ext(answer.ext)
-            self.master_address = response.master_addr or self.master_address
-        except RemotingError as error:
-            if nameserver not in self._unreachable:
-                _log.warning(
-                    "not registered at nameserver", nameserver=nameserver, reason=str(error)
-                )
-            self._unreachable.add(nameserver)
-        else:
-            self._unreachable.discard(nameserver)
+        answer = await self._pool.request(nameserver.address, request, timeout_s=_TIMEOUT_S)
+        if answer.code != 0:
+            raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+        return answer
+
+    def _failed(self, nameserver: _Nameserver, error: RemotingError) -> None:
+        nameserver.whole = True
+        if nameserver.reachable:
+            _log.warning(
+                "not registered at nameserver", nameserver=nameserver.address, reason=str(error)
+            )
+        nameserver.reachable = False
+
+
+def _parts(configs: Sequence[TopicConfig], version: DataVersion) -> Iterator[BrokerRegistration]:
+    """Yield *configs* in parts, at least one; the last one has *version*.
+
+    The first part of all topics contains the broker's own topics, or nameservers of 5.x could
+    refuse it: they take a single topic for an addition, which an unknown broker cannot make.
+    """
+    parts = [configs[at : at + PART_TOPICS] for at in range(0, len(configs), PART_TOPICS)] or [()]
+    for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
+        yield BrokerRegistration(
+            topics={config.topic: config for config in part},
+            # Versions of tables count from 0 on.
+            version=DataVersion(version.timestamp, -left) if left else version,
+        )

@@ -16,6 +16,7 @@ from broker_core.broker.groups.progress import Progress
 from broker_core.broker.groups.progress_processor import ProgressProcessor
 from broker_core.broker.groups.read_lives import ReadLives
 from broker_core.broker.groups.resetting_processor import ResetProcessor
+from broker_core.broker.limits import Limit
 from broker_core.broker.pulling.processor import PullProcessor
 from broker_core.broker.pulling.queries_processor import QueryProcessor
 from broker_core.broker.sending.processor import SendProcessor
@@ -34,6 +35,10 @@ def handlers_of(components: Components) -> Mapping[int, Handler]:
         directory=components.directory,
         broker_name=components.settings.broker_name,
         from_ns=now_ns() + int(components.replica.lock_grace_s * 1e9),
+        groups=components.group_directory,
+        limit=Limit(
+            "max_locks", components.settings.max_locks, advice="use fewer groups or queues"
+        ),
     )
     own = {
         **_of_producers(components),
@@ -89,6 +94,7 @@ def _of_consumers(components: Components) -> dict[int, Handler]:
             offsets=components.offsets,
             saver=components.offset_saver,
             lives=lives,
+            groups=components.group_directory,
         ).handlers(),
     }
 

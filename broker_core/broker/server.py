@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
 
@@ -14,7 +15,8 @@ from broker_core.broker.replicas.replica import Replica, open_store
 from broker_core.broker.replicas.table_updates import table_updates
 from broker_core.broker.request_codes import handlers_of
 from broker_core.broker.settings import BrokerSettings
-from broker_core.remoting.route_bodies import BrokerRegistration
+from broker_core.errors import StoreError
+from broker_core.names import Topic
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
@@ -144,7 +146,8 @@ class Broker:
         await self._end_writing()
         try:
             await self.components.save_tables()
-        except OSError as error:
+            await self.components.fold_tables()
+        except (OSError, StoreError) as error:
             _log.error("tables not saved", reason=str(error))
         try:
             await self.components.store.close()
@@ -183,9 +186,7 @@ class Broker:
             broker_name=self._settings.broker_name,
             cluster_name=self._settings.cluster_name,
             address=self.address,
-            content=lambda: BrokerRegistration(
-                topics={config.topic: config for config in topics}, version=topics.version
-            ),
+            topics=topics,
             broker_id=self._settings.broker_id,
             tls=self._client_tls,
         )
@@ -197,9 +198,10 @@ class Broker:
         await self._registration.refresh()
         return self._registration.master_address
 
-    async def _announce(self) -> None:
+    async def _announce(self, topics: Iterable[Topic] | None) -> None:
+        """Notify the nameservers of changed *topics*, or of all."""
         if self._registration is not None:
-            await self._registration.refresh()
+            await self._registration.announce(topics)
 
     def _keep_house(self) -> None:
         for name, every_s, action in (

@@ -117,6 +117,23 @@ class BrokerSettings(BaseModel):
     false deletes the index."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
     """Largest body of a send in bytes; a batch counts as a whole."""
+    max_topics: int = Field(default=50_000, ge=1, le=200_000)
+    """Most topics, those for retries, dead letters, parked messages and ownership records included;
+    one more is refused. Nameservers accept 200,000 from a broker."""
+    max_groups: int = Field(default=20_000, ge=1, le=1_000_000)
+    """Most consumer groups; each client of a broadcast group is one. Groups created automatically
+    that have no member, offset or lock make room."""
+    max_group_members: int = Field(default=5_000, ge=1, le=1_000_000)
+    """Most clients of one consumer or producer group."""
+    max_members: int = Field(default=200_000, ge=1, le=10_000_000)
+    """Most members over all consumer groups, and over all producer groups; a client of two groups
+    counts twice."""
+    max_member_topics: int = Field(default=1_000, ge=1, le=200_000)
+    """Most topics that one client subscribes in one group."""
+    max_offsets: int = Field(default=2_000_000, ge=1, le=50_000_000)
+    """Most committed offsets: one for each group and queue."""
+    max_locks: int = Field(default=500_000, ge=1, le=50_000_000)
+    """Most orderly locks: one for each group and owned queue."""
     message_delay_level: DelayLevels = DEFAULT_LEVELS
     """Delay of each level: up to 18 numbers with s, m, h or d; RocketMQ's `messageDelayLevel`."""
     timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)

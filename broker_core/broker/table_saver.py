@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
 from broker_core.errors import InvalidCommand, StoreError
+from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
 
@@ -31,6 +32,16 @@ async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | None:
     except OSError as failure:
         return failure
     return None
+
+
+class Saver(Protocol):
+    """Saves a table."""
+
+    async def save(self, change: int | None = None) -> None:
+        """Return when the table is on disk up to *change* (default: the current one).
+
+        Raises OSError if the disk refuses; the table is then unchanged.
+        """
 
 
 class TableSaver:
@@ -77,7 +88,7 @@ class TableSaver:
             self._saved = change
 
 
-def load_table(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
+def load_table(table: JsonTable | JournaledTable, build: Callable[[dict[str, Any]], T]) -> T:
     """Return *build* of the table's content. Raise StoreError if it cannot be read."""
     try:
         return build(table.load())

@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from broker_core.errors import InvalidCommand
@@ -34,6 +34,11 @@ EXPIRY_NS = 120_000_000_000
 #: Topics of one broker; characters of clients' values, names included, in all.
 MAX_TOPICS = 200_000
 MAX_VALUE_CHARS = 16 * 1024 * 1024
+#: Members (masters and slaves), topics over all of them, and clients' values.
+MAX_MEMBERS = 1_000
+MAX_TOPICS_IN_ALL = 1_000_000
+MAX_VALUES = 100_000
+_NO_VERSION = DataVersion(-1, -1)
 #: Values of this namespace are a topic's ``orderTopicConf``.
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -43,7 +48,7 @@ class Registration:
     """The last registration of one member (master or slave) of a broker."""
 
     header: MemberHeader
-    topics: Mapping[Topic, TopicConfig]
+    topics: dict[Topic, TopicConfig]
     connection: Hashable
     expires_ns: int
     lifetime_ns: int = EXPIRY_NS
@@ -54,12 +59,16 @@ class Registration:
 class Routes:
     """The tables of a nameserver. Lookups scan all brokers, of which there are few."""
 
-    __slots__ = ("_members", "_read_only", "_value_chars", "_values")
+    __slots__ = (
+        *("_members", "_read_only", "_topics_in_all"),
+        *("_value_chars", "_value_count", "_values"),
+    )
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, int], Registration] = {}  # by broker name and id
         self._values: dict[str, dict[str, str]] = {}
-        self._value_chars = 0
+        self._value_chars = self._value_count = 0
+        self._topics_in_all = 0
         self._read_only: set[str] = set()  # brokers that producers must not send to
 
     def __repr__(self) -> str:
@@ -70,23 +79,36 @@ class Routes:
     def register(self, registration: Registration) -> Registration | None:
         """Add a registration; return the one it replaces, or None if the member is new.
 
-        Raises InvalidCommand above ``MAX_TOPICS``.
+        The parts of a registration are added to the topics that the same connection registered
+        before. Raises InvalidCommand above ``MAX_TOPICS``, ``MAX_MEMBERS`` or
+        ``MAX_TOPICS_IN_ALL``, without effect.
         """
         header = registration.header
         key = (header.broker_name, header.broker_id)
+        replaced = self._members.get(key)
+        is_part = replaced is not None and replaced.connection == registration.connection
+        known = replaced.topics if replaced is not None else {}
+        before, count = len(known), len(registration.topics)
+        if is_part:
+            count = before + len(registration.topics.keys() - known.keys())
+        problem = None
+        if count > MAX_TOPICS:
+            problem = f"{count} topics: at most {MAX_TOPICS} are allowed"
+        elif replaced is None and len(self._members) >= MAX_MEMBERS:
+            problem = f"one more member: {MAX_MEMBERS} are registered, the maximum"
+        elif (in_all := self._topics_in_all + count - before) > MAX_TOPICS_IN_ALL:
+            problem = f"topics up to {in_all} in all: at most {MAX_TOPICS_IN_ALL} are allowed"
+        if problem is not None:
+            raise InvalidCommand(f"broker {header.broker_name!r} registers {problem}")
         for other, held in list(self._members.items()):
             # The same process under a new id: a slave that became master.
             if other != key and held.header.broker_addr == header.broker_addr:
+                self._topics_in_all -= len(held.topics)
                 del self._members[other]
-        replaced = self._members.get(key)
-        if replaced is not None and replaced.connection == registration.connection:
-            topics = {**replaced.topics, **registration.topics}
-            registration = replace(registration, topics=topics)
-        if len(registration.topics) > MAX_TOPICS:
-            raise InvalidCommand(
-                f"broker {header.broker_name!r} registers {len(registration.topics)} topics: at"
-                f" most {MAX_TOPICS} are allowed"
-            )
+        if is_part:
+            known.update(registration.topics)  # a copy per part would cost as much as all parts
+            registration = replace(registration, topics=known)
+        self._topics_in_all += count - before
         self._members[key] = registration
         return replaced
 
@@ -107,11 +129,14 @@ class Routes:
         return self._drop([self._members[header.broker_name, header.broker_id]])[0]
 
     def delete_topic(self, topic: Topic) -> None:
-        """Remove *topic* from all brokers, until one registers it again."""
+        """Remove *topic* from all brokers, until one registers it again.
+
+        They register all their topics soon, since the version differs: perhaps one has it again.
+        """
         for key, held in self._members.items():
-            if topic in held.topics:
-                topics = {name: each for name, each in held.topics.items() if name != topic}
-                self._members[key] = replace(held, topics=topics)
+            if held.topics.pop(topic, None) is not None:
+                self._topics_in_all -= 1
+                self._members[key] = replace(held, version=_NO_VERSION)
 
     def connection_closed(self, connection: Hashable) -> list[Registration]:
         """Drop the members that registered last over *connection*; return them."""
@@ -133,6 +158,7 @@ class Routes:
     def _drop(self, gone: list[Registration]) -> list[Registration]:
         for registration in gone:
             del self._members[registration.header.broker_name, registration.header.broker_id]
+            self._topics_in_all -= len(registration.topics)
         self._read_only &= {broker for broker, _ in self._members}
         return gone
 
@@ -217,12 +243,19 @@ class Routes:
         """Store a value in memory. Raise InvalidCommand above ``MAX_VALUE_CHARS``."""
         held = self._value_chars - self._weight(namespace, key, self.value(namespace, key))
         after = held + self._weight(namespace, key, value)
+        is_new = self.value(namespace, key) is None
+        if is_new and self._value_count >= MAX_VALUES:
+            raise InvalidCommand(
+                f"value {key[:80]!r} of namespace {namespace[:80]!r} is not stored: there are"
+                f" {self._value_count} values, the maximum; delete unused ones"
+            )
         if after > MAX_VALUE_CHARS:
             raise InvalidCommand(
                 f"value {key[:80]!r} of namespace {namespace[:80]!r} has {len(value)} characters,"
                 f" {held} are stored: at most {MAX_VALUE_CHARS} are allowed in all"
             )
         self._value_chars = after
+        self._value_count += is_new
         self._values.setdefault(namespace, {})[key] = value
 
     def value(self, namespace: str, key: str) -> str | None:
@@ -232,6 +265,7 @@ class Routes:
     def delete_value(self, namespace: str, key: str) -> None:
         """Delete a value, if it exists."""
         values = self._values.get(namespace, {})
+        self._value_count -= key in values
         self._value_chars -= self._weight(namespace, key, values.pop(key, None))
         if not values:
             self._values.pop(namespace, None)

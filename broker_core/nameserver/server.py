@@ -66,7 +66,8 @@ class NameServer:
         """
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
-        self._routes = Routes()
+        #: Its tables.
+        self.routes = self._routes = Routes()
         self._table = None if data is None else JsonTable(data / "kvConfig.json")
         #: Its listening side.
         self.server = RemotingServer(
@@ -113,7 +114,7 @@ class NameServer:
         replaced = self._routes.register(
             Registration(
                 header=header,
-                topics=body.topics,
+                topics=dict(body.topics),
                 connection=channel,
                 expires_ns=now_ns() + lifetime_ns,
                 lifetime_ns=lifetime_ns,

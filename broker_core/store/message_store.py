@@ -28,6 +28,7 @@ from broker_core.store.files import sync_file
 from broker_core.store.gathered_puts import Done, GatheredPuts, PutResults, complete, complete_all
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.indexer import KeyIndexer
+from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.opening import open_store
 from broker_core.store.pending import ArrivalListener, Kept, Stored, notify_arrivals
 from broker_core.store.reader import StoreReader
@@ -160,6 +161,10 @@ class MessageStore:
     def table(self, name: str) -> JsonTable:
         """Return the table ``config/NAME.json`` of the folder."""
         return JsonTable(self.tables_folder / f"{name}.json")
+
+    def journaled_table(self, name: str) -> JournaledTable:
+        """Return the same table for saving single changes."""
+        return JournaledTable(self.tables_folder / f"{name}.json")
 
     def key_indexer(self) -> KeyIndexer:
         """Return the index of keys; start it, and close it before the store.

@@ -12,7 +12,7 @@ import structlog
 
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.pulling.long_polls import LongPolls
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import deletions_since
 from broker_core.clock import wall_ms
@@ -36,7 +36,7 @@ class TopicDeletion:
         *,
         directory: TopicDirectory,
         offsets: CommittedOffsets,
-        offset_saver: TableSaver,
+        offset_saver: Saver,
         long_polls: LongPolls,
     ) -> None:
         self._store = store
@@ -73,7 +73,8 @@ class TopicDeletion:
         """
         reader, topics = self._store.reader, self._directory.topics
         known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
-        for topic, _ in deletions_since(reader, known):
+        removed = [topic for topic, _ in deletions_since(reader, known)]
+        for topic in removed:
             topics.remove(topic, now_ms=wall_ms())
             self._long_polls.end(topic)
         for topic, _ in deletions_since(reader, self._offsets.deletions):
@@ -85,7 +86,7 @@ class TopicDeletion:
         topics.know_deletions(_known(known, number, most))
         self._offsets.know_deletions(_known(self._offsets.deletions, number, most))
         if topics.deletions != known:
-            self._directory.must_save()
+            self._directory.must_save(removed)
 
     async def _delete_messages(self, topic: Topic) -> None:
         # Save earlier deletions first, or they could be undone later: the epochs of a group, say,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from broker_core.broker.groups.groups import Groups, Program
+from broker_core.broker.groups.member_limits import MemberLimits
 from broker_core.broker.groups.message_filter import wanted_by
 from broker_core.broker.groups.notice_pace import NoticePace
 from broker_core.broker.groups.producers import Producers
@@ -42,7 +43,9 @@ class ClientProcessor:
         *,
         producers: Producers[RemotingChannel],
         retries: RetryTopics,
+        limits: MemberLimits | None = None,
     ) -> None:
+        self._limits = limits or MemberLimits()
         self._groups = groups
         self._producers = producers
         self._retries = retries
@@ -82,11 +85,15 @@ class ClientProcessor:
         heartbeat = Heartbeat.from_json(request.body)
         consumers = [each for each in heartbeat.consumers if self._is_known(each.group)]
         client_id, now, expiry_ns = heartbeat.client_id, now_ns(), heartbeat.expiry_ms * 1_000_000
+        consumers, problem = self._limits.consumers(self._groups, client_id, consumers)
+        producers, no_producer = self._limits.producers(
+            self._producers, client_id, heartbeat.producers
+        )
         program = Program(request.language, request.version)
         self._producers.heartbeat(
             client_id,
             channel,
-            heartbeat.producers,
+            producers,
             now_ns=now,
             expiry_ns=expiry_ns,
             program=program,
@@ -99,6 +106,8 @@ class ClientProcessor:
         )
         for consumer in consumers:
             await self._offer_retry_topic(consumer, channel)
+        if (refusal := problem or no_producer) is not None:
+            raise refusal  # the other memberships count
         return request.response()
 
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:

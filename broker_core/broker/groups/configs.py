@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from broker_core.errors import InvalidCommand
@@ -48,12 +48,22 @@ class GroupConfigs:
         self._changed(now_ms)
         return True
 
-    def copy(self) -> GroupConfigs:
-        """Return an independent copy."""
-        copied = GroupConfigs()
-        copied._configs = dict(self._configs)
-        copied.version = self.version
-        return copied
+    def patch(
+        self, groups: Iterable[Group], *, wanted: Sequence[GroupConfig] = (), now_ms: int
+    ) -> dict[str, Any]:
+        """Return a merge patch that brings a saved table up to date for *groups*, and contains
+        *wanted*, which are about to be put.
+        """
+        found = {name: self._configs.get(name) for name in groups}
+        found |= {config.group: config for config in wanted}
+        version = DataVersion(now_ms, self.version.counter + 1) if wanted else self.version
+        return {
+            "subscriptionGroupTable": {
+                name: None if config is None else config.to_fields()
+                for name, config in found.items()
+            },
+            "dataVersion": version.to_fields(),
+        }
 
     def replace(self, other: GroupConfigs) -> None:
         """Replace the content by *other*: a slave takes over its master's table."""

@@ -9,7 +9,7 @@ import orjson
 from broker_core.broker.groups.configs import checked
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import CommittedOffsets
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError
 from broker_core.names import Group
@@ -28,7 +28,7 @@ class GroupProcessor:
         groups: GroupDirectory,
         *,
         offsets: CommittedOffsets,
-        offset_saver: TableSaver,
+        offset_saver: Saver,
         traffic: Traffic,
     ) -> None:
         self._traffic = traffic

@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
 from broker_core.broker.groups.configs import GroupConfigs, default_config
+from broker_core.broker.limits import NO_LIMIT, Limit
 from broker_core.broker.table_saver import uncancelled
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.group_bodies import GroupConfig
-from broker_core.store.tables import JsonTable
+from broker_core.store.journaled_table import JournaledTable
+
+#: Interval at which groups that are not in use may make room: each search scans all groups.
+_SWEEP_EVERY_NS = 10_000_000_000
 
 
 class GroupDirectory:
     """Finds configurations of groups, and creates defaults for groups without one."""
 
-    def __init__(self, configs: GroupConfigs, table: JsonTable, *, auto_create: bool) -> None:
-        """Manage *configs*; *auto_create* false: groups without a configuration are refused."""
+    def __init__(
+        self,
+        configs: GroupConfigs,
+        table: JournaledTable,
+        *,
+        auto_create: bool,
+        limit: Limit = NO_LIMIT,
+        in_use: Callable[[], set[Group]] = set,
+    ) -> None:
+        """Manage *configs*.
+
+        *auto_create* false: groups without a configuration are refused. *limit*: on the number of
+        groups. *in_use* returns the groups with members, offsets or locks: of the others, those
+        created automatically make room for new ones.
+        """
         self.configs = configs
         self._table = table
         self._auto_create = auto_create
-        self._saved = configs.version
+        self._limit = limit
+        self._in_use = in_use
+        self._swept_ns: int | None = None
+        self._unsaved: set[Group] = set()  # changes that the table lacks
         self._turn = asyncio.Lock()
 
     def config(self, group: Group) -> GroupConfig:
         """Return the configuration of *group*; a new default is on disk after the next ``save``.
 
         A default lost in a crash would be created again. Raises BrokerError if the group must be
-        configured first, or its name is invalid.
+        configured first, if its name is invalid, or beyond the limit.
         """
         found = self.configs.find(group)
         if found is not None:
@@ -46,7 +66,9 @@ class GroupDirectory:
             made = default_config(group)
         except ValueError as error:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, str(error)) from error
+        self._check_room([made], now_ns=now_ns())
         self.configs.put([made], now_ms=wall_ms())
+        self._unsaved.add(group)
         return made
 
     def consuming(self, group: Group) -> GroupConfig:
@@ -62,40 +84,83 @@ class GroupDirectory:
         return config
 
     async def define(self, configs: Iterable[GroupConfig]) -> None:
-        """Create or change groups durably. Raise OSError without a change."""
-        wanted = tuple(configs)
-        await self._change(lambda table, now_ms: table.put(wanted, now_ms=now_ms))
+        """Create or change groups durably. Raise OSError without a change, and BrokerError beyond
+        the limit.
+        """
+        await uncancelled(self._define(tuple(configs)), name="save groups")
+
+    async def _define(self, wanted: Sequence[GroupConfig]) -> None:
+        async with self._turn:
+            changed = [each for each in wanted if self.configs.find(each.group) != each]
+            self._check_room(changed, now_ns=now_ns())
+            now_ms = wall_ms()
+            await self._write(changed, now_ms=now_ms)
+            self.configs.put(changed, now_ms=now_ms)
+            self._unsaved -= {config.group for config in wanted}
 
     async def delete(self, group: Group) -> None:
-        """Delete a group's configuration durably. Raise OSError as ``define``.
+        """Delete a group's configuration durably. Raise OSError: then it may return at a restart.
 
         With automatic creation, the group gets the default at its next request.
         """
-        await self._change(lambda table, now_ms: table.remove(group, now_ms=now_ms))
+        await uncancelled(self._delete(group), name="save groups")
+
+    async def _delete(self, group: Group) -> None:
+        async with self._turn:
+            if self.configs.remove(group, now_ms=wall_ms()):
+                self._unsaved.add(group)
+            await self._write()
 
     async def replace(self, configs: GroupConfigs) -> None:
         """Replace the groups by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
             self.configs.replace(configs)
-            self._saved = configs.version
+            self._unsaved.clear()
 
     async def save(self) -> None:
-        """Save defaults created by ``config``. Raise OSError."""
-        if self.configs.version != self._saved:
-            await self._change(lambda table, now_ms: True)
+        """Save defaults created by ``config``, and deletions. Raise OSError."""
+        if self._unsaved:
+            await uncancelled(self._save(), name="save groups")
 
-    async def _change(self, change: Callable[[GroupConfigs, int], bool]) -> None:
-        await uncancelled(self._save(change), name="save groups")
-
-    async def _save(self, change: Callable[[GroupConfigs, int], bool]) -> None:
+    async def _save(self) -> None:
         async with self._turn:
-            now_ms = wall_ms()
-            changed = self.configs.copy()
-            if not change(changed, now_ms) and self.configs.version == self._saved:
-                return
-            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(changed.to_table()))
-            before = changed.version
-            change(self.configs, now_ms)
-            # Defaults created meanwhile count as changes: the next save writes them.
-            self._saved = before if self.configs.version == before else self._saved
+            await self._write()
+
+    async def fold(self) -> None:
+        """Write the whole table as one file. Raise OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.fold)
+
+    async def _write(self, wanted: Sequence[GroupConfig] = (), *, now_ms: int = 0) -> None:
+        """Append *wanted* and the changes that the table lacks."""
+        unsaved = frozenset(self._unsaved)
+        if unsaved or wanted:
+            patch = self.configs.patch(unsaved, wanted=wanted, now_ms=now_ms)
+            await asyncio.to_thread(self._table.append, patch)
+            self._unsaved -= unsaved
+
+    def _check_room(self, wanted: Sequence[GroupConfig], *, now_ns: int) -> None:
+        """Raise BrokerError if the new ones of *wanted* are too many, after making room."""
+        new = {config.group for config in wanted if self.configs.find(config.group) is None}
+        if not new or self._limit.allows(len(self.configs) + len(new)):
+            return
+        if self._swept_ns is None or now_ns - self._swept_ns >= _SWEEP_EVERY_NS:
+            self._swept_ns = now_ns
+            self._forget_unused()
+        name = min(new)
+        self._limit.check(
+            len(self.configs) + len(new),
+            refused=f"group {name[:200]!r} is not created",
+            held=f"this broker has {len(self.configs)} groups",
+        )
+
+    def _forget_unused(self) -> None:
+        """Forget groups that are not in use and would be created again as they are."""
+        used = self._in_use() if self._auto_create else None
+        if used is None:
+            return
+        for config in list(self.configs):
+            if config.group not in used and config == GroupConfig(group=config.group):
+                self.configs.remove(config.group, now_ms=wall_ms())
+                self._unsaved.add(config.group)

@@ -8,7 +8,7 @@ nanoseconds. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -66,6 +66,15 @@ class Groups(Generic[C]):
 
     def __init__(self) -> None:
         self._groups: dict[Group, Consumers[C]] = {}
+        self._memberships = 0
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups)
+
+    @property
+    def memberships(self) -> int:
+        """Number of members over all groups; a member of two groups counts twice."""
+        return self._memberships
 
     def heartbeat(
         self,
@@ -84,6 +93,7 @@ class Groups(Generic[C]):
             member = group.members.get(client_id)
             if member is None or member.connection != connection:
                 changed.add(data.group)
+            self._memberships += member is None
             group.members[client_id] = Member(connection, now_ns + expiry_ns, program)
             group.consume_type = data.consume_type
             group.message_model = data.message_model
@@ -118,6 +128,16 @@ class Groups(Generic[C]):
         """Return the groups whose members subscribe to *topic*."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
+    def count(self, group: Group) -> int:
+        """Return the number of members of *group*."""
+        known = self._groups.get(group)
+        return len(known.members) if known else 0
+
+    def has_member(self, group: Group, client_id: str) -> bool:
+        """Return whether *client_id* is a member of *group*."""
+        known = self._groups.get(group)
+        return known is not None and client_id in known.members
+
     def members(self, group: Group) -> list[str]:
         """Return client ids, sorted; empty for an unknown group."""
         known = self._groups.get(group)
@@ -139,6 +159,7 @@ class Groups(Generic[C]):
             gone = [one for one, member in group.members.items() if ends(name, one, member)]
             for client_id in gone:
                 del group.members[client_id]
+                self._memberships -= 1
                 changed.add(name)
             if not group.members:
                 del self._groups[name]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.queue_locks import QueueLocks
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.limits import NO_LIMIT, Limit
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
@@ -21,14 +23,20 @@ class LockProcessor:
         self,
         locks: QueueLocks,
         *,
-        saver: TableSaver,
+        saver: Saver,
         directory: TopicDirectory,
         broker_name: str,
         from_ns: int = 0,
+        groups: GroupDirectory | None = None,
+        limit: Limit = NO_LIMIT,
     ) -> None:
         """Grant locks of *locks*, but none before *from_ns*: locks of another broker may be
         alive.
+
+        *groups*: the groups that may have locks (None: all), and *limit* on the number of locks.
         """
+        self._groups = groups
+        self._limit = limit
         self._from_ns = from_ns
         self._locks = locks
         self._saver = saver
@@ -48,6 +56,14 @@ class LockProcessor:
         if now_ns() < self._from_ns:
             return frozenset()
         ours = [queue for queue in wanted.queues if self._is_ours(queue)]
+        if ours and self._groups is not None:
+            self._groups.config(wanted.group)
+        held = len(self._locks)
+        self._limit.check(
+            held + self._locks.new(wanted.group, ours),
+            refused=f"the queues of group {wanted.group} are not locked",
+            held=f"this broker has {held} orderly locks",
+        )
         grant = self._locks.lock(
             wanted.group, wanted.client_id, ours, now_ns=now_ns(), sequence=wanted.sequence
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from broker_core.broker.limits import NO_LIMIT, Limit
 from broker_core.names import Group, Topic
 
 
@@ -30,6 +31,15 @@ class Clamped(NamedTuple):
     end_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetChanges:
+    """Changes to save: a merge patch of the table of *queues*, or the *whole* table."""
+
+    queues: frozenset[_Queue]
+    patch: dict[str, Any] | None = None
+    whole: dict[str, Any] | None = None
+
+
 @dataclass(slots=True)
 class CommittedOffsets:
     """The committed offsets of one broker."""
@@ -41,6 +51,20 @@ class CommittedOffsets:
     _offsets: dict[_Queue, int] = field(default_factory=dict)
     _epochs: dict[_Queue, int] = field(default_factory=dict)
     _epoch_lives: dict[_Queue, int] = field(default_factory=dict)  # topics that epochs belong to
+    _limit: Limit = NO_LIMIT
+    _changed: set[_Queue] = field(default_factory=set)  # since the last ``take_changes``
+    _replaced: bool = False
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def limit_to(self, limit: Limit) -> None:
+        """Refuse offsets of further queues beyond *limit*."""
+        self._limit = limit
+
+    def groups(self) -> set[Group]:
+        """Return the groups with offsets."""
+        return {queue.group for queue in self._offsets}
 
     def commit(
         self,
@@ -55,9 +79,14 @@ class CommittedOffsets:
         """Store *offset*; return the newer epoch if the commit was refused, else None.
 
         *epoch_life*: life of the topic that the epoch is an offset of; epochs start over in a later
-        one.
+        one. Raises BrokerError for the first offset in a queue beyond the limit.
         """
         queue = _Queue(group, topic, queue_id)
+        if queue not in self._offsets and not self._limit.allows(len(self._offsets) + 1):
+            raise self._limit.refusal(
+                refused=f"the offset of group {group} in {topic!r} is not stored",
+                held=f"this broker has {len(self._offsets)} committed offsets",
+            )
         if epoch is not None:
             newest = self._epochs.get(queue)
             life = self._epoch_lives.get(queue)
@@ -70,10 +99,10 @@ class CommittedOffsets:
                 self._epochs[queue] = epoch
                 if epoch_life is not None:
                     self._epoch_lives[queue] = epoch_life
-                self.change += 1
+                self._note(queue)
         if self._offsets.get(queue) != offset:
             self._offsets[queue] = offset
-            self.change += 1
+            self._note(queue)
         return None
 
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
@@ -114,7 +143,11 @@ class CommittedOffsets:
         for table in (self._offsets, self._epochs, self._epoch_lives):
             for queue in list(filter(is_gone, table)):
                 del table[queue]
-                self.change += 1
+                self._note(queue)
+
+    def _note(self, queue: _Queue) -> None:
+        self.change += 1
+        self._changed.add(queue)
 
     def clamp(self, end_offset: Callable[[Topic, int], int]) -> list[Clamped]:
         """Reduce offsets beyond their queue's end to it, after a log lost its tail.
@@ -127,8 +160,9 @@ class CommittedOffsets:
             if committed > end:
                 clamped.append(Clamped(*queue, committed, end))
         for item in clamped:
-            self._offsets[_Queue(item.group, item.topic, item.queue_id)] = item.end_offset
-            self.change += 1
+            queue = _Queue(item.group, item.topic, item.queue_id)
+            self._offsets[queue] = item.end_offset
+            self._note(queue)
         return clamped
 
     def forget_epochs(self) -> None:
@@ -138,9 +172,10 @@ class CommittedOffsets:
         An owner whose epoch comes after the loss would be refused forever.
         """
         if self._epochs:
+            for queue in self._epochs:
+                self._note(queue)
             self._epochs.clear()
             self._epoch_lives.clear()
-            self.change += 1
 
     def replace(self, other: CommittedOffsets) -> None:
         """Replace the content by *other*: a slave takes over its master's table."""
@@ -148,6 +183,44 @@ class CommittedOffsets:
         self._epoch_lives = other._epoch_lives
         self.deletions = other.deletions
         self.change += 1
+        self._replaced = True
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def take_changes(self) -> OffsetChanges:
+        """Return the changes since the last call; ``return_changes`` if they cannot be saved."""
+        if self._replaced:
+            changes = OffsetChanges(frozenset(self._changed), whole=self.to_table())
+        else:
+            changes = OffsetChanges(frozenset(self._changed), patch=self._patch())
+        self._changed.clear()
+        self._replaced = False
+        return changes
+
+    def return_changes(self, changes: OffsetChanges) -> None:
+        """Count *changes*, which were not saved, as new ones."""
+        self._changed |= changes.queues
+        self._replaced = self._replaced or changes.whole is not None
+
+    def _patch(self) -> dict[str, Any]:
+        tables = (
+            ("offsetTable", self._offsets),
+            ("epochTable", self._epochs),
+            ("epochLifeTable", self._epoch_lives),
+        )
+        patch: dict[str, Any] = {"deletions": self.deletions}
+        gone = {queue[:2] for queue in self._changed if queue not in self._offsets}
+        if gone:  # otherwise their names would stay for ever
+            gone -= {queue[:2] for table in (self._offsets, self._epochs) for queue in table}
+        for name, table in tables:
+            nested = patch[name] = dict[str, Any]()
+            for queue in self._changed:
+                where = f"{queue.topic}@{queue.group}"
+                if queue[:2] in gone:
+                    nested[where] = None
+                else:
+                    nested.setdefault(where, {})[str(queue.queue_id)] = table.get(queue)
+        return patch
 
     def to_table(self) -> dict[str, Any]:
         """Return RocketMQ's form, ``topic@group`` to queue id to offset, with the epochs in

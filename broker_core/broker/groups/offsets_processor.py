@@ -6,9 +6,10 @@ from collections.abc import Awaitable
 
 import orjson
 
+from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.read_lives import ReadLives
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
@@ -35,10 +36,12 @@ class OffsetProcessor:
         *,
         directory: TopicDirectory,
         offsets: CommittedOffsets,
-        saver: TableSaver,
+        saver: Saver,
         lives: ReadLives,
+        groups: GroupDirectory,
     ) -> None:
         self._lives = lives
+        self._groups = groups
         self._reader = reader
         self._directory = directory
         self._offsets = offsets
@@ -105,6 +108,7 @@ class OffsetProcessor:
                 f"commit for a former life of {topic!r} refused: the topic was deleted since, and"
                 f" is now in life {life}",
             )
+        self._groups.config(group)
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),
             epoch=header.epoch,

@@ -20,6 +20,12 @@ class Producers(Generic[C]):
 
     def __init__(self) -> None:
         self._groups: dict[Group, dict[str, Member[C]]] = {}
+        self._clients = 0
+
+    @property
+    def memberships(self) -> int:
+        """Number of clients over all groups; a client of two groups counts twice."""
+        return self._clients
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups)
@@ -37,6 +43,7 @@ class Producers(Generic[C]):
         """Keep *client_id* in these groups for *expiry_ns* after this heartbeat."""
         for group in groups:
             clients = self._groups.setdefault(group, {})
+            self._clients += client_id not in clients
             clients[client_id] = Member(connection, now_ns + expiry_ns, program)
 
     def unregister(self, client_id: str, group: Group) -> None:
@@ -74,5 +81,6 @@ class Producers(Generic[C]):
                 one for one, member in clients.items() if not stays(group, one, member)
             ]:
                 del clients[client_id]
+                self._clients -= 1
             if not clients:
                 self._groups.pop(group, None)

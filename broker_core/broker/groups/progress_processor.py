@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.progress import Progress, by_group, joined
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic, check_name
@@ -46,7 +46,7 @@ class ProgressProcessor:
         progress: Progress,
         *,
         group_directory: GroupDirectory,
-        offset_saver: TableSaver,
+        offset_saver: Saver,
         address: Callable[[], str],
     ) -> None:
         self._progress = progress
@@ -150,6 +150,7 @@ class ProgressProcessor:
             target = Group(check_name("group", header.dest_group))
         except ValueError as error:
             raise InvalidCommand(str(error)) from error
+        self._group_directory.config(target)
         topics = (
             [Topic(header.topic)]
             if header.topic

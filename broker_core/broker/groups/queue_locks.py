@@ -72,6 +72,17 @@ class QueueLocks:
     _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
     _freed: dict[tuple[Group, QueueName], _Freed] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    def groups(self) -> set[Group]:
+        """Return the groups with locks."""
+        return {group for group, _ in self._locks}
+
+    def new(self, group: Group, queues: Iterable[QueueName]) -> int:
+        """Return how many of *queues* have no lock of *group*."""
+        return sum((group, queue) not in self._locks for queue in queues)
+
     def lock(
         self,
         group: Group,

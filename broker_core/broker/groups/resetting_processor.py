@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.offsets import CommittedOffsets
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand
 from broker_core.names import Group, QueueName, Topic, check_name
@@ -35,7 +35,7 @@ class ResetProcessor:
         topics: TopicDirectory,
         groups: Groups[RemotingChannel],
         offsets: CommittedOffsets,
-        offset_saver: TableSaver,
+        offset_saver: Saver,
     ) -> None:
         self._reader = reader
         self._broker_name = broker_name

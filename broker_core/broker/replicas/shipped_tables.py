@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from broker_core.store.tables import JsonTable
+from broker_core.store.journaled_table import JournaledTable, versions_of
 
 #: Tables that belong to one replica.
 _OWN = frozenset({"orderlyLock", "replication"})
@@ -50,15 +50,11 @@ class ShippedTables:
         for name in names:
             # The version first: after a save in between the table counts as older than it is.
             if name in self._versions and (version := self._version(name)):
-                tables[name] = (version, JsonTable(self._folder / f"{name}.json").load())
+                tables[name] = (version, JournaledTable(self._folder / f"{name}.json").load())
         return tables
 
     def _version(self, name: str) -> str:
-        try:
-            found = (self._folder / f"{name}.json").stat()
-        except FileNotFoundError:
-            return ""
-        return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
+        return versions_of(self._folder / f"{name}.json")
 
 
 def changed(known: dict[str, str], versions: dict[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.replicas.slave import TableUpdate
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
 
@@ -20,7 +20,7 @@ def table_updates(
     *,
     deletion: TopicDeletion,
     offsets: CommittedOffsets,
-    offset_saver: TableSaver,
+    offset_saver: Saver,
 ) -> dict[str, TableUpdate]:
     """Return the functions that replace a table in memory and on disk.
 

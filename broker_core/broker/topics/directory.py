@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import orjson
 
+from broker_core.broker.limits import NO_LIMIT, Limit
 from broker_core.broker.table_saver import uncancelled
 from broker_core.broker.topics.topics import Topics
 from broker_core.clock import wall_ms
@@ -14,7 +16,7 @@ from broker_core.errors import BrokerError
 from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicConfig
-from broker_core.store.tables import JsonTable
+from broker_core.store.journaled_table import JournaledTable
 
 
 class TopicDirectory:
@@ -23,40 +25,52 @@ class TopicDirectory:
     def __init__(
         self,
         topics: Topics,
-        table: JsonTable,
+        table: JournaledTable,
         *,
-        announce: Callable[[], Awaitable[None]],
+        announce: Callable[[Iterable[Topic] | None], Awaitable[None]],
         read_only: bool = False,
+        limit: Limit = NO_LIMIT,
     ) -> None:
         """Manage *topics*.
 
-        *announce* notifies the nameservers and does not raise. *read_only*: topics come only from a
-        master, by ``replace``.
+        *announce* notifies the nameservers of new or changed topics, as ``Registration.announce``
+        does, and does not raise. *read_only*: topics come only from a master, by ``replace``.
+        *limit*: on the number of topics, the broker's own not included.
         """
         self.topics = topics
         self.read_only = read_only
         self._table = table
         self._announce = announce
+        self._limit = limit
         self._turn = asyncio.Lock()
-        self._unsaved = False
+        self._unsaved: set[Topic] = set()  # changes that the table lacks
+        self._must_save = False
 
     async def define(self, config: TopicConfig) -> None:
         """Create or change a topic; on return it is on disk and announced.
 
         It cannot be used before it is on disk, or a crash could remove a topic with acknowledged
-        messages. Raises OSError without a change.
+        messages. Raises OSError without a change, and BrokerError beyond the limit.
         """
         await uncancelled(self._define(config), name=f"define topic {config.topic}")
 
     async def _define(self, config: TopicConfig) -> None:
         async with self._turn:
             now_ms = wall_ms()
-            changed = self.topics.copy()
-            if not changed.put(config, now_ms=now_ms):
+            patch = self.topics.plan(config, now_ms=now_ms)
+            if patch is None:
                 return
-            await self._write(changed)
+            if self.topics.find(config.topic) is None:
+                self._limit.check(
+                    len(self.topics) + 1,
+                    refused=f"topic {config.topic!r} is not created",
+                    held=f"this broker has {len(self.topics)} topics",
+                )
+            await self._write(patch)
             self.topics.put(config, now_ms=now_ms)
-        await self._announce()
+            if self.topics.patch([config.topic]) != patch:  # a deletion came in between
+                self._unsaved.add(config.topic)
+        await self._announce([config.topic])
 
     async def remove(
         self, topic: Topic, *, delete_messages: Callable[[Topic], Awaitable[None]]
@@ -76,32 +90,47 @@ class TopicDirectory:
         async with self._turn:
             await delete_messages(topic)
             self.topics.remove(topic, now_ms=wall_ms())
-            self._unsaved = True
+            self._unsaved.add(topic)
         await self.save()
         if self.topics.version != before:
-            await self._announce()
+            await self._announce(())
 
-    def must_save(self) -> None:
-        """Make the next ``save`` write the table: it was changed elsewhere."""
-        self._unsaved = True
+    def must_save(self, topics: Iterable[Topic]) -> None:
+        """Make the next ``save`` write *topics* and the number of deletions: they were changed
+        elsewhere.
+        """
+        self._unsaved.update(topics)
+        self._must_save = True
 
     async def save(self) -> None:
-        """Write the table if it lacks a deletion. Raise OSError."""
-        if self._unsaved:
+        """Write the changes that the table lacks, such as deletions. Raise OSError."""
+        if self._unsaved or self._must_save:
             async with self._turn:
-                await self._write(self.topics)
+                await self._write()
 
-    async def _write(self, topics: Topics) -> None:
-        self._unsaved = True
-        await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
-        self._unsaved = False
+    async def fold(self) -> None:
+        """Write the whole table as one file. Raise OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.fold)
+
+    async def _write(self, *patches: dict[str, Any]) -> None:
+        """Append *patches* to the table, after the changes that it lacks."""
+        unsaved = frozenset(self._unsaved)
+        missing = (self.topics.patch(unsaved),) if unsaved or self._must_save else ()
+        self._must_save = False
+        try:
+            await asyncio.to_thread(self._table.append, *missing, *patches)
+        except OSError:
+            self._must_save = self._must_save or bool(missing)
+            raise
+        self._unsaved -= unsaved
 
     async def replace(self, topics: Topics) -> None:
         """Replace the topics by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
             self.topics.replace(topics)
-        await self._announce()
+        await self._announce(None)
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
         """Return the topic; raise BrokerError if it, or its queue, cannot be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker_core.errors import InvalidCommand
@@ -54,6 +54,10 @@ class Topics:
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._configs.values())
 
+    def __len__(self) -> int:
+        """Number of topics without the broker's own."""
+        return len(self._configs) - len(_NOT_IN_TABLE & self._configs.keys())
+
     def know_deletions(self, number: int) -> None:
         """Record that *number* deletions of the log were applied."""
         self.deletions = number
@@ -90,14 +94,29 @@ class Topics:
             self.version = DataVersion(now_ms, self.version.counter + 1)
         return config
 
-    def copy(self) -> Topics:
-        """Return an independent copy."""
-        topics = Topics()
-        topics._configs = dict(self._configs)
-        topics.version = self.version
-        topics.deletions = self.deletions
-        topics._lives, topics._last_life = dict(self._lives), self._last_life
-        return topics
+    def plan(self, config: TopicConfig, *, now_ms: int) -> dict[str, Any] | None:
+        """Return the merge patch of the table that ``put`` will need; None if nothing changes."""
+        trial = Topics()
+        if (known := self._configs.get(config.topic)) is not None:
+            trial._configs[config.topic] = known
+            if (life := self._lives.get(config.topic)) is not None:
+                trial._lives[config.topic] = life
+        trial.version, trial.deletions = self.version, self.deletions
+        trial._last_life = self._last_life
+        return trial.patch([config.topic]) if trial.put(config, now_ms=now_ms) else None
+
+    def patch(self, topics: Iterable[Topic]) -> dict[str, Any]:
+        """Return a merge patch that brings a saved table up to date for *topics*."""
+        names = list(topics)
+        found = {name: self._configs.get(name) for name in names}
+        return {
+            "topicConfigTable": {
+                name: None if config is None else config.to_fields()
+                for name, config in found.items()
+            },
+            "lives": {name: self._lives.get(name) for name in names},
+            **self._numbers(),
+        }
 
     def offer_template(self, queues: int) -> None:
         """Add the template topic, by which producers find a route for new topics; not saved."""
@@ -130,9 +149,14 @@ class Topics:
                 for config in self
                 if config.topic not in _NOT_IN_TABLE
             },
+            "lives": self._lives,
+            **self._numbers(),
+        }
+
+    def _numbers(self) -> dict[str, Any]:
+        return {
             "dataVersion": {"timestamp": self.version.timestamp, "counter": self.version.counter},
             "deletions": self.deletions,
-            "lives": self._lives,
             "lastLife": self._last_life,
         }
 

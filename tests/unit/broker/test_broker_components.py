@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
@@ -57,7 +58,23 @@ class SlowTable(JsonTable):
             raise self.error
 
 
-async def announce_nothing() -> None:
+class SlowJournal(JournaledTable):
+    """Counts changes and lets the test release them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.saves: list[Any] = []
+        self.gate = threading.Event()
+        self.error: OSError | None = None
+
+    def append(self, *patches: dict[str, Any], depth: int = 2) -> None:
+        assert self.gate.wait(10)
+        self.saves.append(patches)
+        if self.error is not None:
+            raise self.error
+
+
+async def announce_nothing(_: Iterable[Topic] | None) -> None:
     pass
 
 
@@ -83,10 +100,11 @@ def test_a_broken_topic_is_named() -> None:
 async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> None:
     announced = []
 
-    async def announce() -> None:
+    async def announce(_: Iterable[Topic] | None) -> None:
         announced.append(1)
 
-    directory = TopicDirectory(Topics(), JsonTable(tmp_path / "topics.json"), announce=announce)
+    table = JournaledTable(tmp_path / "topics.json")
+    directory = TopicDirectory(Topics(), table, announce=announce)
     await directory.define(TopicConfig(topic=TOPIC, read_queues=4, write_queues=2, perm=2))
     await directory.define(TopicConfig(topic=TOPIC, read_queues=4, write_queues=2, perm=2))
     assert len(announced) == 1
@@ -108,7 +126,7 @@ async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> 
 @pytest.mark.sockets
 async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
     """A send to it may be answered then: a crash must not remove the topic."""
-    table = SlowTable(tmp_path / "topics.json")
+    table = SlowJournal(tmp_path / "topics.json")
     directory = TopicDirectory(Topics(), table, announce=announce_nothing)
     one = TopicConfig(topic=TOPIC, read_queues=4, write_queues=4)
     first = spawn(directory.define(one), name="first")
@@ -299,7 +317,7 @@ def test_members_outlive_a_broker_that_stood_still(
     monkeypatch.setattr(clients, "now_ns", lambda: next(times))
     groups: Groups[Any] = Groups()
     directory: Any = None  # no subscribers here
-    table = JsonTable(tmp_path / "subscriptionGroup.json")
+    table = JournaledTable(tmp_path / "subscriptionGroup.json")
     configs = GroupDirectory(GroupConfigs(), table, auto_create=True)
     retries = RetryTopics(directory, groups=configs, locks=QueueLocks(expiry_ns=second))
     processor = clients.ClientProcessor(groups, producers=Producers(), retries=retries)

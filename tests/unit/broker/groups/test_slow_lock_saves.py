@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from broker_core.broker.topics.topics import Topics
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import LockBatch
 from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
 
@@ -39,7 +41,7 @@ async def test_a_lock_that_ended_before_it_was_saved_is_not_granted(
     async def slow() -> None:
         await disk.wait()
 
-    async def announce() -> None:
+    async def announce(_: Iterable[Topic] | None) -> None:
         pass
 
     topics = Topics()
@@ -53,7 +55,9 @@ async def test_a_lock_that_ended_before_it_was_saved_is_not_granted(
             change=lambda: held.change,
             before=slow,
         ),
-        directory=TopicDirectory(topics, JsonTable(tmp_path / "topics.json"), announce=announce),
+        directory=TopicDirectory(
+            topics, JournaledTable(tmp_path / "topics.json"), announce=announce
+        ),
         broker_name=QUEUE.broker,
     )
     first = spawn(locks.grant(batch("first")), name="first")

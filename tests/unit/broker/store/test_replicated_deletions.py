@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,7 @@ async def test_messages_of_a_deleted_topic_are_left_out_in_one_go(
     store.abandon()
 
 
-async def _announce_nothing() -> None:
+async def _announce_nothing(_: Iterable[Topic] | None) -> None:
     pass
 
 
@@ -168,7 +169,9 @@ async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_la
     saver = TableSaver(store.table("x"), content=dict, change=lambda: 0)
     deletion = TopicDeletion(
         store,
-        directory=TopicDirectory(topics, store.table("topics"), announce=_announce_nothing),
+        directory=TopicDirectory(
+            topics, store.journaled_table("topics"), announce=_announce_nothing
+        ),
         offsets=offsets,
         offset_saver=saver,
         long_polls=LongPolls(),

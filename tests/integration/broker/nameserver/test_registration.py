@@ -1,0 +1,158 @@
+"""Registration in parts: brokers with more topics than a frame has room for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker_core.broker import registration as module
+from broker_core.broker.registration import Registration
+from broker_core.broker.topics.topics import Topics
+from broker_core.clock import wall_ms
+from broker_core.names import Topic
+from broker_core.nameserver import server as nameserver_module
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.route_bodies import BrokerRegistration, TopicConfig
+from testkit.eventually import eventually
+
+
+def config(name: str) -> TopicConfig:
+    return TopicConfig(topic=Topic(name), read_queues=1, write_queues=1)
+
+
+class Site:
+    """A nameserver that records the registrations that it gets, and the topics of a broker."""
+
+    def __init__(self, nameserver: NameServer) -> None:
+        self.nameserver = nameserver
+        self.topics = Topics()
+        self.topics.offer_system_topics()
+        self.parts: list[BrokerRegistration] = []
+        self.registration = self.make()
+
+    def make(self, broker_id: int = 0) -> Registration:
+        return Registration(
+            [self.nameserver.address],
+            broker_name="broker-a",
+            cluster_name="c",
+            address=f"127.0.0.1:{10911 + broker_id}",
+            topics=self.topics,
+            broker_id=broker_id,
+        )
+
+    async def create(self, *names: str) -> None:
+        for name in names:
+            self.topics.put(config(name), now_ms=wall_ms())
+        await self.registration.announce([Topic(name) for name in names])
+
+    def routable(self, names: list[str]) -> bool:
+        return all(self.nameserver.routes.route(Topic(name)) is not None for name in names)
+
+    def taken(self) -> list[int]:
+        """Return the numbers of topics in the registrations since the last call."""
+        counts = [len(part.topics) for part in self.parts]
+        self.parts.clear()
+        return counts
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setattr(module, "PART_TOPICS", 100)
+    nameserver = NameServer()
+    await nameserver.start()
+    site = Site(nameserver)
+    read = BrokerRegistration.from_json
+
+    def recorded(data: bytes | memoryview) -> BrokerRegistration:
+        part = read(data)
+        site.parts.append(part)
+        return part
+
+    monkeypatch.setattr(nameserver_module.BrokerRegistration, "from_json", recorded)
+    yield site
+    await site.registration.close()
+    await nameserver.close()
+
+
+async def test_all_topics_are_registered_in_parts_with_a_version_each(site: Site) -> None:
+    names = [f"topic-{number}" for number in range(250)]
+    for name in names:
+        site.topics.put(config(name), now_ms=7)
+    await site.registration.start()
+    versions = [part.version for part in site.parts]
+    assert site.taken() == [100, 100, 55]
+    assert len(set(versions)) == 3, "Apache's nameservers take a part only if its version is new"
+    assert versions[-1] == site.topics.version
+    assert site.routable(names)
+
+
+async def test_a_new_topic_is_registered_alone_and_a_silent_round_registers_nothing(
+    site: Site,
+) -> None:
+    names = [f"topic-{number}" for number in range(150)]
+    for name in names:
+        site.topics.put(config(name), now_ms=7)
+    await site.registration.start()
+    site.taken()
+    await site.create("one")
+    assert site.taken() == [1]
+    await site.registration.refresh()
+    assert site.taken() == []
+    site.topics.remove(Topic("one"), now_ms=8)
+    await site.registration.announce(())
+    await site.registration.refresh()
+    assert site.taken() == [0], "a deletion changes the version only"
+    assert site.routable(names)
+
+
+async def test_topics_created_together_share_a_registration(site: Site) -> None:
+    await site.registration.start()
+    site.taken()
+    names = [f"topic-{number}" for number in range(90)]
+    await asyncio.gather(*map(site.create, names))
+    assert site.routable(names)
+    assert len(site.taken()) <= 2
+
+
+async def test_a_nameserver_that_lost_a_topic_gets_all_again(site: Site) -> None:
+    """A client deletes a route after the topic was created again, or the nameserver restarted."""
+    await site.registration.start()
+    await site.create("one", "two")
+    site.nameserver.routes.delete_topic(Topic("two"))
+    assert not site.routable(["two"])
+    await site.registration.refresh()
+    assert site.routable(["one", "two"])
+    port = int(site.nameserver.address.rpartition(":")[2])
+    await site.nameserver.close()
+    await site.create("meanwhile")
+    site.nameserver = NameServer(port=port)
+    await site.nameserver.start()
+    await eventually(lambda: site.routable(["one", "two", "meanwhile"]))
+
+
+async def test_a_failed_announcement_is_made_up_for(site: Site) -> None:
+    """The next topic's registration must not hide that one is missing."""
+    await site.registration.start()
+    await site.create("one")
+    address = site.nameserver.address
+    held = site.registration
+    port = int(address.rpartition(":")[2])
+    await site.nameserver.close()
+    await site.create("lost")
+    site.nameserver = NameServer(port=port)
+    await site.nameserver.start()
+    await site.create("next")
+    assert site.registration is held
+    assert site.routable(["one", "lost", "next"])
+
+
+async def test_a_slave_learns_of_its_master_though_nothing_changed(site: Site) -> None:
+    slave = site.make(broker_id=1)
+    await slave.start()
+    assert slave.master_address is None
+    await site.registration.start()
+    await slave.refresh()
+    assert slave.master_address == "127.0.0.1:10911"
+    await slave.close()

@@ -1,0 +1,156 @@
+"""Limits of a broker: the first one too many is refused, and what exists is served as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.broker.groups.configs import GroupConfigs
+from broker_core.broker.groups.directory import GroupDirectory
+from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.member_limits import MemberLimits
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.producers import Producers
+from broker_core.broker.limits import Limit
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.topics import Topics
+from broker_core.errors import BrokerError
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import ConsumerData, Subscription
+from broker_core.remoting.group_bodies import GroupConfig
+from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store.journaled_table import JournaledTable
+
+
+async def announce(_: Iterable[Topic] | None) -> None:
+    pass
+
+
+def limit(setting: str, most: int) -> Limit:
+    return Limit(setting, most, advice="delete some")
+
+
+def config(name: str, queues: int = 1) -> TopicConfig:
+    return TopicConfig(topic=Topic(name), read_queues=queues, write_queues=queues)
+
+
+@pytest.mark.sockets
+async def test_the_first_topic_too_many_is_refused_by_name(tmp_path: Path) -> None:
+    topics = Topics()
+    topics.offer_system_topics()
+    topics.offer_template(8)
+    table = JournaledTable(tmp_path / "topics.json")
+    directory = TopicDirectory(topics, table, announce=announce, limit=limit("max_topics", 3))
+    for name in ("a", "%RETRY%billing", "%DLQ%billing"):
+        await directory.define(config(name))
+    with pytest.raises(
+        BrokerError,
+        match="topic 'b' is not created: this broker has 3 topics, its"
+        " max_topics; delete some, or raise it",
+    ):
+        await directory.define(config("b"))
+    await directory.define(config("a", queues=4))
+    assert directory.writable(Topic("a"), 3).write_queues == 4, "known ones may change"
+
+    async def delete(_: Topic) -> None:
+        pass
+
+    await directory.remove(Topic("a"), delete_messages=delete)
+    await directory.define(config("b"))
+    loaded = Topics.from_table(JournaledTable(table.path).load())
+    assert {each.topic for each in loaded} == {"b", "%RETRY%billing", "%DLQ%billing"}
+    assert loaded.life(Topic("b")) == topics.life(Topic("b"))
+
+
+@pytest.mark.sockets
+async def test_the_first_group_too_many_is_refused_on_both_ways(tmp_path: Path) -> None:
+    in_use = {Group("used")}
+    table = JournaledTable(tmp_path / "subscriptionGroup.json")
+    groups = GroupDirectory(
+        GroupConfigs(),
+        table,
+        auto_create=True,
+        limit=limit("max_groups", 3),
+        in_use=lambda: in_use,
+    )
+    groups.config(Group("used"))
+    groups.config(Group("idle"))
+    await groups.define([GroupConfig(group=Group("defined"), retry_max_times=3)])
+    groups.config(Group("next"))
+    assert groups.configs.find(Group("idle")) is None, "it would be created again as it was"
+    in_use.add(Group("next"))
+    with pytest.raises(BrokerError, match="group 'more' is not created: this broker has 3 groups"):
+        groups.config(Group("more"))
+    with pytest.raises(BrokerError, match="max_groups"):
+        await groups.define([GroupConfig(group=Group("more"))])
+    await groups.define([GroupConfig(group=Group("defined"), retry_max_times=4)])
+    await groups.save()
+    loaded = GroupConfigs.from_table(JournaledTable(table.path).load())
+    assert {each.group for each in loaded} == {"used", "next", "defined"}
+
+
+def test_offsets_of_further_queues_are_refused_and_those_there_move_on() -> None:
+    offsets = CommittedOffsets()
+    offsets.limit_to(limit("max_offsets", 2))
+    group, topic = Group("billing"), Topic("orders")
+    for queue_id in range(2):
+        offsets.commit(group, topic, queue_id, 5)
+    with pytest.raises(BrokerError, match="max_offsets"):
+        offsets.commit(group, topic, 2, 5, epoch=7)
+    assert offsets.epoch(group, topic, 2) is None
+    offsets.commit(group, topic, 1, 6)
+    offsets.delete(group)
+    offsets.commit(Group("other"), topic, 2, 1)
+    assert offsets.committed(Group("other"), topic, 2) == 1
+
+
+def consumer(group: str, topics: int = 1) -> ConsumerData:
+    names = [Topic(f"t{number}") for number in range(topics)]
+    return ConsumerData(
+        group=Group(group), subscriptions=tuple(Subscription(topic=name) for name in names)
+    )
+
+
+def test_members_over_a_limit_are_refused_and_known_ones_stay() -> None:
+    limits = MemberLimits(
+        per_group=limit("max_group_members", 2),
+        in_all=limit("max_members", 3),
+        topics=limit("max_member_topics", 4),
+    )
+    groups: Groups[Any] = Groups()
+
+    def beat(client_id: str, *wanted: ConsumerData) -> str | None:
+        admitted, problem = limits.consumers(groups, client_id, wanted)
+        groups.heartbeat(client_id, client_id, admitted, now_ns=0)
+        return None if problem is None else str(problem)
+
+    assert beat("a", consumer("g"), consumer("h")) is None
+    assert beat("b", consumer("g")) is None
+    assert "the group has 2 members, its max_group_members" in (beat("c", consumer("g")) or "")
+    assert "max_members" in (beat("c", consumer("i"), consumer("j")) or "")
+    assert groups.memberships == 3
+    assert "it names 5 topics, its max_member_topics" in (beat("a", consumer("g", topics=5)) or "")
+    assert beat("a", consumer("g", topics=4)) is None, "a member stays one"
+    groups.connection_closed("a")
+    assert groups.memberships == 1
+    assert beat("c", consumer("g")) is None
+
+
+def test_producers_have_the_same_limits() -> None:
+    limits = MemberLimits(per_group=limit("max_group_members", 1), in_all=limit("max_members", 2))
+    producers: Producers[Any] = Producers()
+
+    def beat(client_id: str, *wanted: str) -> str | None:
+        admitted, problem = limits.producers(producers, client_id, map(Group, wanted))
+        producers.heartbeat(client_id, client_id, admitted, now_ns=0)
+        return None if problem is None else str(problem)
+
+    assert beat("a", "g", "h") is None
+    assert "max_group_members" in (beat("b", "g") or "")
+    assert "max_members" in (beat("b", "i") or "")
+    producers.unregister("a", Group("g"))
+    assert beat("b", "g") is None
+    assert producers.memberships == 2
