@@ -26,22 +26,25 @@ class Heartbeats:
     def __init__(
         self,
         client: BrokerClient,
-        content: Callable[[], tuple[Heartbeat, Iterable[Topic]] | None],
+        content: Callable[[], Heartbeat | None],
         *,
+        topics: Callable[[], Iterable[Topic]],
         every_s: float,
     ) -> None:
         """Prepare heartbeats.
 
-        *content* returns the heartbeat and the topics whose brokers receive it, or None. *every_s*
-        is the longest time between two heartbeats.
+        *content* returns the heartbeat, or None, and *topics* those whose brokers receive it.
+        *every_s* is the longest time between two heartbeats.
         """
         self._client = client
         self._content = content
+        self._topics = topics
         self._every_s = every_s
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._failing: set[str] = set()  # brokers whose last heartbeat failed
-        self._notified: set[str] = set()  # brokers that have had one since the last connection
+        self._version = 1  # of the content that brokers must know; see ``resend_all``
+        self._notified: dict[str, int] = {}  # version that each broker has had
         self._send_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._silent: set[str] = set()  # brokers that did not answer the last one in time
         self._tries: dict[str, asyncio.Task[None]] = {}  # heartbeats to these
@@ -66,23 +69,23 @@ class Heartbeats:
         """Send the next heartbeats to all brokers: one of them seems to have forgotten this
         client.
         """
-        self._notified.clear()
+        self._version += 1
 
     async def beat(self, *, missing_only: bool = False) -> None:
         """Send a heartbeat to all brokers now, or only to those without one yet. Raises nothing.
 
         Brokers are independent; one that did not answer the last time is not waited for.
         """
-        said = self._content()
-        if said is None:
-            return
-        brokers = await self.brokers(said[1])
-        if missing_only:
-            brokers -= self._notified
+        brokers = await self.brokers(self._topics())
+        version = self._version if missing_only else None
         for broker in sorted(brokers & self._silent):
             if (task := self._tries.get(broker)) is None or task.done():
-                self._tries[broker] = spawn(self._beat_at(broker), name=f"heartbeat at {broker}")
-        await asyncio.gather(*(self._beat_at(broker) for broker in sorted(brokers - self._silent)))
+                self._tries[broker] = spawn(
+                    self._beat_at(broker, version), name=f"heartbeat at {broker}"
+                )
+        await asyncio.gather(
+            *(self._beat_at(broker, version) for broker in sorted(brokers - self._silent))
+        )
 
     async def brokers(self, topics: Iterable[Topic]) -> set[str]:
         """Return the brokers of *topics*, as far as routes are available."""
@@ -106,17 +109,24 @@ class Heartbeats:
             self._wake.clear()
             await self.beat()
 
-    async def _beat_at(self, broker: str) -> None:
+    async def _beat_at(self, broker: str, needed: int | None) -> None:
+        """Send a heartbeat to *broker*, unless it has had the *needed* version (None: always).
+
+        A thousand groups that are joined at a time share two heartbeats.
+        """
         async with self._send_locks[broker]:
+            if needed is not None and self._notified.get(broker, 0) >= needed:
+                return
+            version = self._version
             if (said := self._content()) is None:
                 return
             try:
-                await self._client.heartbeat(broker, said[0])
+                await self._client.heartbeat(broker, said)
             except RemotingError as error:
                 if broker not in self._failing:
                     _log.warning("heartbeat failed, trying again", broker=broker, reason=str(error))
                 self._failing.add(broker)
-                self._notified.discard(broker)
+                self._notified.pop(broker, None)
                 if isinstance(error, RequestTimeout):
                     self._silent.add(broker)
                 else:
@@ -124,4 +134,4 @@ class Heartbeats:
             else:
                 self._failing.discard(broker)
                 self._silent.discard(broker)
-                self._notified.add(broker)
+                self._notified[broker] = version

@@ -13,6 +13,7 @@ them in memory only and announce no change; other members query them
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 
 import structlog
@@ -56,12 +57,16 @@ class Membership:
         self._expiry_ms = min(int(expiry_s * 1000), MEMBER_EXPIRY_MS)
         self._groups: dict[Group, frozenset[Topic]] = {}
         self._heartbeats = Heartbeats(
-            client, self._heartbeat, every_s=min(heartbeat_s, expiry_s / 3)
+            client,
+            self._heartbeat,
+            topics=lambda: list(self._topics),
+            every_s=min(heartbeat_s, expiry_s / 3),
         )
+        self._topics: Counter[Topic] = Counter()  # of all groups, with their number
         self._joined_ms: dict[Group, int] = {}
         self._signs: dict[Group, frozenset[Group]] = {}
-        #: Withdrawn signs by broker that has not been notified yet, with the end of the attempts
-        #: (ns).
+        self._shown: set[Group] = set()  # signs of all groups
+        #: Signs that could not be withdrawn, by broker, with the end of the attempts (ns).
         self._withdrawn: dict[tuple[Group, str], int] = {}
         client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._report_state)
 
@@ -81,7 +86,9 @@ class Membership:
         before = self._signs.get(group, frozenset())
         news = self._groups.get(group) != wanted or not shown <= before
         reach = wanted | self._groups.get(group, frozenset())
-        self._groups[group], self._signs[group] = wanted, shown
+        self._subscribe(group, wanted)
+        self._signs[group] = shown
+        self._shown = (self._shown - before) | shown if before != shown else self._shown
         self._joined_ms.setdefault(group, wall_ms())
         if news:
             self._heartbeats.resend_all()
@@ -95,8 +102,10 @@ class Membership:
 
     async def leave(self, group: Group) -> None:
         """Leave *group*; brokers notify the other members. Raises nothing."""
-        topics = self._groups.pop(group, frozenset())
+        topics = self._groups.get(group, frozenset())
+        self._subscribe(group, None)
         signs = self._signs.pop(group, frozenset())
+        self._shown -= signs
         self._joined_ms.pop(group, None)
         brokers = await self._heartbeats.brokers(topics)
         await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
@@ -124,17 +133,30 @@ class Membership:
         }
         return request.response(body=running_to_json(properties, consumer.subscriptions))
 
-    def _heartbeat(self) -> tuple[Heartbeat, frozenset[Topic]] | None:
+    def _subscribe(self, group: Group, topics: frozenset[Topic] | None) -> None:
+        before = self._groups.get(group)
+        if before == topics:
+            return
+        self._topics.update(topics or ())
+        for topic in before or ():
+            self._topics[topic] -= 1
+            if not self._topics[topic]:
+                del self._topics[topic]
+        if topics is None:
+            self._groups.pop(group, None)
+        else:
+            self._groups[group] = topics
+
+    def _heartbeat(self) -> Heartbeat | None:
         groups = dict(self._groups)
         if not groups:
             return None
-        heartbeat = Heartbeat(
+        return Heartbeat(
             client_id=self._client.client_id,
             expiry_ms=self._expiry_ms,
-            producers=tuple(sorted(self._shown())),
+            producers=tuple(sorted(self._shown)),
             consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
         )
-        return heartbeat, frozenset().union(*groups.values())
 
     async def _withdraw(self, signs: frozenset[Group], topics: frozenset[Topic]) -> None:
         """Stop to show *signs* at the brokers of *topics*; retry for earlier signs."""
@@ -142,23 +164,21 @@ class Membership:
             return
         brokers = await self._heartbeats.brokers(topics) if signs else set()
         until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # it is forgotten by then anyway
-        self._withdrawn |= {(sign, broker): until_ns for sign in signs for broker in brokers}
-        await asyncio.gather(*(self._withdraw_at(*each) for each in sorted(self._withdrawn)))
+        # Those that failed before are this call's now: a thousand calls share them.
+        due, self._withdrawn = self._withdrawn, {}
+        due |= {(sign, broker): until_ns for sign in signs for broker in brokers}
+        await asyncio.gather(*(self._withdraw_at(*each, due[each]) for each in sorted(due)))
 
-    async def _withdraw_at(self, sign: Group, broker: str) -> None:
+    async def _withdraw_at(self, sign: Group, broker: str, until_ns: int) -> None:
         """Withdraw *sign* unless it is shown again, or forgotten by now."""
         async with self._heartbeats.send_lock(broker):
-            until_ns = self._withdrawn.pop((sign, broker), 0)
-            if sign in self._shown() or now_ns() >= until_ns:
+            if sign in self._shown or now_ns() >= until_ns:
                 return
             try:
                 await self._client.unregister(broker, producer=sign)
             except RemotingError as error:
                 _log.debug("sign not withdrawn, trying again", broker=broker, reason=str(error))
                 self._withdrawn[sign, broker] = until_ns
-
-    def _shown(self) -> frozenset[Group]:
-        return frozenset().union(*self._signs.values())
 
     async def _unregister(self, broker: str, group: Group) -> None:
         try:

@@ -140,7 +140,9 @@ class TransactionProducer:
         self._group = group
         self._check = check
         self._topics: set[Topic] = set()
-        self._heartbeats = Heartbeats(client, self._heartbeat, every_s=heartbeat_s)
+        self._heartbeats = Heartbeats(
+            client, self._heartbeat, topics=lambda: list(self._topics), every_s=heartbeat_s
+        )
         self._turn = itertools.count()
 
     async def start(self, topics: Iterable[Topic]) -> None:
@@ -264,9 +266,8 @@ class TransactionProducer:
             _log.error("check of a transaction failed", id=half.message_id, exc_info=error)
             return TransactionState.UNKNOWN
 
-    def _heartbeat(self) -> tuple[Heartbeat, frozenset[Topic]]:
-        heartbeat = Heartbeat(client_id=self._client.client_id, producers=(self._group,))
-        return heartbeat, frozenset(self._topics)
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(client_id=self._client.client_id, producers=(self._group,))
 
     async def _leave(self, broker: str) -> None:
         with contextlib.suppress(RemotingError):  # the broker notices when heartbeats end
