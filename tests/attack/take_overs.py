@@ -29,7 +29,7 @@ _KINDS = ("both", "both", "proxy", "broker")
 
 
 class TakeOver(NamedTuple):
-    """What was killed, and the seconds until the next delivery; *ready_s*: until all ran again."""
+    """A kill, and the seconds until the next delivery; *ready_s*: until all ran again."""
 
     killed: str
     ready_s: float
