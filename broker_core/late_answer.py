@@ -31,11 +31,23 @@ class LateAnswer:
 
     async def given(self) -> RemotingCommand | None:
         """Return the answer if it was given, or raise it."""
-        given: asyncio.Future[_Given] = asyncio.get_running_loop().create_future()
-        self.wait(lambda answer: None if given.done() else given.set_result(answer))
-        if isinstance(answer := await given, Exception):
-            raise answer
-        return answer
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answers: list[RemotingCommand | None] = []
+        failed: list[Exception] = []
+
+        def take(answer: _Given) -> None:
+            if isinstance(answer, Exception):
+                failed.append(answer)
+            else:
+                answers.append(answer)
+            if not given.done():
+                given.set_result(None)
+
+        self.wait(take)
+        await given
+        if failed:
+            raise failed.pop()  # kept in no variable: it will refer to this frame and its callers'
+        return answers[0]
 
     def wait(self, then: Callable[[_Given], None]) -> None:
         """Call *then* with the answer: now if it was given already, otherwise when it is."""

@@ -174,12 +174,15 @@ class RemotingChannel(asyncio.Protocol):
         timer = loop.call_later(timeout_s, self._expire, command, timeout_s)
         try:
             self._write(frame)
+            del frame  # the transport has what is not sent yet
             return await answer
         finally:
             timer.cancel()
             self._waiting.pop(opaque, None)
             if answer.done() and not answer.cancelled():
                 answer.exception()  # retrieves it, also if the caller was cancelled meanwhile
+            # A failure refers to this frame: the request would wait for the garbage collector.
+            del answer, command
 
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request that gets no answer; raise ConnectionLost if already closed."""

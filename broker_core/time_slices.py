@@ -46,6 +46,7 @@ class TimeSlices:
             return self._do(work)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         result: list[T] = []
+        failed: list[Exception] = []
 
         def wake() -> None:
             if turn.done():
@@ -53,12 +54,13 @@ class TimeSlices:
             try:
                 result.append(work())
             except Exception as error:
-                turn.set_exception(error)
-            else:
-                turn.set_result(None)
+                failed.append(error)
+            turn.set_result(None)
 
         self._wait(wake)
         await turn
+        if failed:
+            raise failed.pop()  # kept in no variable: it will refer to this frame, and so to *work*
         return result[0]
 
     @property

@@ -417,7 +417,10 @@ class BrokerClient:
                 problem = error
             else:
                 return subscribed_from_json(answer.body)
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # it refers to this frame, and to those of its callers
 
     async def _ask_one(
         self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, not_found: str
@@ -443,7 +446,10 @@ class BrokerClient:
             else:
                 self._silent.discard(broker)
                 return answer
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # it refers to this frame, and to those of its callers
 
     async def heartbeat(self, broker: str, heartbeat: bodies.Heartbeat) -> None:
         """Send a heartbeat with this client's groups to *broker* (called by ``Membership``)."""

@@ -104,9 +104,13 @@ class ConnectionPool:
             if not attempt.cancelled():
                 raise
             raise NotConnected(f"not connected to {address}: this client is closed") from None
-        if isinstance(result, ConnectionLost):
-            raise result
-        return result
+        try:
+            if isinstance(result, ConnectionLost):
+                raise result
+            return result
+        finally:
+            # A failure refers to this frame and to its callers' frames, with their requests.
+            del result, attempt
 
     async def _open(self, address: str) -> RemotingChannel | ConnectionLost:
         # A failure is a result: the callers raise it, and the task does not log it.

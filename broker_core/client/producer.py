@@ -131,9 +131,12 @@ class Producer:
         else:
             outbound = Outbound(message, java_hash(plain_key(sharding_key)))
         (outcome,) = await self.send_batch([outbound], timeout_s=timeout_s)
-        if isinstance(outcome, RemotingError):
-            raise outcome
-        return outcome
+        try:
+            if isinstance(outcome, RemotingError):
+                raise outcome
+            return outcome
+        finally:
+            del outcome  # a failure refers to this frame, and so to the message
 
     async def send_batch(
         self, messages: Sequence[Outbound], *, timeout_s: float = DEFAULT_TIMEOUT_S

@@ -208,10 +208,11 @@ class MessageStore:
         self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, store_ms: int
     ) -> None:
         try:
-            outcome: Stored | Exception = await self.put(envelope, entries, store_ms=store_ms)
-        except Exception as error:
-            outcome = error
-        complete(done, outcome)
+            stored = await self.put(envelope, entries, store_ms=store_ms)
+        except Exception as error:  # not kept: it refers to this frame, and so to the message
+            complete(done, error)
+        else:
+            complete(done, stored)
 
     async def put_all(
         self, parts: Sequence[Part], *, store_ms: int, short_segment: bool = False

@@ -259,7 +259,7 @@ class ConsumerService:
         def ended() -> None:
             self._pulls_waiting -= 1
             connection.pull_answered()
-            waiter.timeout.cancel()
+            waiter.end()
             lane.pull_ends(asked.wish)
             if name is not None:
                 del self._waiting[name]

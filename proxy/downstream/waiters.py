@@ -16,8 +16,19 @@ class Waiter:
 
     wish: PullWish
     answer: Callable[[list[Batch]], None]
-    timeout: Any = None  # timer for the empty answer; cancelled when the waiter is removed
+    timeout: Any = None  # timer for the empty answer; cancelled when the wait ends
     number: int = 0
+
+    def end(self) -> None:
+        """Cancel the timer and forget ``answer``: it refers to this waiter, and to the messages of
+        its answer.
+        """
+        self.timeout.cancel()
+        self.answer = _answered
+
+
+def _answered(_batches: list[Batch]) -> None:
+    raise RuntimeError("a waiting pull was answered twice")
 
 
 @dataclass(slots=True)

@@ -366,6 +366,20 @@ class JobChains:
         chain.tail, chain.jobs = last, kept
         return cut
 
+    def close(self) -> None:
+        """Drop all jobs, and the links between them: a client's lease may still refer to one."""
+        for chain in self._chains.values():
+            job: Job | None = chain.head
+            while job is not None:
+                job.successor, job = None, job.successor
+        self._chains.clear()
+        self._main.clear()
+        self._reactivated.clear()
+        self.held_keys.clear()
+        self.stale.clear()
+        self._stale_in_all = 0
+        self.waits = None
+
     def _is_stale(self, job: Job) -> bool:
         """Return True, and forget the entry, if the entry just taken for *job* is stale."""
         count = self.stale.get(job, 0)

@@ -191,8 +191,9 @@ class Jobs:
         return offset
 
     def close(self) -> None:
-        """Drop all jobs."""
+        """Drop all jobs; unfinished offsets stay, for records and commits."""
         self.residency.close()
+        self.change = None
 
     # ---- changing the order key; caller: the pipeline, parking ----------------------------------
 

@@ -64,6 +64,10 @@ class OffsetTracker(Generic[What]):
         if offset < self._looked_at:
             self._finished.append(offset)
 
+    def drop_items(self) -> None:
+        """Drop all items; their offsets stay unfinished."""
+        self._unfinished = dict.fromkeys(self._unfinished)
+
     def started(self) -> list[What]:
         """Return the items of all unfinished offsets, rising."""
         return [what for what in self._unfinished.values() if what is not None]

@@ -386,6 +386,11 @@ class Residency:
         return freed
 
     def close(self) -> None:
-        """Drop all jobs."""
+        """Drop all jobs; unfinished offsets stay."""
         self._memory.relief.holders.pop(self, None)
+        self._chains.close()
+        self._tracker.drop_items()
+        self.unloaded.close()
+        self.refills.clear()
+        self._starved.clear()
         self.window.clear()

@@ -135,6 +135,11 @@ class UnloadedJobs:
         self._window.admit(job.held_bytes)
         return job
 
+    def close(self) -> None:
+        """Drop all jobs."""
+        for jobs in (self._paused, self._retrying, self._down, self._asked, self._due):
+            jobs.clear()
+
     def forget(self, job: Job) -> bool:
         """Remove *job*, which finishes or is back; return False if it was not unloaded."""
         self.note_available(job)

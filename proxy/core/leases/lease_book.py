@@ -412,12 +412,17 @@ class LeaseBook:
         return due_ns
 
     def clear(self) -> None:
-        """Drop all leases, because the queue was dropped."""
+        """Drop all leases and jobs, because the queue was dropped."""
         self.leases_of_group.give_back(len(self._leases))
         for lease in self._leases.values():
             self._forget_body(lease)
+            lease.run = None  # it refers to its leases, and they to it
         self._leases.clear()
         self._by_offset.clear()
+        self._deadlines.clear()
+        self._newest = None
+        self._waiting.clear()
+        self.offered.clear()
 
     def _forget_body(self, lease: Lease) -> None:
         self.memory.give_back(len(lease.made_body or b""))

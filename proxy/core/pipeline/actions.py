@@ -38,6 +38,10 @@ class Unreported:
         self.pending: Effects | None = None
         """Effects for ``take``; None if there are none."""
 
+    def close(self) -> None:
+        """Drop all effects."""
+        self.pending = None
+
     def take(self) -> Effects:
         """Return all effects, once."""
         effects, self.pending = self.effects, None

@@ -70,6 +70,10 @@ class Pauses:
         if job.key is not None and self._set_aside.get(job.key) is job:
             del self._set_aside[job.key]
 
+    def close(self) -> None:
+        """Forget all jobs that are set aside."""
+        self._set_aside.clear()
+
     def take(self, key: bytes | None) -> Job | None:
         """Take the job set aside for *key* if the key is no longer paused; None without any."""
         if key is None or key in self.keys:

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypedDict
 
-from broker_core.names import QueueName
+from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
 from proxy.core.jobs.chains import RUNNING, Job
@@ -94,6 +95,13 @@ def _dead_letters(
     return DeadLetters()
 
 
+def _subject(intake: Intake, topic: Topic, place: str, job: Job) -> Subject:
+    """Return *job* as actions see it; *topic* and *place* are those of its own queue."""
+    if (message := job.message) is None:
+        raise RuntimeError(f"{job} is about to be delivered without its message")
+    return Subject(message, topic, place, intake.origin_offset(job, message), message.body)
+
+
 class QueuePipeline:
     """The jobs, leases and order key of one queue in one ownership period. All times are ns.
 
@@ -138,8 +146,8 @@ class QueuePipeline:
         if twin_of is not None:
             self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
         self.qid = qid_text(self.place, period)
-        #: The pipeline of the queue itself, and that of its parked messages, if any.
-        self.origin = twin_of or self
+        self._twin_of = twin_of
+        #: The pipeline of its parked messages, if any.
         self.twin: QueuePipeline | None = None
         self.rules = rules
         self._own_lease_ns = rules.visibility_ns  # as recorded at the start of the period
@@ -200,7 +208,7 @@ class QueuePipeline:
             self.exhausted,
             self.settlement,
             self.observed,
-            subject_of=self._subject,
+            subject_of=partial(_subject, self.intake, self.topic, self.origin.place),
         )
         # Used with every event.
         self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
@@ -224,6 +232,11 @@ class QueuePipeline:
             0,
             -1,
         )  # messages given up without a complete copy, and the last one's offset
+
+    @property
+    def origin(self) -> QueuePipeline:
+        """The pipeline of the queue itself: for a parked twin that of its queue."""
+        return self._twin_of or self
 
     # ---- observing ------------------------------------------------------------------------------
 
@@ -603,12 +616,6 @@ class QueuePipeline:
             return Effects()
         return self._concluded(self.intake.read(messages, next_offset=next_offset))
 
-    def _subject(self, job: Job) -> Subject:
-        if (message := job.message) is None:
-            raise RuntimeError(f"{job} is about to be delivered without its message")
-        offset = self.intake.origin_offset(job, message)
-        return Subject(message, self.topic, self.origin.place, offset, message.body)
-
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
         """Admit spilled messages that were read again; deleted ones are finished."""
         if self.closed:
@@ -738,10 +745,16 @@ class QueuePipeline:
         return self.pauses.keys if self.origin is self else _NO_PAUSES
 
     def close(self) -> None:
-        """Drop the pipeline: it delivers nothing more; its leases and memory no longer count."""
+        """Drop the pipeline: it delivers nothing more; its leases and memory no longer count.
+
+        Jobs and bodies are released here, even if tasks and answers still refer to the pipeline.
+        """
         self.closed = True
         self.jobs.close()
         self.leases.clear()
+        self.pauses.close()
+        self._unreported.close()
+        self.twin = None  # they refer to each other
 
     def statistics(self) -> PipelineStatistics:
         """Return the state at this moment."""

@@ -308,6 +308,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Connection closed: notify the unsent reply."""
         self._transport, self._rest = None, memoryview(b"")
+        self._frames.clear()  # a running method may refer to this connection
         self.server.unread.end(self)
         self.server.begun.end(self)
         self.server.forget(self, exc)

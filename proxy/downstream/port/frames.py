@@ -103,6 +103,11 @@ class FrameBuffer:
         self._to_drop -= dropped
         return head + rest[dropped:]
 
+    def clear(self) -> None:
+        """Drop all bytes: the connection has ended."""
+        self._bytes = bytearray()
+        self.announced = 0
+
     @property
     def buffered(self) -> int:
         """Number of buffered bytes."""

@@ -355,8 +355,7 @@ class OwnedQueue:
         Return False if it could not be stored. Raises Overtaken.
         """
         assert self._own is not None, "it has a pipeline"
-        await self._end("reset")
-        self._pipeline = self.parking = None  # its state is not recorded any more
+        await self._end("reset")  # its state is not recorded any more
         await self._committer.wait_until_idle(pipeline)
         await self._context.recorder.wait_until_idle(pipeline)
         stored = False
@@ -432,11 +431,13 @@ class OwnedQueue:
         await self._trust.check_no_more()
         if self.parking is not None:
             await self.parking.end(reason)
-        if self._pipeline is not None and not self._pipeline.closed:
-            self.hold_until_ns = max(self.hold_until_ns, self._pipeline.leases_end_ns)
+        if (pipeline := self._pipeline) is not None and not pipeline.closed:
+            self.hold_until_ns = max(self.hold_until_ns, pipeline.leases_end_ns)
             self._history("own-", reason=reason)
-            self._lane.remove(self._pipeline)
-            self._log.info("queue released", reason=reason, committed=self._pipeline.committed)
+            self._lane.remove(pipeline)
+            self._log.info("queue released", reason=reason, committed=pipeline.committed)
+        # This object and its tasks refer to each other: what it keeps waits for a full collection.
+        self._pipeline = self.parking = self._reader = None
 
     # ---- internals ------------------------------------------------------------------------------
 

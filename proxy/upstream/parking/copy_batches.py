@@ -81,6 +81,7 @@ async def _copy_alone(
 def _fail(
     batch: Iterable[list[Job]], error: RemotingError, failed: dict[bytes, RemotingError]
 ) -> None:
+    error.with_traceback(None)  # its frames have the messages, and the caller's has the error
     failed.update((job.key, error) for run in batch for job in run[:1] if job.key is not None)
 
 

@@ -13,7 +13,7 @@ next owner can continue after a crash at any point:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import structlog
@@ -253,10 +253,10 @@ class Parking:
         pipeline.leave(but=failed)
         if pipeline.parking.leaving:
             await self._leave(set(pipeline.parking.leaving))
-        for reason in failed.values():
-            raise reason
+        if failed:
+            raise failed.popitem()[1]  # kept in no variable: it will refer to this frame
 
-    async def _copy_all(self, keys: Collection[bytes]) -> Mapping[bytes, RemotingError]:
+    async def _copy_all(self, keys: Collection[bytes]) -> dict[bytes, RemotingError]:
         """Store the next copies of *keys*; return the errors by key."""
         pipeline = self._pipeline
         runs = (pipeline.to_copy(key, jobs=AT_ONCE, body_bytes=AT_ONCE_BYTES) for key in keys)

@@ -67,6 +67,7 @@ async def read_queue(
             return
         doubtful = False
         if pipeline.rules.tags != asked_by:
+            del result
             continue  # the broker left out messages that are wanted now
         if _is_moved_back(pipeline, result):
             log.error(_MOVED_BACK, position=pipeline.position, end=result.next_offset)
@@ -79,7 +80,9 @@ async def read_queue(
         if result.messages and pipeline.life is None:
             newest = result.messages[-1]
             pipeline.anchored(Anchor(newest.queue_offset, newest.physical_offset))
+            del newest
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
+        del result  # otherwise its messages would stay in memory, uncounted, until the next answer
 
 
 def _is_illegal(result: PullResult) -> bool:

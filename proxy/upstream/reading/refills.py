@@ -60,6 +60,7 @@ class Refills:
                     async for refill, messages in reader.read(now):
                         reserved.release(refill)
                         lane.refilled(pipeline, refill, messages)
+                        del messages  # they count as long as the pipeline has them
         finally:
             del self._wanted[pipeline]
 
@@ -162,6 +163,8 @@ class _Reader:
             for refill, messages in under_way.was_read(result.messages, result.next_offset):
                 self._report_deleted(refill, messages)
                 yield refill, messages
+                del messages
+            del result
 
     def _report_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
         if len(messages) < len(refill.offsets):

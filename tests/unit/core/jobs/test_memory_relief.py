@@ -104,7 +104,7 @@ def test_a_dropped_queue_is_asked_for_nothing() -> None:
     assert not memory.relief.holders
     assert memory.used == 0
     memory.relieve()
-    assert held(jobs, "a") == [20]
+    assert held(jobs, "a") == [0]
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
