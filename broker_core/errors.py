@@ -83,6 +83,9 @@ _MISSING_CODE = 17
 #: Beginning of an Apache broker's remark for a missing queue, sent with the code of a system error.
 _MISSING_QUEUE = "request queueId["
 _FORBIDDEN_CODE = 16
+_UNAVAILABLE_CODE = 14
+#: Beginning of our brokers' remark to a request that only a master serves.
+NOT_MASTER = "this broker is not the master"
 
 
 class BrokerError(RemotingError):
@@ -109,6 +112,11 @@ class BrokerError(RemotingError):
     def says_missing(self) -> bool:
         """True if the topic, or the queue of a send, does not exist: nothing was stored."""
         return self.code == _MISSING_CODE or self.remark.startswith(_MISSING_QUEUE)
+
+    @property
+    def says_not_master(self) -> bool:
+        """True if another broker of the same name may be the master: nothing was done."""
+        return self.code == _UNAVAILABLE_CODE and self.remark.startswith(NOT_MASTER)
 
     @property
     def says_forbidden(self) -> bool:

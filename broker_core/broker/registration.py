@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,7 +44,7 @@ from broker_core.tls import ClientContext
 #: Topics of one part: RocketMQ's ``splitRegistrationSize``.
 PART_TOPICS = 800
 
-_EVERY_S = 30.0
+EVERY_S = 30.0
 _AGAIN_S = 2.0  # after a nameserver could not be reached
 _TIMEOUT_S = 3.0
 _WHOLE_EVERY = 20  # of the rounds
@@ -80,7 +80,10 @@ class RegisteredTopics(Protocol):
 
 
 class Registration:
-    """Keeps one broker registered with its *topics*."""
+    """Keeps one broker registered with its *topics*.
+
+    *broker_id* returns the current id, which changes if the master is elected.
+    """
 
     def __init__(
         self,
@@ -90,21 +93,30 @@ class Registration:
         cluster_name: str,
         address: str,
         topics: RegisteredTopics,
-        broker_id: int = MASTER_ID,
+        broker_id: Callable[[], int] = lambda: MASTER_ID,
+        every_s: float = EVERY_S,
         tls: ClientContext | None = None,
     ) -> None:
         #: Address of this slave's master, according to a nameserver; None if none ever reported it.
         self.master_address: str | None = None
-        self._header = BrokerHeader(
-            broker_name=broker_name,
-            broker_addr=address,
-            cluster_name=cluster_name,
-            broker_id=broker_id,
-        )
+        self._broker_name = broker_name
+        self._cluster_name = cluster_name
+        self._address = address
+        self._broker_id = broker_id
+        self._every_s = every_s
         self._topics = topics
         self._nameservers = [_Nameserver(each) for each in nameservers]
         self._pool = ConnectionPool(tls=tls)
         self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def _header(self) -> BrokerHeader:
+        return BrokerHeader(
+            broker_name=self._broker_name,
+            broker_addr=self._address,
+            cluster_name=self._cluster_name,
+            broker_id=self._broker_id(),
+        )
 
     async def start(self) -> None:
         """Register for the first time, and periodically from now on."""
@@ -144,7 +156,7 @@ class Registration:
     async def _keep_registered(self) -> None:
         while True:
             all_reached = all(each.reachable for each in self._nameservers)
-            await asyncio.sleep(_EVERY_S if all_reached else _AGAIN_S)
+            await asyncio.sleep(self._every_s if all_reached else _AGAIN_S)
             await self.refresh()
 
     # ---- at one nameserver ----------------------------------------------------------------------
@@ -203,11 +215,11 @@ class Registration:
     async def _register_part(self, nameserver: _Nameserver, part: BrokerRegistration) -> None:
         body = part.to_json()
         header = RegisterBrokerHeader(
-            broker_name=self._header.broker_name,
-            broker_addr=self._header.broker_addr,
-            cluster_name=self._header.cluster_name,
-            broker_id=self._header.broker_id,
-            ha_server_addr=self._header.broker_addr,
+            broker_name=self._broker_name,
+            broker_addr=self._address,
+            cluster_name=self._cluster_name,
+            broker_id=self._broker_id(),
+            ha_server_addr=self._address,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         answer = await self._ask(nameserver, RequestCode.REGISTER_BROKER, header, body)

@@ -118,6 +118,7 @@ def _of_administrators(components: Components) -> dict[int, Handler]:
             locks_since_ms=components.locks.since_ms,
             address=lambda: components.address,
             delete_expired=components.delete_expired,
+            replica_figures=components.replica.figures,
         ).handlers(),
         **_of_progress(components),
     }

@@ -10,20 +10,27 @@ import structlog
 from broker_core.broker.access.file import AccessFile
 from broker_core.broker.components import Components
 from broker_core.broker.housekeeping import repeated, retried
-from broker_core.broker.registration import Registration
+from broker_core.broker.registration import EVERY_S, Registration
+from broker_core.broker.replicas.elector import Elector, Life
 from broker_core.broker.replicas.replica import Replica, open_store
 from broker_core.broker.replicas.table_updates import table_updates
 from broker_core.broker.request_codes import handlers_of
 from broker_core.broker.settings import BrokerSettings
 from broker_core.errors import StoreError
 from broker_core.names import Topic
+from broker_core.remoting.route_bodies import MASTER_ID
+from broker_core.remoting_channel import Handler
 from broker_core.remoting_server import RemotingServer
+from broker_core.store.message_store import MessageStore
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
 SAVE_EVERY_S = 5.0  # committed offsets that a crash may undo
 SWEEP_EVERY_S = 0.5  # a hanging member delays its group until it is dropped
 RETENTION_EVERY_S = 60.0
+#: Elected masters register more often, in case an older registration arrived late.
+ELECTED_EVERY_S = 5.0
+LOOK_EVERY_S = 0.1  # whether an elected master serves
 
 _log = structlog.get_logger("broker")
 
@@ -48,6 +55,9 @@ class Broker:
         self._turn = asyncio.Lock()  # held to open or close
         self.is_open = False
         self._closing = False
+        self._elector: Elector | None = None
+        self._life = Life("slave")  # as opened, if the master is elected
+        self._elected_jobs: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Recover the data on disk, listen, and register.
@@ -58,28 +68,37 @@ class Broker:
         self._closing = False
         async with self._turn:
             await self._open()
+        if self._elector is not None:
+            self._elector.start()
+            for name, job in (
+                ("take the elected role", self._follow_election),
+                ("register the elected role", self._announce_role),
+            ):
+                self._elected_jobs.append(spawn(job(), name=name))
 
     async def _open(self) -> None:
-        settings = self._settings
         self._housekeeping: list[asyncio.Task[None]] = []
         self._registration: Registration | None = None
-        files = settings.client_tls
+        files = self._settings.client_tls
         self._client_tls = None if files is None else ClientContext(files, "client_tls")
-        store = await asyncio.to_thread(open_store, settings)
+        store = await asyncio.to_thread(open_store, self._settings)
         try:
-            self._access = AccessFile(settings.acl)
+            self._access = AccessFile(self._settings.acl)
+            await self._load_elector(store)
+            settings = self._settings.in_role(self._life.role)
             replica = Replica(
                 settings,
                 store,
                 credentials=self._access.own_credentials(),
                 tls=self._client_tls,
+                elector=self._elector,
             )
             self.components = await asyncio.to_thread(
                 Components, settings, store, replica, announce=self._announce
             )
             replica.start_store(self.components.arrived)
             self.server = RemotingServer(
-                self._access.guarded(handlers_of(self.components)),
+                self._access.guarded(self._handlers()),
                 on_closed=self.components.connection_closed,
                 tls=settings.tls,
             )
@@ -89,9 +108,59 @@ class Broker:
             store.abandon()
             raise
         self.address = self.components.address
+        if self._elector is not None:
+            self._elector.attach(replica)
         await self._register()
         self._start_jobs()
         self.is_open = True
+
+    async def _load_elector(self, store: MessageStore) -> None:
+        """Note the role to open in, of replicas that elect their master."""
+        if self._settings.role != "elected":
+            return
+        if self._elector is None:
+            credentials = self._access.own_credentials()
+            self._elector = await asyncio.to_thread(
+                lambda: Elector.load(
+                    self._settings, store, credentials=credentials, tls=self._client_tls
+                )
+            )
+        self._life = self._elector.life
+
+    def _handlers(self) -> dict[int, Handler]:
+        election = {} if self._elector is None else self._elector.handlers()
+        return {**handlers_of(self.components), **election}
+
+    async def _follow_election(self) -> None:
+        """Open again whenever the role has changed."""
+        elector = self._elector
+        while elector is not None:
+            await elector.changed.wait()
+            elector.changed.clear()
+            while self._life != elector.life and not self._closing:
+                if self.components.replica.has_failed:
+                    # Read again it would come from the cache, not from the disk.
+                    _log.error("the log failed; this replica takes no part until a restart")
+                    return
+                # A close must not interrupt it, and waits for it.
+                await asyncio.shield(spawn(self.reopen(), name="take the elected role"))
+
+    async def _announce_role(self) -> None:
+        """Register again at once whenever this broker begins or ceases to serve as master."""
+        served = False
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self.is_open and self._registration is not None:
+                serves = self.components.replica.serves
+                if serves != served:
+                    served = serves
+                    _log.info("serves as master" if serves else "does not serve as master")
+                    await self._registration.refresh()
+
+    def _registered_id(self) -> int:
+        if self._elector is not None and self.components.replica.serves:
+            return MASTER_ID
+        return self._settings.broker_id
 
     def _start_jobs(self) -> None:
         components = self.components
@@ -117,9 +186,12 @@ class Broker:
     async def close(self) -> None:
         """Answer running requests, unregister, and write everything."""
         self._closing = True  # otherwise a failing reopen would be waited for
+        await cancel_and_wait(*self._elected_jobs)
         async with self._turn:
             if self.is_open:
                 await self._shut()
+        if self._elector is not None:
+            await self._elector.close()
 
     async def reopen(self) -> None:
         """Close, apply planned changes of the files, and start again at the same address."""
@@ -138,6 +210,8 @@ class Broker:
 
     async def _shut(self) -> None:
         self.is_open = False
+        if self._elector is not None:
+            self._elector.attach(None)
         await self._end_asking()
         if self._registration is not None:
             await self._registration.close()
@@ -157,6 +231,10 @@ class Broker:
     async def abandon(self) -> None:
         """End as in a crash: without answers, saves or syncs. For tests."""
         self.is_open = False
+        await cancel_and_wait(*self._elected_jobs)
+        if self._elector is not None:
+            self._elector.attach(None)
+            await self._elector.abandon()
         await self._end_asking()
         if self._registration is not None:
             await self._registration.disconnect()
@@ -187,12 +265,15 @@ class Broker:
             cluster_name=self._settings.cluster_name,
             address=self.address,
             topics=topics,
-            broker_id=self._settings.broker_id,
+            broker_id=self._registered_id,
+            every_s=EVERY_S if self._elector is None else ELECTED_EVERY_S,
             tls=self._client_tls,
         )
         await self._registration.start()
 
     async def _find_master(self) -> str | None:
+        if self._elector is not None:
+            return self._elector.master_address
         if self._registration is None:
             return None
         await self._registration.refresh()

@@ -23,6 +23,14 @@ def _host_and_port(text: str) -> str:
     return text
 
 
+def _voter(text: str) -> str:
+    number, at, address = text.partition("@")
+    if not (at and number.isdecimal() and 1 <= int(number) <= 1_000_000):
+        raise ValueError(f"{text!r} is no replica: expected id@host:port, as 1@127.0.0.1:10911")
+    _host_and_port(address)
+    return text
+
+
 def _comma_separated(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
@@ -39,6 +47,9 @@ def _levels(text: str) -> str:
 Address = Annotated[str, AfterValidator(_host_and_port)]
 Name = Annotated[str, AfterValidator(_name)]
 DelayLevels = Annotated[str, AfterValidator(_levels)]
+
+
+Voter = Annotated[str, AfterValidator(_voter)]
 
 
 class BrokerSettings(BaseModel):
@@ -96,11 +107,17 @@ class BrokerSettings(BaseModel):
     transaction_check_max: int = Field(default=15, ge=1)
     """Number of checks after which a transaction is given up: it moves to
     `TRANS_CHECK_MAX_TIME_TOPIC`."""
-    role: Literal["master", "slave"] = "master"
+    role: Literal["master", "slave", "elected"] = "master"
     """slave: copies the log of the master with the same broker_name, found through the nameservers;
-    see [replicas](replicas.md)."""
+    elected: the voters elect one of them as master; see [replicas](replicas.md)."""
     broker_id: int = Field(default=0, ge=0, le=1_000_000)
-    """0 for a master; each slave of a broker has its own, from 1 on."""
+    """0 for a master; each slave or voter of a broker has its own, from 1 on."""
+    voters: Annotated[tuple[Voter, ...], BeforeValidator(_comma_separated)] = ()
+    """With role elected: all replicas as id@host:port, this one included, comma separated or a
+    list; three or more, the same on each."""
+    election_timeout_s: float = Field(default=4.0, ge=0.5, le=60)
+    """With role elected: seconds of silence of the master after which another one is elected; up to
+    half as long again until the first candidate."""
     replication: Literal["async", "sync"] = "async"
     """sync: a send is confirmed, and its message visible, once in_sync_replicas have it."""
     in_sync_replicas: int = Field(default=2, ge=2, le=100)
@@ -169,7 +186,11 @@ class BrokerSettings(BaseModel):
     def _replicas_fit(self) -> Self:
         problem = None
         given = self.model_fields_set
-        if self.role == "slave" and self.broker_id == 0:
+        if self.role == "elected":
+            problem = self._wrong_election()
+        elif given & {"voters", "election_timeout_s"}:
+            problem = "voters and election_timeout_s are for role: elected"
+        elif self.role == "slave" and self.broker_id == 0:
             problem = "broker_id is 0, the master's: give each slave another one, from 1 on"
         elif self.role == "slave" and not self.nameserver:
             problem = "a slave finds its master through a nameserver: name one"
@@ -186,6 +207,44 @@ class BrokerSettings(BaseModel):
         if problem is not None:
             raise ValueError(problem)
         return self
+
+    def _wrong_election(self) -> str | None:
+        computed = {"replication", "in_sync_replicas", "total_replicas", "lock_in_strict_mode"}
+        addresses = self.replica_addresses
+        if len(self.voters) < 3:
+            return f"role elected needs three voters or more: voters has {len(self.voters)}"
+        if len(addresses) < len(self.voters) or len(set(addresses.values())) < len(self.voters):
+            return "voters has an id or an address twice: give each replica its own"
+        if self.broker_id not in addresses:
+            ids = ", ".join(map(str, sorted(addresses)))
+            return f"broker_id is {self.broker_id}: expected this replica's id in voters, {ids}"
+        if wrong := sorted(self.model_fields_set & computed):
+            return (
+                f"{', '.join(wrong)} cannot be set with role elected: a majority of the voters"
+                " confirms messages and locks"
+            )
+        return None
+
+    @property
+    def replica_addresses(self) -> dict[int, str]:
+        """Addresses of the voters by id; empty without an election."""
+        pairs = (voter.partition("@") for voter in self.voters)
+        return {int(number): address for number, _, address in pairs}
+
+    def in_role(self, role: Literal["master", "slave"]) -> Self:
+        """Return the settings of a voter that is now in *role*; others keep theirs."""
+        if self.role != "elected":
+            return self
+        majority = len(self.voters) // 2 + 1
+        return self.model_copy(
+            update={
+                "role": role,
+                "replication": "sync",
+                "in_sync_replicas": majority,
+                "total_replicas": len(self.voters),
+                "lock_in_strict_mode": True,
+            }
+        )
 
     @property
     def needed_replicas(self) -> int:

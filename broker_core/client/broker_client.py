@@ -25,7 +25,13 @@ from broker_core.client.results import (
     SendReceipt,
 )
 from broker_core.client.routes import RouteCache
-from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotConnected,
+    RemotingError,
+    RequestTimeout,
+)
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
 from broker_core.remoting.admin_bodies import subscribed_from_json
@@ -154,7 +160,8 @@ class BrokerClient:
         return await self._queues(topic, Perm.READ, fresh=fresh)
 
     async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
-        """Return the writable queues in producers' order. Raise BrokerError(17) if unknown.
+        """Return the writable queues in producers' order. Raise BrokerError(17) if unknown, and
+        NotConnected while no broker that has them has a master.
 
         The order is by broker and id; for an order topic, the configured one, even while brokers
         are down.
@@ -186,6 +193,11 @@ class BrokerClient:
             for data in route.brokers
             if perm == Perm.READ or MASTER_ID in data.addresses
         }
+        waits = [data.broker for data in route.queues if data.perm & perm]
+        if waits and not brokers.intersection(waits):
+            if not fresh:  # a master may have been elected since
+                return await self._queues(topic, perm, fresh=True)
+            raise NotConnected(f"no master of {', '.join(sorted(waits))} is registered now")
         return sorted(
             QueueName(topic, data.broker, queue_id)
             for data in route.queues

@@ -58,6 +58,12 @@ class BrokerRequests:
         except ConnectionLost:
             self._routes.doubt(broker)
             raise
+        except RequestTimeout:
+            self._routes.doubt_silent(broker)
+            raise
         if answer.code not in ok:
-            raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+            error = BrokerError(answer.code, answer.remark or "", request=request_name(code))
+            if error.says_not_master:
+                self._routes.doubt(broker)
+            raise error
         return answer

@@ -54,6 +54,7 @@ class RouteCache:
         self._routes: dict[Topic, TopicRoute] = {}
         self._masters: dict[str, str] = {}  # address by broker name
         self._doubted: set[str] = set()  # brokers whose address may have changed
+        self._replicated: set[str] = set()  # brokers with several addresses
         self._missed: dict[
             tuple[Topic, str], int
         ] = {}  # deadline up to which a broker is waited for
@@ -93,6 +94,11 @@ class RouteCache:
     def doubt(self, broker: str) -> None:
         """Ask for the broker's address before its next use."""
         self._doubted.add(broker)
+
+    def doubt_silent(self, broker: str) -> None:
+        """Ask for the address before its next use, if another replica may be master by now."""
+        if broker in self._replicated:
+            self._doubted.add(broker)
 
     def brokers_of(self, topic: Topic) -> frozenset[str]:
         """Return the brokers known to have *topic*, and those that had it two minutes ago."""
@@ -169,6 +175,8 @@ class RouteCache:
             if (address := data.addresses.get(MASTER_ID)) is not None:
                 self._masters[data.broker] = address
                 self._doubted.discard(data.broker)
+            if len(data.addresses) > 1:
+                self._replicated.add(data.broker)
 
     async def _ask(self, command: RemotingCommand) -> RemotingCommand:
         problem: RemotingError = ConnectionLost("no nameserver is configured")

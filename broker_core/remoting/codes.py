@@ -82,6 +82,8 @@ class RequestCode(IntEnum):
     JOIN_MASTER = 7101  # an extension, as the next two: a slave asks its master
     FETCH_LOG = 7102
     FETCH_TABLES = 7103
+    REQUEST_VOTE = 7104  # of a candidate among replicas that elect their master
+    MASTER_BEAT = 7105  # the elected master's sign of life
 
 
 class ResponseCode(IntEnum):

@@ -44,7 +44,8 @@ class JoinMasterResponse(Header):
 
     ``joined``: the slave may continue with code ``FETCH_LOG`` on this connection. If its end is
     before ``first_offset``, the body contains the starts of queues: ``{topic: {queue id:
-    offset}}``.
+    offset}}``. Once joined, an elected master's body contains the epochs of its log: ``[[epoch,
+    offset], ...]``, ascending. ``end_offset`` is the end of the master's log.
     """
 
     log_id: str
@@ -52,6 +53,7 @@ class JoinMasterResponse(Header):
     first_offset: int
     agreed: Int32
     joined: bool
+    end_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

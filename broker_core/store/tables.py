@@ -40,6 +40,10 @@ class JsonTable:
             )
         return {}
 
+    def load_newest(self) -> dict[str, Any] | None:
+        """Return the content as last saved, never its backup; None if it is missing or damaged."""
+        return _read(self.path)
+
     def save(self, content: dict[str, Any]) -> None:
         """Replace the content durably. Blocks; on OSError the old content is kept."""
         self.save_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))

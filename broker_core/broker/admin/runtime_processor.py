@@ -34,7 +34,8 @@ class RuntimeProcessor:
     """Answers from the store, the traffic and the settings.
 
     *boot_ms*: start of the broker, *locks_since_ms*: of its table of orderly locks, both in ms
-    since 1970; *delete_expired* applies the retention.
+    since 1970; *delete_expired* applies the retention; *replica_figures*: figures of replicas that
+    elect their master.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class RuntimeProcessor:
         locks_since_ms: int,
         address: Callable[[], str],
         delete_expired: Callable[[], Awaitable[None]],
+        replica_figures: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self._settings = settings
         self._reader = reader
@@ -55,6 +57,7 @@ class RuntimeProcessor:
         self._locks_since_ms = locks_since_ms
         self._address = address
         self._delete_expired = delete_expired
+        self._replica_figures = replica_figures
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -87,7 +90,8 @@ class RuntimeProcessor:
                 self._traffic.all_given(span, now_ms=now_ms) for span in RATE_SPANS_MS
             ),
         )
-        return request.response(body=table_to_json(runtime_table(facts)))
+        table = {**runtime_table(facts), **self._replica_figures()}
+        return request.response(body=table_to_json(table))
 
     def _stats(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = StatsHeader.from_ext(request.ext)

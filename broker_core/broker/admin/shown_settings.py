@@ -15,7 +15,7 @@ def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
         "autoCreateTopicEnable": _text(settings.auto_create_topics),
         "brokerClusterName": settings.cluster_name,
         "brokerIP1": host.strip("[]"),
-        "brokerId": str(settings.broker_id),
+        "brokerId": "0" if settings.role == "master" else str(settings.broker_id),
         "brokerName": settings.broker_name,
         "brokerPermission": "6",
         "brokerRole": _role(settings),

@@ -32,32 +32,28 @@ class StrictLockProcessor:
         self,
         local: LockProcessor,
         *,
-        broker_name: str,
-        address: Callable[[], str],
         total_replicas: int,
-        clusters: Callable[[], Awaitable[ClusterTable]],
+        others: Callable[[], Awaitable[list[str]]],
         pool: ConnectionPool,
+        check_master: Callable[[], None] = lambda: None,
         vote_s: float = _VOTE_S,
     ) -> None:
         """Combine *local* votes with those of other replicas.
 
         Args:
             local: grants this broker's locks
-            broker_name: name shared by the replicas
-            address: returns this broker's own address
             total_replicas: number of replicas, the master included
-            clusters: asks a nameserver for all brokers
+            others: returns the addresses of the other replicas
             pool: connections to the replicas
+            check_master: raises BrokerError if clients have to ask another replica
             vote_s: time limit of a vote
         """
         self._local = local
-        self._broker_name = broker_name
-        self._address = address
         self._total_replicas = total_replicas
-        self._clusters = clusters
+        self._others = others
         self._pool = pool
+        self._check_master = check_master
         self._vote_s = vote_s
-        self._known: list[str] = []
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
@@ -66,6 +62,8 @@ class StrictLockProcessor:
 
     async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         wanted = LockBatch.from_json(request.body)
+        if not wanted.only_this_broker:
+            self._check_master()
         queues = await self._local.grant(wanted)
         if queues and not wanted.only_this_broker:
             asked = replace(wanted, queues=queues, only_this_broker=True)
@@ -77,6 +75,8 @@ class StrictLockProcessor:
 
     async def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         unlock = LockBatch.from_json(request.body)
+        if not unlock.only_this_broker:
+            self._check_master()
         self._local.free(unlock)
         if not unlock.only_this_broker:
             body = replace(unlock, only_this_broker=True).to_json()
@@ -106,7 +106,25 @@ class StrictLockProcessor:
             return None
         return answer if answer.code == 0 else None
 
-    async def _others(self) -> list[str]:
+
+class RegisteredReplicas:
+    """Finds the replicas of a broker name through nameservers."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        *,
+        address: Callable[[], str],
+        clusters: Callable[[], Awaitable[ClusterTable]],
+    ) -> None:
+        """*address* returns this broker's own; *clusters* asks a nameserver for all brokers."""
+        self._broker_name = broker_name
+        self._address = address
+        self._clusters = clusters
+        self._known: list[str] = []
+        self._warnings = RareWarnings("broker")
+
+    async def others(self) -> list[str]:
         """Return addresses of the other replicas; the last known ones while no nameserver
         answers.
         """

@@ -63,6 +63,10 @@ class LogIdentity:
             self, log_id=self.log_id or fresh_id, epoch=max(1, self.epoch), role="master"
         )
 
+    def elected(self, epoch: int, *, fresh_id: str) -> LogIdentity:
+        """Return the identity of the master that was elected for *epoch*."""
+        return LogIdentity(self.log_id or fresh_id, epoch, "master", lock_grace=True)
+
     def why_not(self, log_id: str | None, epoch: int) -> str | None:
         """Return why a slave with *log_id* and *epoch* must not copy this master's log, or None."""
         if log_id is not None and log_id != self.log_id:

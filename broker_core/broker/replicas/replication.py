@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass, field
 
 import orjson
@@ -55,11 +55,26 @@ class _Slave:
     wake: asyncio.Future[bool] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ElectedMaster:
+    """What an election adds to a master.
+
+    Args:
+        voters: ids of the replicas; others must not copy
+        epochs: epochs of the log, in the form of a join's answer
+        is_master: returns whether this broker is master in its epoch still
+    """
+
+    voters: Container[int]
+    epochs: bytes
+    is_master: Callable[[], bool]
+
+
 @dataclass(slots=True)
 class Replication:
     """Replication to slaves. One event loop only.
 
-    *timeout_s*: time limit of a send that waits for slaves.
+    *timeout_s*: time limit of a send that waits for slaves. *election*: for an elected master.
     """
 
     store: MessageStore
@@ -68,6 +83,7 @@ class Replication:
     broker_name: str
     replicas: Replicas
     timeout_s: float
+    election: ElectedMaster | None = None
     _slaves: dict[RemotingChannel, _Slave] = field(default_factory=dict)
     _waiting: list[tuple[int, int, asyncio.Future[bool]]] = field(default_factory=list)
     _warnings: RareWarnings = field(default_factory=lambda: RareWarnings("broker"))
@@ -102,6 +118,8 @@ class Replication:
 
     def log_advanced(self) -> None:
         """Note that the log is durable up to a later position, here or at a slave."""
+        if self.election is not None and not self.election.is_master():
+            return  # it has voted for another one, whose log need not contain newer messages
         confirmed = self.replicas.confirm(self.store.durable_end)
         if isinstance(self.store, ReplicatedStore):
             self.store.confirm(confirmed)
@@ -142,6 +160,8 @@ class Replication:
             why = f"brokerId is {header.broker_id}: a slave's is 1 or more"
         elif len(header.broker_addr) > _MAX_TEXT or len(header.log_id) > _MAX_TEXT:
             why = f"brokerAddr or logId has more than {_MAX_TEXT} characters"
+        elif self.election is not None and header.broker_id not in self.election.voters:
+            why = f"brokerId is {header.broker_id}: it is none of this broker's voters"
         else:
             why = self.identity.why_not(header.log_id or None, header.epoch)
         if why is not None:
@@ -165,8 +185,12 @@ class Replication:
             first_offset=first,
             agreed=agreed,
             joined=joined,
+            end_offset=self.store.durable_end,
         )
-        body = queue_starts_to_json(copies.queue_starts()) if not joined else b""
+        if not joined:
+            body = queue_starts_to_json(copies.queue_starts())
+        else:
+            body = b"" if self.election is None else self.election.epochs
         return request.response(ext=response.to_ext(), body=body)
 
     def _joined(self, header: JoinMasterHeader, channel: RemotingChannel) -> None:

@@ -7,6 +7,29 @@ from __future__ import annotations
 
 from broker_core.remoting.codes import RequestCode
 
+#: What an elected master serves before it has its lease, or after it has lost it.
+SERVED_WITHOUT_LEASE = frozenset(
+    {
+        RequestCode.JOIN_MASTER,
+        RequestCode.FETCH_LOG,
+        RequestCode.FETCH_TABLES,
+        RequestCode.LOCK_BATCH_MQ,  # a vote for another master
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_BROKER_CONFIG,
+    }
+)
+#: An elected master answers them once enough replicas have the changed table.
+CHANGES_OF_TABLES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    }
+)
 #: The others are refused.
 SERVED_BY_SLAVES = frozenset(
     {

@@ -10,9 +10,10 @@ from typing import Any
 from broker_core.store.journaled_table import JournaledTable, versions_of
 
 #: Tables that belong to one replica.
-_OWN = frozenset({"orderlyLock", "replication"})
-#: A slave must not acknowledge a message of a topic that it does not know.
-AT_ONCE = "topics"
+_OWN = frozenset({"orderlyLock", "replication", "election", "epochs"})
+#: A slave takes these before data that the master stored after the change: it must not acknowledge
+#: a message of a topic that it does not know, nor the record that follows a change.
+AT_ONCE = ("topics", "subscriptionGroup")
 _LOOK_EVERY_NS = 500_000_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -34,13 +35,15 @@ class ShippedTables:
         self._looked_ns: int | None = None
 
     def versions(self, *, now_ns: int) -> dict[str, str]:
-        """Return versions by name; the topics' is current, others are up to half a second old."""
+        """Return versions by name; those of ``AT_ONCE`` are current, others are up to half a second
+        old.
+        """
         if self._looked_ns is None or now_ns - self._looked_ns >= _LOOK_EVERY_NS:
             self._looked_ns = now_ns
             names = sorted(path.stem for path in self._folder.glob("*.json"))
             found = {name: self._version(name) for name in names if is_shipped(name)}
         else:
-            found = {**self._versions, AT_ONCE: self._version(AT_ONCE)}
+            found = {**self._versions, **{name: self._version(name) for name in AT_ONCE}}
         self._versions = {name: version for name, version in found.items() if version}
         return self._versions
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import structlog
 
+from broker_core.broker.replicas.elected_copy import ElectedCopy
 from broker_core.broker.replicas.log_identity import LogIdentity
 from broker_core.broker.replicas.replication import HOLD_S
 from broker_core.broker.replicas.shipped_tables import AT_ONCE, changed, is_shipped
@@ -59,7 +60,7 @@ class MasterFollower:
 
     *find_master* asks nameservers and returns an address, or None. *table_updates* apply tables
     that the broker has in memory, by name; others are only saved. *reopen* is called when the log
-    must be truncated.
+    must be truncated. *election*: if the master is elected.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MasterFollower:
         find_master: Callable[[], Awaitable[str | None]],
         table_updates: Mapping[str, TableUpdate],
         reopen: Callable[[], object],
+        election: ElectedCopy | None = None,
     ) -> None:
         #: True while the master is reachable.
         self.follows = False
@@ -90,6 +92,7 @@ class MasterFollower:
         self._find_master = find_master
         self._table_updates = table_updates
         self._reopen = reopen
+        self._election = election
         self._new_pool = partial(ConnectionPool, credentials=credentials, tls=tls)
         self._pool = self._new_pool()
         self._known_tables: dict[str, str] = {}
@@ -154,9 +157,13 @@ class MasterFollower:
             await self._copy(self._unwritten)
         address = await self._find_master()
         if address is None:
+            if self._election is not None:
+                raise ConnectionLost(f"the replicas of {self._broker_name} have no master yet")
             raise ConnectionLost(f"no nameserver has a master of broker {self._broker_name}")
         rejoin = await self._join(address)
         if rejoin is not None:
+            if self._election is not None and rejoin.queue_starts is not None:
+                await self._election.starts_over()
             await asyncio.to_thread(self._store.copies.plan_rejoin, rejoin)
             self._reopen()
             return True
@@ -223,8 +230,12 @@ class MasterFollower:
             address, RequestCode.JOIN_MASTER, header.to_ext(), probes_to_json(probes)
         )
         response = JoinMasterResponse.from_ext(answer.ext)
+        if self._election is not None:
+            self._election.check(response.epoch)
         starts = {} if response.joined else queue_starts_from_json(answer.body)
         await self._adopt(response)
+        if self._election is not None and response.joined:
+            await self._election.joined(answer.body, end=response.end_offset)
         return response, {Topic(name): those for name, those in starts.items()}
 
     def _start_over(self, response: JoinMasterResponse, starts: QueueStarts, why: str) -> Rejoin:
@@ -243,6 +254,9 @@ class MasterFollower:
     async def _copy_once(self, address: str) -> None:
         copies = self._store.copies
         offset = copies.end_offset
+        if self._election is not None:  # the request confirms what this replica has
+            self._election.check(self._identity.epoch)
+            await self._election.copied(self._store.durable_end)
         answer = await self._ask(
             address, RequestCode.FETCH_LOG, FetchLogHeader(offset=offset).to_ext(), timeout_s=HOLD_S
         )
@@ -265,12 +279,12 @@ class MasterFollower:
         self._refusals = 0
 
     async def _take_tables(self, address: str, versions: dict[str, str]) -> None:
-        """Apply the master's tables: topics at once, since the next data may need them; others at
-        intervals.
+        """Apply the master's tables: topics and groups at once, since the next data may need them;
+        others at intervals.
         """
         names = changed(self._known_tables, versions)
         due = now_ns() - self._took_tables_ns >= TABLES_EVERY_NS
-        if not names or (AT_ONCE not in names and not due):
+        if not names or (not due and not any(name in AT_ONCE for name in names)):
             return
         answer = await self._ask(address, RequestCode.FETCH_TABLES, {}, names_to_json(names))
         for name, (version, content) in tables_from_json(answer.body).items():

@@ -10,6 +10,7 @@ from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic, check_name
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
 from broker_core.store.deletions import DELETIONS
+from broker_core.store.epochs import EPOCHS
 
 #: The topic whose route a producer requests when its own is unknown; new ones copy it.
 TEMPLATE_TOPIC = Topic("TBW102")
@@ -27,7 +28,9 @@ SYSTEM_TOPICS = {
     UNDECIDED_TOPIC: 1,
 }
 #: Names that clients cannot create or send to: RocketMQ's brokers use them for other purposes.
-RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, DELETIONS, "OFFSET_MOVED_EVENT"})
+RESERVED_TOPICS = frozenset(
+    {TEMPLATE_TOPIC, *SYSTEM_TOPICS, DELETIONS, EPOCHS, "OFFSET_MOVED_EVENT"}
+)
 _NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
 

@@ -1,0 +1,133 @@
+"""Replicas that elect their master, under kills, partitions and pauses, with the whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from testkit.simulation.world import BrokerNode
+from tests.world.elected_site import ElectedSite, played
+
+
+def kill(node: BrokerNode) -> None:
+    node.kill()
+
+
+def lose_power(node: BrokerNode) -> None:
+    node.kill(power=True)
+
+
+async def _twenty_crashes(site: ElectedSite) -> None:
+    await site.start()
+    site.send(6000)
+    for number in range(20):
+        await site.until_in_sync()
+        dead = await site.until_serving()
+        await site.measured(lose_power if number % 2 else kill)
+        await dead.start()
+    await site.settle()
+
+
+@pytest.mark.slow
+def test_twenty_crashes_cost_fifteen_seconds_each_at_most_and_no_message() -> None:
+    site = played(_twenty_crashes)
+    assert len(site.take_overs) == 20
+    assert max(site.take_overs) <= 15
+
+
+async def _three_crashes(site: ElectedSite) -> None:
+    await site.start(proxies=2)
+    site.send(800)
+    for fault in (kill, lose_power, kill):
+        await site.until_in_sync()
+        dead = await site.until_serving()
+        await site.measured(fault)
+        await dead.start()
+    await site.settle()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_masters_are_replaced(seed: int) -> None:
+    site = played(_three_crashes, seed=seed)
+    assert max(site.take_overs) <= 15
+
+
+async def _cut_off(site: ElectedSite) -> None:
+    """The old master still reaches clients and nameserver, with messages of its own."""
+    await site.start(proxies=2)
+    site.send(1200)
+    for _ in range(2):
+        await site.until_in_sync()
+        await site.measured(site.cut_off)
+        await asyncio.sleep(5)
+        site.heal()
+    await site.settle()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_master_that_is_cut_off_acknowledges_nothing_more(seed: int) -> None:
+    site = played(_cut_off, seed=seed)
+    assert max(site.take_overs) <= 15
+
+
+async def _one_way(site: ElectedSite) -> None:
+    """Replicas hear the master, which does not hear them; then the reverse."""
+    await site.start()
+    site.send(1200)
+    for deaf in (True, False):
+        await site.until_in_sync()
+        master = await site.until_serving()
+        for other in site.world.brokers:
+            if other is not master:
+                pair = (other.name, master.name) if deaf else (master.name, other.name)
+                site.world.loop.network.cut(*pair)
+        await asyncio.sleep(20)
+        site.heal()
+    await site.settle()
+
+
+def test_links_that_fail_in_one_direction_lose_nothing() -> None:
+    played(_one_way)
+
+
+async def _paused(site: ElectedSite) -> None:
+    """A master that continues after its successor was elected does not know that time passed."""
+    await site.start(proxies=2)
+    site.send(1200)
+    for _ in range(2):
+        await site.until_in_sync()
+        master = await site.until_serving()
+        await site.measured(lambda node: node.pause())
+        await asyncio.sleep(3)
+        master.resume()
+    await site.settle()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_master_that_was_paused_acknowledges_nothing_when_it_continues(seed: int) -> None:
+    site = played(_paused, seed=seed)
+    assert max(site.take_overs) <= 15
+
+
+async def _no_majority(site: ElectedSite) -> None:
+    await site.start()
+    site.send(600)
+    await site.until_in_sync()
+    master = await site.until_serving()
+    others = [each for each in site.world.brokers if each is not master]
+    for each in others:
+        each.kill()
+    await asyncio.sleep(10)
+    assert site.serving() == []
+    acked = site.stage.producer.acknowledged
+    await asyncio.sleep(20)
+    assert site.stage.producer.acknowledged == acked
+    await others[0].start()
+    await site.until_serving()
+    await others[1].start()
+    await site.settle()
+
+
+def test_without_a_majority_nothing_is_acknowledged() -> None:
+    played(_no_majority)
