@@ -27,7 +27,7 @@ from thin_client.spark.options import OptionError
 #: The first test also waits for the session.
 pytestmark = pytest.mark.timeout(600)
 
-_BUG = "the next of a key is pushed before the one before has finished"
+_BUG = "the successor of a job is pushed before the job has finished"
 
 
 def clean() -> Events:
