@@ -81,7 +81,10 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
         )
     if figures.missing:
         unreadable = figures.kinds.get("unreadable", 0)
+        too_large = figures.kinds.get("too_large", 0)
         no_json = f", {unreadable:,} of them because their body is not JSON" if unreadable else ""
+        if too_large:
+            no_json += f", {too_large:,} because the search for it takes too many steps"
         cautions.append(
             f"{figures.missing:,} messages ({_percent(figures.missing_share)}) lack the key"
             f"{no_json}; the setting missing_key decides how they are delivered"

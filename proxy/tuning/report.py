@@ -12,7 +12,7 @@ from proxy.tuning.advice import Advice, advise
 from proxy.tuning.figures import ChainLengths, Figures, HottestKey
 from proxy.tuning.key_profile import HotKey, Tally, Windows
 
-_KEYLESS = (ValueKind.ABSENT, ValueKind.NULL, ValueKind.UNREADABLE)
+_KEYLESS = (ValueKind.ABSENT, ValueKind.NULL, ValueKind.UNREADABLE, ValueKind.TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 import orjson
 
+from proxy.core.keys.work import Work
+
 #: Deepest nesting of arrays and objects in a key.
 MAX_DEPTH = 100
 
@@ -27,12 +29,14 @@ class TooDeep(ValueError):
     """A value is too deeply nested to be a key."""
 
 
-def json_text(value: Any) -> str:
-    """Return the text of *value*, as parsed by ``orjson.loads``. Raise TooDeep."""
+def json_text(value: Any, work: Work | None = None) -> str:
+    """Return the text of *value*, as parsed by ``orjson.loads``; each value in it is a step of
+    *work*. Raise TooDeep or TooMuchWork.
+    """
     if type(value) is float:
         return number_text(value)
     if isinstance(value, dict | list):
-        return _nested(value, MAX_DEPTH)
+        return _nested(value, MAX_DEPTH, Work() if work is None else work)
     return orjson.dumps(value).decode()
 
 
@@ -51,16 +55,18 @@ def number_text(value: float) -> str:
     return f"{mantissa}e{power:+d}"
 
 
-def _nested(value: Any, depth: int) -> str:
+def _nested(value: Any, depth: int, work: Work) -> str:
     if type(value) is float:
         return number_text(value)
     if not isinstance(value, dict | list):
         return orjson.dumps(value).decode()
     if not depth:
         raise TooDeep(f"a key has at most {MAX_DEPTH} levels of nested arrays and objects")
+    work.take(len(value))
     if isinstance(value, list):
-        return f"[{','.join([_nested(each, depth - 1) for each in value])}]"
+        return f"[{','.join([_nested(each, depth - 1, work) for each in value])}]"
     members = [
-        f"{orjson.dumps(name).decode()}:{_nested(value[name], depth - 1)}" for name in sorted(value)
+        f"{orjson.dumps(name).decode()}:{_nested(value[name], depth - 1, work)}"
+        for name in sorted(value)
     ]
     return f"{{{','.join(members)}}}"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage
+from proxy.core.keys.work import MAX_STEPS
 
 #: Longer keys are represented by their beginning and a digest (``named``).
 MAX_KEY_CHARS = 500
@@ -53,7 +54,7 @@ class Keyed(Protocol):
 
 
 class ValueKind(StrEnum):
-    """Kind of the value to which a rule applies. With the last three a message has no key."""
+    """Kind of the value to which a rule applies. With the last four a message has no key."""
 
     QUEUE = "queue"
     TEXT = "text"
@@ -65,12 +66,22 @@ class ValueKind(StrEnum):
     ABSENT = "absent"
     UNREADABLE = "unreadable"
     """The body is not JSON, still compressed, or nested too deep."""
+    TOO_LARGE = "too_large"
+    """The search for the value, or its text, takes more steps than allowed."""
 
 
 #: Result of a rule for a message: its key, and the kind of the value.
 Looked = tuple[bytes | None, ValueKind]
 
 UNREADABLE: Looked = (None, ValueKind.UNREADABLE)
+TOO_LARGE: Looked = (None, ValueKind.TOO_LARGE)
+
+
+#: Why a message has no key, the end of a sentence; kinds without an entry need no explanation.
+WHY_MISSING: Mapping[ValueKind, str] = {
+    ValueKind.UNREADABLE: ": the body is not JSON, still compressed, or nested too deep",
+    ValueKind.TOO_LARGE: f": the search in its body takes more than {MAX_STEPS:,} steps",
+}
 
 
 @dataclass(frozen=True, slots=True)

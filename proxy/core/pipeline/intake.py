@@ -11,7 +11,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.chains import NEW, RUNNING, Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
-from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.keys.order_key import QUEUE_CHAIN, WHY_MISSING, MissingKey
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
 from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Filtered, Outcome
@@ -155,7 +155,8 @@ class Intake:
         if key is None and rule.text is not None:
             effects.note_missing_key()
             if rule.missing is MissingKey.DEAD_LETTER:
-                self._give_up(message, f"no order key at {rule.text}", effects)
+                why = WHY_MISSING.get(rule.order_key.look(message)[1], "")
+                self._give_up(message, f"no order key at {rule.text}{why}", effects)
                 return
             if rule.missing is MissingKey.BY_QUEUE:
                 key = QUEUE_CHAIN
