@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_core.errors import StoreError
+from broker_core.private_files import make_folder
 from broker_core.remoting.message import MAGIC_BLANK
 from broker_core.store.files import OpenFiles, sync_file, sync_folder, write_at
 from broker_core.store.segments import (
@@ -86,7 +87,7 @@ class CommitLog:
         self._full: list[int] = []  # descriptors of segments completed since the last sync
         self._failure: OSError | None = None
         self.deletion_unsynced = False  #: descriptors of full segments, not synced
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.segments = find_segments(folder, segment_bytes)
         self.end_offset = self.segments[-1].start if self.segments else 0
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from broker_core.private_files import create, make_folder
 from broker_core.store.files import OpenFiles, write_at
 
 ENTRY = struct.Struct(">qiq")
@@ -159,9 +160,9 @@ class ConsumeQueue:
         """Make the file of *start* one of empty entries, the last of them at *mark_at*."""
         path = self._path(start)
         fresh = path.with_suffix(".new")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         try:
-            with fresh.open("wb") as file:
+            with create(fresh) as file:
                 file.seek(mark_at)
                 file.write(ENTRY.pack(_START_MARK, 0, 0))
                 file.flush()
@@ -214,7 +215,7 @@ class ConsumeQueue:
         """Return the descriptor of the file of *start*, creating it if needed."""
         path = self._path(start)
         if start not in self._starts:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             # If its folder was not synced, the file may be gone after a power failure.
             self._written.update(self.folder.parents[:2], (self.folder,))
         return self._files.descriptor(path, create=True)

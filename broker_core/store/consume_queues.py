@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from broker_core.names import Topic
+from broker_core.private_files import make_folder
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.files import OpenFiles
 
@@ -25,7 +26,7 @@ class ConsumeQueues:
         self._entries_per_file = entries_per_file
         self._files = OpenFiles()
         self._queues: dict[tuple[Topic, int], ConsumeQueue] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.delete_dropped()
         for queue_folder in folder.glob("*/*"):
             if queue_folder.name.isdigit():

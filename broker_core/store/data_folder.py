@@ -7,12 +7,17 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from broker_core.errors import StoreError
+from broker_core.private_files import FILE_MODE, is_private, make_folder, tighten, write
 from broker_core.store.files import sync_file, sync_folder
 
 _FORMAT_LINE = "orderlane-store 1"
 #: Subfolder for the values of a nameserver that runs beside the broker.
 NAMESERVER = "nameserver"
+
+_log = structlog.get_logger("store")
 
 
 class DataFolder:
@@ -25,7 +30,7 @@ class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             sync_folder(path.parent)
             self._check_foreign()
             self._lock = self._take_lock()
@@ -34,7 +39,8 @@ class DataFolder:
         try:
             self._check_format()
             self.was_closed = not self._abort.exists()
-            self._abort.touch()
+            self._abort.touch(FILE_MODE)
+            self._keep_private()
             sync_folder(path)
         except BaseException as error:
             os.close(self._lock)
@@ -69,8 +75,20 @@ class DataFolder:
                 f" ({', '.join(sorted(names)[:3])}); choose an empty folder or one of orderlane"
             )
 
+    def _keep_private(self) -> None:
+        """Tighten what an earlier version left readable for other accounts."""
+        changed = tighten(self.path)
+        if changed:
+            still = [path for path in changed if not is_private(path)]
+            _log.warning(
+                "the data folder was readable for other accounts: permissions removed",
+                folder=str(self.path),
+                paths=len(changed) - len(still),
+                **({"still_readable": [str(path) for path in still[:3]]} if still else {}),
+            )
+
     def _take_lock(self) -> int:
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -88,7 +106,7 @@ class DataFolder:
     def _check_format(self) -> None:
         if not self._format.exists():
             fresh = self.path / "format.new"
-            fresh.write_text(_FORMAT_LINE + "\n")
+            write(fresh, f"{_FORMAT_LINE}\n".encode())
             sync_file(fresh)
             fresh.replace(self._format)  # an empty file would count as another version
         found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()

@@ -6,6 +6,8 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from broker_core.private_files import FILE_MODE
+
 
 def write_at(descriptor: int, data: bytes | memoryview, position: int) -> None:
     """Write all of *data* at *position*. Raise OSError on failure, perhaps after a partial
@@ -51,7 +53,7 @@ class OpenFiles:
         """Return an open descriptor, valid until the next call. Raise OSError as ``os.open``."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE)
             self._descriptors[path] = descriptor
             if len(self._descriptors) > self._limit:
                 os.close(self._descriptors.popitem(last=False)[1])

@@ -26,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from broker_core.private_files import make_folder
 from broker_core.store.files import OpenFiles, write_at
 
 _HEAD = struct.Struct(">8sqqqqiI")
@@ -65,7 +66,7 @@ class KeyIndex:
         self._segment = segments[0] if segments else end
         self._segment_ended = False
         self._finished: Path | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._open(segments, end)
         #: The first byte of the log that is not indexed.
         self.position = self._runs[-1].end if self._runs else self._segment

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from broker_core.errors import StoreError
+from broker_core.private_files import make_folder
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.data_folder import DataFolder
@@ -56,7 +57,7 @@ def open_store(folder: Path, *, segment_bytes: int, entries_per_file: int) -> Op
 
 def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: ExitStack) -> Opened:
     folder = data.path
-    (folder / "config").mkdir(exist_ok=True)
+    make_folder(folder / "config")
     log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
     undo.callback(log.close)
     queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)

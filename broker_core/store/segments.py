@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from broker_core.errors import StoreError
+from broker_core.private_files import FILE_MODE, create
 from broker_core.store.files import sync_folder
 
 
@@ -31,7 +32,7 @@ class Segment:
 
 def allocate(segment: Segment) -> int:
     """Create the file in its full length, on disk; return the descriptor. Raise OSError."""
-    descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE)
     try:
         os.posix_fallocate(descriptor, 0, segment.capacity)
         sync_folder(segment.path.parent)
@@ -51,7 +52,7 @@ def copy_aside(path: Path, position: int, size: int, *, to: Path) -> None:
     """Copy *size* bytes from *position* of *path* to the file *to*. Raise OSError."""
     if not size:
         return
-    with path.open("rb") as source, to.open("wb") as target:
+    with path.open("rb") as source, create(to) as target:
         source.seek(position)
         while size and (piece := source.read(min(size, 1 << 20))):
             target.write(piece)

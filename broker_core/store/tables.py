@@ -10,6 +10,7 @@ import orjson
 import structlog
 
 from broker_core.errors import StoreError
+from broker_core.private_files import create, make_folder
 from broker_core.store.files import sync_folder
 
 _log = structlog.get_logger("store")
@@ -50,10 +51,10 @@ class JsonTable:
 
     def save_bytes(self, content: bytes) -> None:
         """Replace the content as ``save`` does, with JSON encoded before (in another thread)."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         fresh = self.path.with_name(self.path.name + ".new")
         try:
-            with fresh.open("wb") as file:
+            with create(fresh) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -12,7 +12,7 @@ import typer
 
 from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.output import Output, OutputFormat, print_json_line, print_rows, say
 from proxy.diagnosis.findings import number
 
 app = typer.Typer(no_args_is_help=True, help="List, export and redrive dead letters of a group.")
@@ -105,7 +105,7 @@ def export(
     path = f"{_place(group)}/export" + (f"?{given}" if given else "")
     printed = 0
     for line in lines_of_proxy(http, path):
-        sys.stdout.write(line.decode() + "\n")
+        print_json_line(line)
         printed += 1
     sys.stdout.flush()
     say(f"{number(printed, 'dead letter')} of {group} exported")

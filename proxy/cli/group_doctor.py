@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 
 import typer
 
+from broker_core.printable import printable
 from proxy.cli.connect import checked_address
 from proxy.cli.group_facts import group_facts
 from proxy.cli.options import DEFAULT_HTTP
-from proxy.cli.output import OutputFormat, print_json
+from proxy.cli.output import OutputFormat, print_json, print_text
 from proxy.diagnosis.diagnose import diagnose
 from proxy.diagnosis.facts import Facts
-from proxy.diagnosis.findings import Finding, number, readable, typed
+from proxy.diagnosis.findings import Finding, number, typed
 
 
 def diagnose_group(
@@ -34,7 +35,7 @@ def diagnose_group(
     if output is OutputFormat.JSON:
         print_json([finding.row() for finding in findings])
     else:
-        typer.echo("\n".join(_lines(facts, findings)))
+        print_text("\n".join(_lines(facts, findings)))
     if findings:
         raise typer.Exit(1)
 
@@ -62,4 +63,4 @@ def _line(finding: Finding) -> str:
     if finding.since_ms is not None:
         at = datetime.fromtimestamp(finding.since_ms / 1000, UTC)
         since = f" [since {at.isoformat(' ', 'seconds')}]"
-    return readable(finding.sentence) + since
+    return printable(finding.sentence) + since

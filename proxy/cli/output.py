@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from proxy.diagnosis.findings import readable
+from broker_core.printable import printable, printable_json
 
 _UNLIMITED = 10_000  # columns
 #: Control characters passed to the terminal; all others are escaped.
@@ -32,13 +32,23 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="output for
 
 def print_json(value: Any) -> None:
     """Print one JSON value as a line on stdout, and flush."""
-    sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
+    print_json_line(orjson.dumps(value, default=str))
+
+
+def print_json_line(document: bytes) -> None:
+    """Print an encoded JSON *document* as a line on stdout, and flush."""
+    sys.stdout.write(printable_json(document.decode()) + "\n")
     sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Print lines of text on stdout."""
+    typer.echo(printable(text, _LAYOUT))
 
 
 def say(sentence: str) -> None:
     """Print a sentence on stderr, separate from the data on stdout."""
-    sys.stderr.write(readable(sentence, _LAYOUT) + "\n")
+    sys.stderr.write(printable(sentence, _LAYOUT) + "\n")
     sys.stderr.flush()
 
 
@@ -66,4 +76,4 @@ def stdout_console() -> Console:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,.2f}" if isinstance(value, float) else readable(str(value), _LAYOUT)
+    return f"{value:,.2f}" if isinstance(value, float) else printable(str(value), _LAYOUT)

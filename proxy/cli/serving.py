@@ -12,6 +12,7 @@ from typing import Any
 
 import uvloop
 
+from broker_core.private_files import forbid_others
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.allocator import give_back_now_and_then, keep_freed_memory
 from proxy.cli.descriptors import allow_more_descriptors
@@ -37,6 +38,7 @@ def serve(
 
     Leaving drains; a second signal stops immediately.
     """
+    forbid_others()
     allow_more_descriptors()
     keep_freed_memory()
     look_at_young_objects_only()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from broker_core.printable import printable
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, stdout_console
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -54,6 +55,6 @@ def print_report(report: Report) -> None:
     for name, violation in sorted(report.violations.items()):
         console.print(f"\n{name}: {number(violation.count, 'violation')}")
         for example in violation.examples:
-            console.print(f"  {example}")
+            console.print(f"  {printable(example)}")
         if violation.count > len(violation.examples):
             console.print(f"  … and {violation.count - len(violation.examples)} more")

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from broker_core.printable import printable
+
 
 class Cause(StrEnum):
     """Why a group is stuck or soon will be. An earlier cause may explain a later one."""
@@ -97,25 +99,6 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def readable(text: str, keep: str = "") -> str:
-    """Escape characters of *text* that are neither printable nor in *keep*.
-
-    Escapes have the form that shells read in ``$'…'``.
-    """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each in keep else _escape(each) for each in text)
-
-
-def _escape(sign: str) -> str:
-    if sign in "\n\t":
-        return {"\n": "\\n", "\t": "\\t"}[sign]
-    place = ord(sign)
-    if place < 0x80:
-        return f"\\x{place:02x}"
-    return f"\\u{place:04x}" if place < 0x10000 else f"\\U{place:08x}"
-
-
 def typed(*words: str) -> str:
     """Return an orderlane command quoted for a shell, always on one line."""
     return " ".join(("orderlane", *map(_quoted, words)))
@@ -124,6 +107,6 @@ def typed(*words: str) -> str:
 def _quoted(word: str) -> str:
     if not word.isprintable():
         # Quotes are escaped by number, so that simple parsers find the end of the word, too.
-        return "$'" + readable(word.replace("\\", "\\\\").replace("'", "\\x27")) + "'"
+        return "$'" + printable(word.replace("\\", "\\\\").replace("'", "\\x27")) + "'"
     plain = word and all(each.isalnum() or each in "-_./:,@%+=" for each in word)
     return word if plain else "'" + word.replace("'", "'\"'\"'") + "'"

@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from broker_core.clock import now_ns, wall_ms
+from broker_core.private_files import FILE_MODE, make_folder
 from proxy.errors import OrderlaneError
 
 _log = structlog.get_logger("history")
@@ -66,9 +67,9 @@ class HistoryWriter:
         self._node = node
         self._lock = threading.Lock()  # lines are in the order of their times
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
             self._fd = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE
             )
             self._end_torn_line()
         except OSError as error:

@@ -8,14 +8,17 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from io import StringIO
+from textwrap import indent
+from typing import Any, TextIO
 
 import orjson
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, ExcInfo, Processor
 
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
+from broker_core.printable import printable, printable_json
 
 _SECOND_NS = 1_000_000_000
 
@@ -33,8 +36,8 @@ def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> No
     """
     as_json = not sys.stderr.isatty() if json_lines is None else json_lines
     # Plain tracebacks: rendering frames with all variables takes half a second each.
-    colours = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    last = _json_renderer() if as_json else [colours]
+    colours = structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback)
+    last = _json_renderer() if as_json else [_escaped, colours]
     structlog.configure(
         processors=[*_SHARED, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -91,5 +94,32 @@ def _json_renderer() -> list[Processor]:
     ]
 
 
+def _plain_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    """Write the traceback escaped and indented: the text of an error may quote a stranger's, and
+    must not look like a line of the log.
+    """
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(indent(printable(text.getvalue(), "\n\t"), "  "))
+
+
 def _json_text(event: Any, **_: Any) -> str:
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        line = orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # half a surrogate pair, which no JSON contains
+        line = orjson.dumps(_escaped(None, "", event), default=repr)
+    return printable_json(line.decode())
+
+
+def _escaped(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Escape what strangers wrote, before the renderer adds its own escape sequences."""
+    return {printable(name): _escaped_value(value) for name, value in event.items()}
+
+
+def _escaped_value(value: Any) -> Any:
+    """Return *value* as the renderer would show it, escaped; exceptions are rendered later."""
+    if isinstance(value, str):
+        return printable(value)
+    if value is None or isinstance(value, bool | int | float | BaseException | tuple):
+        return value
+    return printable(repr(value))

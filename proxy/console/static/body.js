@@ -1,6 +1,6 @@
 // The body of a message as JSON, text or hex.
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 import { bytes as size } from "./format.js";
 
 const MOST_BYTES = 64 * 1024;
@@ -17,7 +17,7 @@ export function bodyView(message) {
   const shown = h("pre", { class: "body", tabindex: "0", "aria-label": "Body" });
   const name = `form-${Math.random().toString(36).slice(2)}`;
   const show = (form) => {
-    shown.textContent = form[1]();
+    shown.textContent = visible(form[1]());
   };
   show(forms[0]);
   return h(

@@ -3,14 +3,24 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Control characters, and signs that are invisible or change the writing direction: in a key or a
+// reason they would make a page read differently from what is stored.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** Return *text* with such signs as escapes. */
+export function visible(text) {
+  return text.replace(UNSEEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 function put(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : name === "title" ? visible(String(value)) : String(value));
   }
-  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  const shown = children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+  element.append(...shown.map((each) => (typeof each === "string" ? visible(each) : each)));
   return element;
 }
 

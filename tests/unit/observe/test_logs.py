@@ -97,3 +97,35 @@ def test_noisy_keys_are_bounded() -> None:
     assert len(log.lines) == 100
     noisy.warning("96", "bad frame")
     assert len(log.lines) == 101
+
+
+#: What a key, a reason or a path of a stranger may contain.
+_HOSTILE = "\x1b[2J\x9b31m\u202egpj\r\nforged line\x00"
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_no_line_contains_what_a_terminal_would_obey(
+    json_lines: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(json_lines=json_lines)
+    log = structlog.get_logger("x").bind(bound=_HOSTILE)
+    log.info(_HOSTILE, value=_HOSTILE, nested={"a": [_HOSTILE]}, raw=_HOSTILE.encode())
+    log.info("a name", **{_HOSTILE: 1})
+    logging.getLogger("some.library").warning("%s", _HOSTILE)
+    try:
+        raise ValueError(_HOSTILE)
+    except ValueError:
+        log.exception("failed", value=ValueError(_HOSTILE))
+    text = capsys.readouterr().err
+    for sign in "\x9b\u202e\r\x00":
+        assert sign not in text
+    assert "\x1b[2J" not in text
+    assert not any(line.startswith("forged") for line in text.splitlines())
+
+
+def test_a_line_of_json_keeps_hostile_content(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(json_lines=True)
+    structlog.get_logger("x").info("seen", value=_HOSTILE, half="\ud800")
+    line = orjson.loads(capsys.readouterr().err)
+    assert line["event"] == "seen"
+    assert line["value"].startswith(("\x1b[2J", "\\x1b[2J"))
