@@ -12,6 +12,7 @@
 #   make test-api             schemathesis checks a running gateway against its OpenAPI document
 #   make test-browser         the console in Chromium; screenshots in build/screenshots
 #   make test-redis           the Redis sink on a real redis-server
+#   make test-versions        an upgrade and a downgrade beside the previous version, under load
 #   make test-metrics         alert rules and dashboard, by promtool
 #   make docs                 the site of docs/ in build/site; a broken link is an error
 #   make check                lint, format, types, layers
@@ -50,7 +51,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
-.PHONY: attack coverage docs test-redis everything determinism
+.PHONY: attack test-versions coverage docs test-redis everything determinism
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -163,6 +164,9 @@ test-browser: $(WITH_BROWSER)
 
 test-redis: $(INSTALLED)
 	$(BIN)/python -m tests.redis $(ARGS)
+
+test-versions: $(INSTALLED)
+	$(BIN)/python -m tests.versions $(ARGS)
 
 test-metrics: $(INSTALLED)
 	$(BIN)/python -m tests.metrics $(ARGS)

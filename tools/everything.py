@@ -76,6 +76,7 @@ SUITES = (
         pytest="--time-limit 300 --broker 5.3.3 --broker 4.9.7",
     ),
     Suite("chaos", "", "--part"),
+    Suite("test-versions", part=None, pytest=""),
     Suite("attack", part=None),
     Suite("torture", part=None),
     Suite("soak", part=None),

@@ -60,12 +60,18 @@ class RouteCache:
         ] = {}  # deadline up to which a broker is waited for
 
     async def route(self, topic: Topic, *, fresh: bool = False) -> TopicRoute:
-        """Return the route of *topic*; *fresh*: ask now. Raise BrokerError(17) if there is none."""
+        """Return the route of *topic*; *fresh*: ask now.
+
+        Raises BrokerError(17) if there is none, and NotConnected if there may be one: while a
+        broker that had the topic, or every broker, is not registered, mostly because it restarts.
+        """
         if not fresh and (known := self._routes.get(topic)) is not None:
             return known
         try:
             return await self._fetch(topic)
-        except BrokerError:
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                await self._check_not_away(topic)
             self._routes.pop(topic, None)
             raise
 
@@ -124,6 +130,7 @@ class RouteCache:
         Raises RemotingError: some may still have it.
         """
         self._routes.pop(topic, None)
+        self._missed = {each: until for each, until in self._missed.items() if each[0] != topic}
         header = TopicHeader(topic=topic)
         for address in list(self._nameservers):
             command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext=header.to_ext())
@@ -158,6 +165,21 @@ class RouteCache:
         self._learn(route.brokers)
         return route
 
+    async def _check_not_away(self, topic: Topic) -> None:
+        """Raise NotConnected if *topic* may have a route again once a broker is registered."""
+        registered = (await self.clusters()).brokers
+        if not registered:
+            raise NotConnected(f"no broker is registered at {self._names()}")
+        known = self._routes.get(topic)
+        for data in known.brokers if known is not None else ():
+            if data.broker not in registered:
+                self._missed.setdefault((topic, data.broker), now_ns() + _MISSED_NS)
+        self._give_up_on_missed()
+        missed = {broker for each, broker in self._missed if each == topic}
+        if away := sorted(missed.difference(registered)):
+            names = ", ".join(away)
+            raise NotConnected(f"{topic}: its broker {names} is not registered at {self._names()}")
+
     def _miss(self, topic: Topic, *, before: TopicRoute | None, now: TopicRoute) -> None:
         there = {data.broker for data in now.brokers}
         for name in sorted(there):
@@ -167,8 +189,14 @@ class RouteCache:
                 self._missed[topic, data.broker] = now_ns() + _MISSED_NS
 
     def _give_up_on_missed(self) -> None:
+        """Forget brokers that stayed away, and the routes of topics that only they had."""
         now = now_ns()
-        self._missed = {each: until for each, until in self._missed.items() if now < until}
+        gone = {each for each, until in self._missed.items() if now >= until}
+        for topic, broker in gone:
+            del self._missed[topic, broker]
+            route = self._routes.get(topic)
+            if route is not None and all((topic, data.broker) in gone for data in route.brokers):
+                del self._routes[topic]
 
     def _learn(self, brokers: Iterable[BrokerData]) -> None:
         for data in brokers:

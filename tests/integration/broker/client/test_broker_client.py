@@ -146,7 +146,8 @@ async def test_a_broker_that_is_missing_is_looked_for_until_it_is_back(
     await client.close()
 
 
-async def test_an_unknown_topic_is_error_17(client: BrokerClient) -> None:
+async def test_an_unknown_topic_is_error_17(client: BrokerClient, broker: ScriptedBroker) -> None:
+    await broker.register()
     with pytest.raises(BrokerError, match="No topic route info") as caught:
         await client.queues(Topic("nope"))
     assert caught.value.code == 17
