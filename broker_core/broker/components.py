@@ -30,11 +30,12 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver, load_table
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
-from broker_core.broker.topics.topics import Topics
+from broker_core.broker.topics.topics import RESERVED_TOPICS, Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.coordinator import TransactionCoordinator
 from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import StoreError
 from broker_core.names import Group, Topic
 from broker_core.remoting_channel import RemotingChannel
 from broker_core.store.message_store import MessageStore
@@ -138,6 +139,7 @@ class Components:
     def _load_tables(self) -> None:
         store, settings = self.store, self.settings
         topic_table = store.journaled_table("topics")
+        self._require_topics(store)
         self._topics = load_table(topic_table, Topics.from_table)
         self._topics.offer_system_topics()
         if settings.auto_create_topics:
@@ -153,8 +155,9 @@ class Components:
         )
         offset_table = store.journaled_table("consumerOffset")
         self.offsets = load_table(offset_table, CommittedOffsets.from_table)
+        lock_table = store.table("orderlyLock")
         self.locks = load_table(
-            store.table("orderlyLock"),
+            lock_table,
             lambda table: QueueLocks.from_table(
                 table,
                 expiry_ns=int(settings.lock_expiry_s * 1e9),
@@ -162,6 +165,8 @@ class Components:
                 begun_ms=wall_ms(),
             ),
         )
+        #: True if locks that were granted may be missing: none is granted until they expired.
+        self.locks_in_doubt = lock_table.used_copy
         # Before clamping: a clamped table differs from the file.
         self.offsets.limit_to(
             Limit("max_offsets", settings.max_offsets, advice="delete unused groups")
@@ -177,6 +182,23 @@ class Components:
             content=self.locks.to_table,
             change=lambda: self.locks.change,
         )
+
+    def _require_topics(self, store: MessageStore) -> None:
+        """Raise StoreError if the log has messages of topics, but the table of topics is lost.
+
+        Made from the log, it might have fewer queues than before: keys would change their queues.
+        """
+        table = store.table("topics")
+        if self.replica.is_slave or table.exists():
+            return
+        topics = {topic for topic, _, _ in store.queues.named()}
+        lost = sorted(topics - RESERVED_TOPICS)
+        if lost:
+            raise StoreError(
+                f"table {table.path} is missing, but the log has messages of topic {lost[0]}"
+                f" (topics in all: {len(lost)}): restore the table, or write {{}} into it and"
+                " create the topics again with as many queues as they had"
+            )
 
     def _open_topics(self, announce: Callable[[Iterable[Topic] | None], Awaitable[None]]) -> None:
         store = self.store
@@ -198,7 +220,7 @@ class Components:
         clamped = self.offsets.clamp(store.reader.next_offset)
         for offset in clamped:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())
-        lost = store.recovery.dropped or store.recovery.lost_bytes
+        lost = store.recovery.dropped
         if clamped or lost or self.replica.was_promoted:
             # Perhaps none is lost; but a missing fence is better than a group that cannot commit.
             self.offsets.forget_epochs()

@@ -29,12 +29,15 @@ from broker_core.remoting_channel import Handler
 
 def handlers_of(components: Components) -> Mapping[int, Handler]:
     """Return the handlers that the broker's role permits; the broker's start time is now."""
+    grace_s = components.replica.lock_grace_s
+    if components.locks_in_doubt:
+        grace_s = components.settings.lock_expiry_s
     locks = LockProcessor(
         components.locks,
         saver=components.lock_saver,
         directory=components.directory,
         broker_name=components.settings.broker_name,
-        from_ns=now_ns() + int(components.replica.lock_grace_s * 1e9),
+        from_ns=now_ns() + int(grace_s * 1e9),
         groups=components.group_directory,
         limit=Limit(
             "max_locks", components.settings.max_locks, advice="use fewer groups or queues"

@@ -64,5 +64,3 @@ class Retention:
             await self._store.delete_expired(
                 before_ms=before_ms, keep_bytes=keep_bytes, keep_from=cleared
             )
-        if not cleared:  # files set aside by recovery are deleted separately
-            await self._store.delete_expired(before_ms=before_ms, keep_bytes=None, keep_from=0)

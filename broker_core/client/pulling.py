@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import PulledRecords, PullResult, PullStatus
+from broker_core.errors import RemoteProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.message import decode_messages
+from broker_core.remoting.message import StoredMessage, decode_message, decode_messages
 
 _STATUSES = frozenset(PullStatus)
 # Apache RocketMQ checks held pulls every 5 s only, so their answers may be that late.
@@ -61,16 +64,23 @@ async def pull(
         min_offset=place.min_offset,
         max_offset=place.max_offset,
         life=place.life,
+        damage=answer.remark or "" if status is PullStatus.DAMAGED else "",
     )
 
 
 def decoded(pulled: PulledRecords) -> PullResult:
     """Decode the messages of *pulled*. Raise RemoteProtocolError if its records are invalid.
 
-    If inflated bodies exceed the limit, returns the first messages only; a pull at ``next_offset``
-    returns the others.
+    Apache RocketMQ's brokers do not verify bodies: the messages before a body that does not match
+    its checksum are returned, or, if it is the first one, DAMAGED. If inflated bodies exceed the
+    limit, returns the first messages only; a pull at ``next_offset`` returns the others.
     """
-    messages = decode_messages(pulled.records, most_inflated_bytes=INFLATED_BYTES)
+    try:
+        messages = decode_messages(
+            pulled.records, check_bodies=True, most_inflated_bytes=INFLATED_BYTES
+        )
+    except RemoteProtocolError as error:
+        return _before_damage(pulled, error)
     next_offset = pulled.next_offset
     if sum(message.size for message in messages) < len(pulled.records):
         next_offset = messages[-1].queue_offset + 1
@@ -81,4 +91,38 @@ def decoded(pulled: PulledRecords) -> PullResult:
         min_offset=pulled.min_offset,
         max_offset=pulled.max_offset,
         life=pulled.life,
+        damage=pulled.damage,
+    )
+
+
+def _before_damage(pulled: PulledRecords, error: RemoteProtocolError) -> PullResult:
+    """Return the messages before the first invalid one. Raise *error* unless that is legible."""
+    data, position = pulled.records, 0
+    messages: list[StoredMessage] = []
+    with suppress(RemoteProtocolError):
+        while position < len(data):
+            messages.append(decode_message(data, position, check_crc=True))
+            position += messages[-1].size
+    if messages:
+        status, damage, next_offset = pulled.status, "", messages[-1].queue_offset + 1
+    else:
+        try:
+            found = decode_message(data, plain=False)
+        except RemoteProtocolError:
+            raise error from None
+        next_offset = found.queue_offset + 1
+        status = PullStatus.DAMAGED
+        damage = (
+            f"message {found.queue_offset} of queue {found.queue_id} of topic {found.topic} is"
+            f" damaged at offset {found.physical_offset} of the broker's log: its body does not"
+            " match its checksum"
+        )
+    return PullResult(
+        status=status,
+        messages=messages,
+        next_offset=next_offset,
+        min_offset=pulled.min_offset,
+        max_offset=pulled.max_offset,
+        life=pulled.life,
+        damage=damage,
     )

@@ -17,6 +17,7 @@ class PullStatus(IntEnum):
     NO_NEW = ResponseCode.PULL_NOT_FOUND
     NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+    DAMAGED = ResponseCode.MESSAGE_DAMAGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +25,9 @@ class PullResult:
     """Messages in queue order, filtered by the broker by hash of the tag only.
 
     ``next_offset`` is the offset of the next pull, after messages that were filtered out; with
-    OFFSET_ILLEGAL it is the nearest legal one. ``max_offset`` is the next offset that the broker
-    will write. ``life`` is the incarnation of the topic, None if the broker does not report it.
+    OFFSET_ILLEGAL it is the nearest legal one, with DAMAGED the one behind the damaged messages,
+    and ``damage`` is a sentence about these. ``max_offset`` is the next offset that the broker will
+    write. ``life`` is the incarnation of the topic, None if the broker does not report it.
     """
 
     status: PullStatus
@@ -34,6 +36,7 @@ class PullResult:
     min_offset: int
     max_offset: int
     life: int | None = None
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class PulledRecords:
     min_offset: int
     max_offset: int
     life: int | None = None
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,7 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207  # a client did not answer the broker
+    MESSAGE_DAMAGED = 3901  # ours: the message at the offset of a pull is damaged on disk
     ILLEGAL_OPERATION = 604  # 5.x: of a recall, not recallable
 
 

@@ -19,8 +19,15 @@ from broker_core.remoting.message import (
     SYS_STORE_V6,
     SYS_V6,
 )
+from broker_core.remoting.record_checksum import (
+    CHECKSUM_BYTES,
+    SYS_CHECKED,
+    checksum_property,
+    has_checksum,
+)
 
 _SHORT = struct.Struct(">h")
+_MAX_CHECKED_BYTES = MAX_PROPERTIES_BYTES - CHECKSUM_BYTES
 TOO_MANY_ZEROS = bytes(MAX_ZEROS_IN_PROPERTIES + 1)
 
 
@@ -52,9 +59,20 @@ class Envelope(NamedTuple):
 def encode_stored(
     envelope: Envelope, entry: BatchEntry, *, queue_offset: int, store_ms: int
 ) -> bytearray:
-    """Return one stored message (V1) with a PHYSICALOFFSET of 0. Raise as ``encode_run``."""
+    """Return one stored message (V1) with a PHYSICALOFFSET of 0 and no checksum of the record.
+
+    Raises as ``encode_run``.
+    """
     pieces: list[bytes] = []
-    encode_run(envelope, [entry], pieces, queue_offset=queue_offset, place=0, store_ms=store_ms)
+    encode_run(
+        envelope,
+        [entry],
+        pieces,
+        queue_offset=queue_offset,
+        place=0,
+        store_ms=store_ms,
+        checked=False,
+    )
     return bytearray().join(pieces)
 
 
@@ -66,18 +84,20 @@ def encode_run(
     queue_offset: int,
     place: int,
     store_ms: int,
+    checked: bool = True,
 ) -> list[int]:
     """Append consecutive messages (V1) to *pieces*; return their sizes.
 
     The first one is at *place* in the log and at *queue_offset*. Properties always end with their
-    separator and contain no sector of zeros, by which recovery detects a torn message. Raises
-    LocalProtocolError if they have too many zeros in a row, or if they or the topic are longer than
-    the layout allows.
+    separator and contain no sector of zeros, by which recovery detects a torn message. *checked*:
+    each ends with a checksum of the record, unless its properties leave no room for it. Raises
+    LocalProtocolError if they have too many zeros in a row, if they or the topic are longer than
+    the layout allows, or if they end with a checksum of their own in place of the broker's.
     """
     topic = envelope.topic.encode()
     born, store = envelope.born_host, envelope.store_host
     wide = (SYS_BORN_V6 if len(born) > 8 else 0) | (SYS_STORE_V6 if len(store) > 8 else 0)
-    sys_flag = envelope.sys_flag & ~SYS_V6 | wide
+    plain_flag = envelope.sys_flag & ~(SYS_V6 | SYS_CHECKED) | wide
     pack, fixed = RECORD_HEADS[wide].pack, RECORD_HEADS[wide].size + 3 + len(topic)
     queue_id, born_ms, times = envelope.queue_id, envelope.born_ms, envelope.reconsume_times
     prepared, after_body = envelope.prepared_offset, bytes((len(topic) & 0xFF,)) + topic
@@ -94,18 +114,23 @@ def encode_run(
             raise LocalProtocolError(
                 f"properties hold more than {MAX_ZEROS_IN_PROPERTIES} zero bytes in a row"
             )
-        size = fixed + len(body) + len(properties)
+        size, sys_flag = fixed + len(body) + len(properties), plain_flag
+        after_topic = len(properties)
+        is_checked = checked and after_topic <= _MAX_CHECKED_BYTES
+        if is_checked:
+            size, sys_flag = size + CHECKSUM_BYTES, sys_flag | SYS_CHECKED
+            after_topic += CHECKSUM_BYTES
+        elif has_checksum(properties, len(properties)):
+            raise LocalProtocolError("properties end with __CRC32#, which is the broker's own")
         crc = zlib.crc32(body) & CRC_MASK
-        pieces += (
-            pack(
-                *(size, MAGIC_V1, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms),
-                *(born, store_ms, store, times, prepared, len(body)),
-            ),
-            body,
-            after_body,
-            _SHORT.pack(len(properties)),
-            properties,
+        head = pack(
+            *(size, MAGIC_V1, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms),
+            *(born, store_ms, store, times, prepared, len(body)),
         )
+        end = after_body + _SHORT.pack(after_topic) + properties
+        if is_checked:
+            end += checksum_property(zlib.crc32(end, zlib.crc32(body, zlib.crc32(head))))
+        pieces += (head, body, end)
         sizes.append(size)
         queue_offset += 1
         place += size

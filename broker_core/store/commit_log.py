@@ -101,12 +101,42 @@ class CommitLog:
         """Largest size of one ``write``."""
         return self._segment_bytes - FILLER.size
 
+    def require(self, on_disk: int) -> None:
+        """Have all bytes before *on_disk*, which were there; missing ones become zeros.
+
+        A file that ends early is lengthened, a missing last one created. Raises OSError, and
+        StoreError if the log has no file at all.
+        """
+        if on_disk <= self.end_of_files:
+            return
+        if not self.segments:
+            raise StoreError(
+                f"the files of the commit log {self._folder} are missing: {on_disk} bytes were"
+                " written; restore them, or delete checkpoint.json to begin an empty log"
+            )
+        last = self.segments[-1]
+        if on_disk > last.end:
+            path = self._folder / f"{last.end:020d}"
+            self.segments.append(
+                Segment(path, last.end, max(self._segment_bytes, on_disk - last.end))
+            )
+            path.touch(FILE_MODE)
+        last = self.segments[-1]
+        os.truncate(last.path, on_disk - last.start)
+
+    @property
+    def end_of_files(self) -> int:
+        """Offset after the last byte of the files."""
+        if not self.segments:
+            return self.end_offset
+        last = self.segments[-1]
+        return last.start + last.path.stat().st_size
+
     def open_at(self, end: int, *, synced: int = 0) -> Dropped:
         """Make *end* the end of the log, with all bytes before it on disk. Raise OSError.
 
         *synced*: offset up to which the log is on disk already. Bytes after *end* move to
-        ``*.dropped`` files, named by the log offset of their first byte; ``delete_dropped`` deletes
-        them.
+        ``*.dropped`` files, named by the log offset of their first byte. Only people delete them.
         """
         dropped = 0
         while self.segments and self.segments[-1].start > end:
@@ -153,12 +183,6 @@ class CommitLog:
         sync_folder(self._folder)
         self.end_offset = end
         return Dropped(dropped, self._folder, 0)
-
-    def delete_dropped(self, *, before_ms: int) -> None:
-        """Delete files of dropped bytes made before *before_ms* (since 1970). Raise OSError."""
-        for path in self._folder.glob("*.dropped"):
-            if path.stat().st_mtime * 1000 < before_ms:
-                path.unlink()
 
     def make_room(self, size: int, *, short_segment: bool = False) -> int:
         """Return the offset of the next ``write`` of *size* bytes, in this or a new segment.

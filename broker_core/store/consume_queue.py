@@ -3,35 +3,55 @@
 Entries are (int64 physical offset, int32 size, int64 code), as in RocketMQ; see ``entry_code`` for
 the code. The queue offset is the number of the entry, in files of ``entries_per_file``. New entries
 stay in memory until ``flush`` or up to 64 KiB: the log can rebuild them. Entries of size 0 replace
-messages deleted before the queue was rebuilt; the last of them is marked, to distinguish them from
-zeros after a power failure.
+messages deleted before the queue was rebuilt, or never completed by an interrupted write; the last
+of the deleted ones is marked, to distinguish them from zeros after a power failure.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from broker_core.private_files import create, make_folder
+from broker_core.store.entry_sums import EntrySums, sums_path
 from broker_core.store.files import OpenFiles, write_at
 
 ENTRY = struct.Struct(">qiq")
 ENTRIES_PER_FILE = 300_000
 _FLUSH_BYTES = 64 * 1024
 _START_MARK = -1  # in place of a physical offset
+#: Size in the entry of a message that is lost in damage of the log; its place is the damage's.
+LOST_BYTES = 1
+
+
+#: Receives a queue, the first offset and the number of its wrong entries.
+OnWrong = Callable[["ConsumeQueue", int, int], bool]
 
 
 class ConsumeQueue:
     """The entries of one queue, in files under *folder*. One thread only."""
 
     def __init__(
-        self, folder: Path, *, files: OpenFiles, entries_per_file: int = ENTRIES_PER_FILE
+        self,
+        folder: Path,
+        *,
+        files: OpenFiles,
+        entries_per_file: int = ENTRIES_PER_FILE,
+        on_wrong: OnWrong | None = None,
     ) -> None:
+        """Open the entries in *folder*, if any.
+
+        *on_wrong* is called with the first offset and the number of entries that do not match their
+        checksum, and returns whether they will be repaired.
+        """
         self.folder = folder
         self._files = files
+        self._on_wrong = on_wrong
+        self._sums: dict[int, EntrySums] = {}  # by file
         self._file_bytes = entries_per_file * ENTRY.size
         self._last_start, self._last_path = -1, folder
         self._starts = _find_files(folder, self._file_bytes)  # byte positions, ascending
@@ -79,6 +99,18 @@ class ConsumeQueue:
         physical, size, code = ENTRY.unpack(self.read(offset, 1))
         return physical, size, code
 
+    def replace(self, offset: int, entry: bytes) -> None:
+        """Replace the entry of *offset*, which was wrong. Raise OSError."""
+        at = offset * ENTRY.size
+        if at >= self._flushed:
+            at -= self._flushed
+            self._tail[at : at + ENTRY.size] = entry
+            return
+        start = at - at % self._file_bytes
+        write_at(self._descriptor(start), entry, at - start)
+        self._sums_of(start).changed(at - start)
+        self._written.add(self._path(start))
+
     def flush(self) -> None:
         """Write entries in memory to the operating system. Raise OSError, keeping the rest."""
         while self._tail:
@@ -88,6 +120,7 @@ class ConsumeQueue:
             path = self._path(start)
             descriptor = self._descriptor(start)
             write_at(descriptor, part, self._flushed - start)
+            self._sums_of(start).wrote(self._flushed - start, part)
             if start not in self._starts:
                 self._starts.append(start)
             self._written.add(path)
@@ -98,6 +131,8 @@ class ConsumeQueue:
         """Close files and free memory before the folder is deleted."""
         for start in self._starts:
             self._files.forget(self._path(start))
+            self._files.forget(sums_path(self._path(start)))
+        self._sums.clear()
         self._starts.clear()
         self._tail.clear()
         self._written.clear()
@@ -117,7 +152,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             place, size, _ = self.entry(middle)
-            if size == 0 or place < physical:
+            if (size == 0 and place <= 0) or place < physical:
                 low = middle + 1
             else:
                 high = middle
@@ -151,8 +186,8 @@ class ConsumeQueue:
             self.cut(offset)
             return
         for other in [s for s in self._starts if s != start]:
-            self._files.forget(self._path(other))
-            self._path(other).unlink()
+            self._delete(other)
+        self._sums_of(start).delete()
         self._starts, self._flushed = [start], offset * ENTRY.size
         self._tail.clear()
 
@@ -179,13 +214,13 @@ class ConsumeQueue:
         end = end_offset * ENTRY.size
         for start in [s for s in self._starts if s >= end]:
             self._starts.remove(start)
-            self._files.forget(self._path(start))
-            self._path(start).unlink()
+            self._delete(start)
         start = end - end % self._file_bytes
         if end > start:
             os.ftruncate(self._descriptor(start), end - start)
             if start not in self._starts:
                 self._starts.append(start)
+            self._sums_of(start).cut(end - start)
             self._written.add(self._path(start))
         self._flushed = end
 
@@ -205,11 +240,40 @@ class ConsumeQueue:
     def delete_before(self, offset: int) -> None:
         """Delete files with entries below *offset* only; the last file stays."""
         while len(self._starts) > 1 and self._starts[1] <= offset * ENTRY.size:
-            path = self._path(self._starts[0])
-            self._files.forget(path)
-            self._written.discard(path)
-            path.unlink(missing_ok=True)
+            self._written.discard(self._path(self._starts[0]))
+            self._delete(self._starts[0])
             del self._starts[0]
+
+    def _delete(self, start: int) -> None:
+        """Delete the file of *start* and its sums. Raise OSError."""
+        path = self._path(start)
+        self._files.forget(path)
+        path.unlink(missing_ok=True)
+        self._sums_of(start).delete()
+        del self._sums[start]
+
+    def _sums_of(self, start: int) -> EntrySums:
+        sums = self._sums.get(start)
+        if sums is None:
+            sums = self._sums[start] = EntrySums(
+                self._path(start),
+                files=self._files,
+                entry_bytes=ENTRY.size,
+                read=partial(self._read_file, start),
+            )
+        return sums
+
+    def _read_file(self, start: int, position: int, size: int) -> bytes:
+        return os.pread(self._files.descriptor(self._path(start)), size, position)
+
+    def _compare(self, start: int, position: int, size: int) -> None:
+        """Have entries repaired that do not match their sums, in one file."""
+        sums = self._sums_of(start)
+        for at, count in sums.wrong_entries(position, size):
+            if self._on_wrong is None or not self._on_wrong(
+                self, (start + at) // ENTRY.size, count
+            ):
+                sums.compare_again()
 
     def _descriptor(self, start: int) -> int:
         """Return the descriptor of the file of *start*, creating it if needed."""
@@ -231,6 +295,7 @@ class ConsumeQueue:
         while start < end:
             file_start = start - start % self._file_bytes
             stop = min(end, file_start + self._file_bytes)
+            self._compare(file_start, start - file_start, stop - start)
             descriptor = self._files.descriptor(self._path(file_start))
             parts.append(os.pread(descriptor, stop - start, start - file_start))
             start = stop

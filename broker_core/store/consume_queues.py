@@ -7,7 +7,7 @@ deleted: a folder is renamed at once, whatever its size.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker_core.names import Topic
@@ -16,6 +16,8 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.files import OpenFiles
 
 _DROPPED = ".dropped"
+#: Receives topic, queue id, queue, the first offset and the number of wrong entries.
+Repair = Callable[[Topic, int, ConsumeQueue, int, int], None]
 
 
 class ConsumeQueues:
@@ -26,6 +28,7 @@ class ConsumeQueues:
         self._entries_per_file = entries_per_file
         self._files = OpenFiles()
         self._queues: dict[tuple[Topic, int], ConsumeQueue] = {}
+        self._repair: Repair | None = None
         make_folder(folder)
         self.delete_dropped()
         for queue_folder in folder.glob("*/*"):
@@ -40,6 +43,17 @@ class ConsumeQueues:
         for (topic, queue_id), queue in self._queues.items():
             yield topic, queue_id, queue
 
+    def repair_with(self, repair: Repair) -> None:
+        """Call *repair* for entries that do not match their checksums, from now on."""
+        self._repair = repair
+
+    def _wrong(self, queue: ConsumeQueue, first: int, count: int) -> bool:
+        topic, queue_id = Topic(queue.folder.parent.name), int(queue.folder.name)
+        if self._repair is None or self._queues.get((topic, queue_id)) is not queue:
+            return False
+        self._repair(topic, queue_id, queue, first, count)
+        return True
+
     def find(self, topic: Topic, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, or None if it never had a message."""
         return self._queues.get((topic, queue_id))
@@ -49,7 +63,12 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             folder = self.folder / topic / str(queue_id)
-            queue = ConsumeQueue(folder, files=self._files, entries_per_file=self._entries_per_file)
+            queue = ConsumeQueue(
+                folder,
+                files=self._files,
+                entries_per_file=self._entries_per_file,
+                on_wrong=self._wrong,
+            )
             self._queues[topic, queue_id] = queue
         return queue
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker_core.errors import RemoteProtocolError, StoreError
+from broker_core.errors import StoreError
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     StoredMessage,
-    decode_message,
 )
 from broker_core.store.commit_log import FILLER, CommitLog
-from broker_core.store.recovery import is_garbled
+from broker_core.store.record_check import NotIntact, intact_message
 
 _WALK_BYTES = 4 * 1024 * 1024
 
@@ -73,13 +72,11 @@ def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
                 raise StoreError(f"the segment does not end at offset {place}, as a filler says")
             return messages, True
         try:
-            message = decode_message(chunk.data, position, check_crc=True, plain=False)
-        except RemoteProtocolError as error:
-            raise StoreError(
-                f"the copied data is not a message at offset {place}: {error}"
-            ) from error
-        if is_garbled(message, place, segment_start=chunk.segment_start):
-            raise StoreError(f"the head, topic or properties at offset {place} are garbled")
+            message = intact_message(
+                chunk.data, position, place=place, segment_start=chunk.segment_start
+            )
+        except NotIntact as error:
+            raise StoreError(f"the copied data at offset {place} is damaged: {error}") from error
         messages.append(message)
         position += message.size
     return messages, chunk.offset + position == chunk.segment_end

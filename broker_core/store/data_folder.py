@@ -20,6 +20,39 @@ NAMESERVER = "nameserver"
 _log = structlog.get_logger("store")
 
 
+def require_folder(path: Path) -> None:
+    """Raise StoreError unless *path* is a data folder of this version. Changes nothing."""
+    if not path.is_dir():
+        raise StoreError(f"{path} is not a folder: give the data folder of a broker")
+    try:
+        found = (path / "format").read_bytes()[:100].decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise StoreError(
+            f"{path} is not a data folder of a broker: its file format cannot be read:"
+            f" {error.strerror}"
+        ) from error
+    if found != _FORMAT_LINE:
+        raise StoreError(
+            f"data folder {path} has format {found!r}, this version of orderlane reads"
+            f" {_FORMAT_LINE!r}"
+        )
+
+
+def is_in_use(path: Path) -> bool:
+    """Return whether a broker runs on the data folder *path*. Raise OSError."""
+    try:
+        descriptor = os.open(path / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class DataFolder:
     """A data folder reserved by this process from construction to ``close``.
 

@@ -99,13 +99,6 @@ class DelayIndex:
         queue = self._find(place.queue)
         return 0 if queue is None else queue.entry(place.offset)[1]
 
-    def place_in_log(self, place: DelayedPlace) -> int | None:
-        """Return the log offset of the message at *place*, or None if it is not kept."""
-        queue = self._find(place.queue)
-        if queue is None or not queue.first_offset <= place.offset < queue.end_offset:
-            return None
-        return queue.entry(place.offset)[0]
-
     def _find(self, number: int) -> ConsumeQueue | None:
         place = DelayedPlace(number, 0)
         return self._queues.find(place.topic, place.queue_id)

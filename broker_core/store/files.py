@@ -45,15 +45,17 @@ class OpenFiles:
     Thousands of queues have more files than a process may open. One thread only.
     """
 
-    def __init__(self, *, limit: int = 256) -> None:
+    def __init__(self, *, limit: int = 256, read_only: bool = False) -> None:
         self._limit = limit
+        self._mode = os.O_RDONLY if read_only else os.O_RDWR
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
     def descriptor(self, path: Path, *, create: bool = False) -> int:
         """Return an open descriptor, valid until the next call. Raise OSError as ``os.open``."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE)
+            flags = self._mode | (os.O_CREAT if create else 0)
+            descriptor = os.open(path, flags, FILE_MODE)
             self._descriptors[path] = descriptor
             if len(self._descriptors) > self._limit:
                 os.close(self._descriptors.popitem(last=False)[1])

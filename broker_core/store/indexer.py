@@ -19,13 +19,21 @@ from broker_core.clock import now_ns
 from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.key_hash import plain_key
-from broker_core.remoting.message import FIXED_BYTES, MAGIC_BLANK, StoredMessage
+from broker_core.remoting.message import (
+    FIXED_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    StoredMessage,
+)
 from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.files import sync_file
 from broker_core.store.index_keys import has_key, hashes_of, key_hash
-from broker_core.store.key_index import KeyIndex
+from broker_core.store.key_index import KeyIndex, RunDamaged
+from broker_core.store.log_scan import LogScan
 from broker_core.store.reader import StoreReader
+from broker_core.store.segments import Segment
 from broker_core.tasks import cancel_and_wait, spawn
 
 CHUNK_BYTES = 64 * 1024
@@ -34,6 +42,10 @@ _PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, RETRY_S = 0.002, 0.038, 0.25, 5.0
 _LOOKS = 64  # messages checked before other work runs
 
 _log = structlog.get_logger("store")
+
+
+class _NotARecord(Exception):
+    """Neither a message nor a filler starts at the position of the index."""
 
 
 class IndexBehind(Exception):
@@ -52,6 +64,7 @@ class KeyIndexer:
         starts = [segment.start for segment in log.segments]
         self._index = KeyIndex(folder, segments=starts, end=visible_end())
         self._wanted = 0  # waiting queries
+        self._last = -1  # position of the last message entered
         self._moved = asyncio.Event()
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +96,7 @@ class KeyIndexer:
         wanted = plain_key(key).encode("utf-8", "surrogatepass")
         hashed = key_hash(topic.encode(), wanted)
         looks = 0
-        for place in self._index.candidates(hashed, begin_ms=begin_ms, end_ms=end_ms):
+        async for place in self._candidates(hashed, begin_ms, end_ms, timeout_s):
             looks += 1
             if place is None or looks % _LOOKS == 0:
                 await asyncio.sleep(0)
@@ -97,6 +110,25 @@ class KeyIndexer:
                 and has_key(message.raw_properties, wanted)
             ):
                 yield message
+
+    async def _candidates(
+        self, hashed: int, begin_ms: int, end_ms: int, timeout_s: float
+    ) -> AsyncIterator[int | None]:
+        """Yield candidates as the index does; a damaged part of it is made again first."""
+        given: set[int] = set()
+        while True:
+            try:
+                for place in self._index.candidates(hashed, begin_ms=begin_ms, end_ms=end_ms):
+                    if place not in given:
+                        yield place
+                    if place is not None:
+                        given.add(place)
+                return
+            except RunDamaged as error:
+                _log.warning("a part of the key index is made again", reason=str(error))
+                self._index.restart_at(error.segment)
+                self._last = -1
+                await self._reach(self._visible_end(), timeout_s)
 
     async def _reach(self, end: int, timeout_s: float) -> None:
         self._wanted += 1
@@ -158,11 +190,31 @@ class KeyIndexer:
                 index.delete_before(self._log.first_offset)
                 continue
             size = min(CHUNK_BYTES, segment.end - index.position, end - index.position)
-            at_end = self._enter(self._log.read(index.position, size), segment.end)
+            data = self._log.read(index.position, size)
+            try:
+                at_end = self._enter(data, segment.end)
+            except (_NotARecord, struct.error, IndexError):
+                at_end = self._step_over_damage(segment, end)
             index.write_due()
             if at_end or now_ns() >= until_ns:
                 break
         return index.position < end
+
+    def _step_over_damage(self, segment: Segment, end: int) -> bool:
+        """Continue at the next intact message; return whether it is in another segment.
+
+        The size of the last message may be what is damaged: the search begins there.
+        """
+        index = self._index
+        start = max(segment.start, min(self._last, index.position))
+        for message in LogScan(self._log, start=start, until=min(segment.end, end)):
+            if message.physical_offset > self._last:
+                index.advance(max(index.position, message.physical_offset))
+                self._last = max(self._last, message.physical_offset - 1)
+                return False
+        ended = segment.end <= end
+        index.advance(segment.end if ended else end, ends_segment=ended)
+        return ended
 
     def _enter(self, data: bytes, segment_end: int) -> bool:
         """Enter the complete messages of *data*; return whether the segment ended with it."""
@@ -173,13 +225,18 @@ class KeyIndexer:
             if magic == MAGIC_BLANK:
                 index.advance(segment_end, ends_segment=True)
                 return True
-            if record_bytes < FIXED_BYTES:
-                raise StoreError(f"no message starts at offset {start + position} of the log")
+            if record_bytes < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
+                index.advance(start + position)
+                raise _NotARecord
+            if start + position + record_bytes > segment_end:
+                index.advance(start + position)
+                raise _NotARecord
             if position + record_bytes > len(data):
                 if position == 0:  # larger than one read
                     data = self._log.read(start, record_bytes)
                     continue
                 break
+            self._last = start + position
             fields = fields_of(data, position)
             if hashes := hashes_of(fields.topic, fields.properties):
                 index.add(hashes, start + position, store_ms=fields.store_ms)

@@ -8,7 +8,8 @@ one continues after it; messages after the last run are indexed again at the nex
 head    8 bytes magic, int64 first and last byte of the log covered (the last not), int64 store
         times of the first and the last message, int32 entries, int32 CRC of all the rest
 
-1. A file is on disk before the next one begins, so a start only verifies the last one.
+1. A file is on disk before the next one begins, so a start only verifies the last one. A run of
+   an older file is verified when it is searched first.
 2. A start removes data after the end of the log, or after an incomplete run.
 3. A hash is a guess: the caller must check the message itself.
 """
@@ -50,6 +51,14 @@ class Run(NamedTuple):
     last_ms: int
 
 
+class RunDamaged(Exception):
+    """A run does not match its sum; ``segment`` is the file from which on to index again."""
+
+    def __init__(self, segment: int) -> None:
+        super().__init__(f"the key index of the log from byte {segment} on is damaged")
+        self.segment = segment
+
+
 class KeyIndex:
     """The index in *folder*. One thread only. Offsets are those of the log, in bytes."""
 
@@ -66,6 +75,7 @@ class KeyIndex:
         self._segment = segments[0] if segments else end
         self._segment_ended = False
         self._finished: Path | None = None
+        self._verified: set[tuple[int, int]] = set()  # file and position of runs
         make_folder(folder)
         self._open(segments, end)
         #: The first byte of the log that is not indexed.
@@ -118,13 +128,17 @@ class KeyIndex:
         """Yield positions of messages that may have the key of hash *wanted*, newest first.
 
         Runs without messages from *begin_ms* to *end_ms* are skipped. Yields None when the search
-        has taken a while; others may change the index then.
+        has taken a while; others may change the index then. Raises RunDamaged: ``restart_at``.
         """
         segment, runs = self._segment, self._runs[:]
         here = sorted(each for each in self._entries if each >> 32 == wanted)
         for each in reversed(here):
             yield segment + (each & 0xFFFFFFFF)
         for number, run in enumerate(reversed(runs), 1):
+            try:
+                self._verify(run)
+            except FileNotFoundError:  # deleted by retention
+                return
             if run.entries and run.first_ms <= end_ms and run.last_ms >= begin_ms:
                 try:
                     found = self._find(run, wanted)
@@ -134,6 +148,30 @@ class KeyIndex:
                     yield run.segment + (each & 0xFFFFFFFF)
             if number % 64 == 0:
                 yield None
+
+    def restart_at(self, segment: int) -> None:
+        """Delete the files from *segment* on, and index from there again. Raise OSError."""
+        self._entries = array("Q")
+        self._finished = None
+        for each in sorted({run.segment for run in self._runs if run.segment >= segment}):
+            self._files.forget(self._path(each))
+            self._path(each).unlink(missing_ok=True)
+        self._runs = [run for run in self._runs if run.segment < segment]
+        self._verified = {each for each in self._verified if each[0] < segment}
+        self._segment = self.position = segment
+        self._segment_ended = False
+
+    def _verify(self, run: Run) -> None:
+        """Raise RunDamaged unless *run* matches its sum; read once."""
+        name = (run.segment, run.at)
+        if name in self._verified:
+            return
+        descriptor = self._files.descriptor(self._path(run.segment))
+        size = _HEAD.size + run.entries * _ENTRY_BYTES
+        data = os.pread(descriptor, size, run.at - _HEAD.size)
+        if data[: _HEAD.size] != _head(run, data[_HEAD.size :]):
+            raise RunDamaged(run.segment)
+        self._verified.add(name)
 
     def delete_before(self, first: int) -> None:
         """Delete the files of segments before the one that starts at *first*. Raise OSError."""
@@ -243,6 +281,19 @@ def _read_run(file: BinaryIO, segment: int, at: int, *, check: bool) -> Run | No
     if check and _sum(fields, file.read(size)) != expected:
         return None
     return Run(segment, at + _HEAD.size, count, start, end, first_ms, last_ms)
+
+
+def damaged_runs(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield position and reason of the damage in one file of an index; a broker rebuilds it."""
+    size = path.stat().st_size
+    at = 0
+    with path.open("rb") as file:
+        while at < size:
+            run = _read_run(file, int(path.name), at, check=True)
+            if run is None:
+                yield at, "no complete run of keys starts there, or its checksum is wrong"
+                return
+            at = run.at + run.entries * _ENTRY_BYTES
 
 
 def _packed(entries: array[int]) -> bytes:

@@ -19,7 +19,7 @@ import structlog
 from broker_core.names import Topic
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store.appending import Appender, Part
-from broker_core.store.consume_queue import ENTRIES_PER_FILE
+from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.copies import LogCopies
 from broker_core.store.delay_index import DelayIndex, count_visible, ended_queue
 from broker_core.store.deletions import deletion_of
@@ -74,13 +74,17 @@ class MessageStore:
         self._appender = Appender(self.log, self.queues, last_store_ms=self.recovery.last_store_ms)
         self._next_offsets = self._appender.next_offsets
         self._gathered = GatheredPuts(self._append)
-        self.reader = StoreReader(self.log, self.queues, next_offsets=self._next_offsets)
+        self._changed = set(self.queues)  # since the last checkpoint
+        self.reader = StoreReader(
+            self.log, self.queues, next_offsets=self._next_offsets, on_repair=self._changed_queue
+        )
+        for run in self.recovery.damaged:
+            self.reader.damaged.add(run)
         self.delays = DelayIndex(self.queues)
         self._ended = ended_queue(self.queues)
         self._flush = flush
         self._visible_end = self.log.end_offset
         self._was_visible = opened.visible_end
-        self._changed = set(self.queues)  # since the last checkpoint
         #: Files of consume queues, and their folder if some were dropped.
         self._unsynced = {self.queues.folder} if self.recovery.deletions else set[Path]()
         self._deleting: dict[Topic, asyncio.Future[None]] = {}  # until their messages are gone
@@ -158,9 +162,9 @@ class MessageStore:
         """Folder of the files of ``table``."""
         return self._data.path / "config"
 
-    def table(self, name: str) -> JsonTable:
-        """Return the table ``config/NAME.json`` of the folder."""
-        return JsonTable(self.tables_folder / f"{name}.json")
+    def table(self, name: str, *, is_derived: bool = False) -> JsonTable:
+        """Return the table ``config/NAME.json`` of the folder; *is_derived* as of ``JsonTable``."""
+        return JsonTable(self.tables_folder / f"{name}.json", is_derived=is_derived)
 
     def journaled_table(self, name: str) -> JournaledTable:
         """Return the same table for saving single changes."""
@@ -330,11 +334,11 @@ class MessageStore:
                 deleted += 1
         finally:  # the last one may be gone though its deletion failed
             if (now := self.log.first_offset) > first:
-                for queue in self.queues:
-                    queue.delete_before(queue.first_at_or_behind(now))
+                for topic, queue_id, queue in self.queues.named():
+                    oldest = queue.first_at_or_behind(now)
+                    queue.delete_before(oldest)
+                    self.reader.damaged.forget_before(topic, queue_id, oldest)
                 _log.info("old segments deleted", segments=deleted, log_now_starts_at=now)
-        if before_ms is not None:
-            self.log.delete_dropped(before_ms=before_ms)
         return deleted
 
     def _append(
@@ -380,8 +384,12 @@ class MessageStore:
         if not pending:  # otherwise log_end may be in the middle of a put without entries
             self._visible_end = max(self._visible_end, log_end)  # async: a sync ends later
 
+    def _changed_queue(self, queue: ConsumeQueue) -> None:
+        self._changed.add(queue)
+
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()
+        self.reader.damaged.forget_topic(topic)
         self._unsynced.add(self.queues.folder)
         try:
             dropped = self.queues.drop(topic, at=at)

@@ -19,6 +19,8 @@ from broker_core.store.recovery import Checkpoint, Recovery, recover
 from broker_core.store.rejoin import Rejoin
 from broker_core.store.tables import JsonTable
 
+_MOST_PLACES = 20  # of damage in one line
+
 _log = structlog.get_logger("store")
 
 
@@ -64,10 +66,10 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     undo.callback(queues.close)
     sync_folder(folder)
     checkpoint_table, rejoin_table = (
-        JsonTable(folder / "checkpoint.json"),
-        JsonTable(folder / "rejoin.json"),
+        JsonTable(folder / "checkpoint.json", is_derived=True),
+        JsonTable(folder / "rejoin.json", is_derived=True),
     )
-    checkpoint = Checkpoint.from_table(checkpoint_table.load())
+    checkpoint = _checkpoint_in(checkpoint_table)
     rejoin = Rejoin.from_table(rejoin_table.load())
     visible_end = checkpoint.physical if checkpoint is not None else 0
     if rejoin is not None:
@@ -77,8 +79,6 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
         rejoin.apply(log, queues)
     forget = partial(_forget, checkpoint_table, checkpoint)
     recovery = recover(log, queues, checkpoint, forget_checkpoint=forget)
-    if recovery.lost_bytes:  # new data at these offsets was not visible, nor is it lost again
-        _forget(checkpoint_table, Checkpoint(log.end_offset, 0))
     if recovery.rebuilt:
         checkpoint = None
     if rejoin is not None:
@@ -88,6 +88,15 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     return Opened(
         data, log, queues, recovery, checkpoint_table, checkpoint, rejoin_table, visible_end
     )
+
+
+def _checkpoint_in(table: JsonTable) -> Checkpoint | None:
+    """Return the checkpoint; None, which makes the start read the whole log, if it is damaged."""
+    try:
+        return Checkpoint.from_table(table.load())
+    except StoreError as error:
+        _log.warning("the whole log is read: its checkpoint is damaged", reason=str(error))
+        return None
 
 
 def _forget(table: JsonTable, checkpoint: Checkpoint | None) -> None:
@@ -127,7 +136,17 @@ def _log_recovery(recovery: Recovery, folder: Path, *, was_closed: bool) -> None
         "replayed_messages": recovery.replayed,
         "consume_queues_rebuilt": recovery.rebuilt,
     }
-    if recovery.dropped or recovery.lost_bytes:
+    if recovery.gaps or recovery.lost_bytes:
+        _log.error(
+            "store recovered; its log is damaged, and intact messages behind the damage are kept",
+            places=[f"{gap.path.name}:{gap.position}" for gap in recovery.gaps[:_MOST_PLACES]],
+            gaps=len(recovery.gaps),
+            damaged_bytes=recovery.lost_bytes,
+            unwritten_messages=recovery.unwritten,
+            reason=recovery.gaps[0].reason if recovery.gaps else recovery.reason,
+            **found,
+        )
+    if recovery.dropped:
         _log.warning(
             "store recovered; the incomplete end of its log was dropped",
             file=str(recovery.dropped.path),
@@ -137,5 +156,7 @@ def _log_recovery(recovery: Recovery, folder: Path, *, was_closed: bool) -> None
             reason=recovery.reason,
             **found,
         )
+    elif recovery.gaps:
+        return
     elif recovery.replayed or not was_closed:
         _log.info("store recovered", **found)

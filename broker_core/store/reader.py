@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import accumulate, compress, count, pairwise
 from operator import ne, sub
 from typing import NamedTuple
 
-from broker_core.errors import RemoteProtocolError, StoreError
+from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     StoredMessage,
-    decode_message,
+    queue_offset_of,
     store_ms_of,
 )
 from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import FILLER, CommitLog
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.damage import DamagedMessages
+from broker_core.store.index_repair import IndexRepair
+from broker_core.store.record_check import Expected, NotIntact, find_damage, intact_message
 
 #: Bytes of one answer; the first message is returned whatever its size.
 MAX_READ_BYTES = 1024 * 1024
@@ -33,6 +37,9 @@ _SCAN_ENTRIES = 8192
 _PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 88
+_NEAR_OFFSETS = 256
+#: Errors of a read at a place that is none; an OSError may also be of the disk.
+_UNREADABLE = (StoreError, OSError, ValueError, OverflowError, MemoryError)
 
 
 class ReadStatus(Enum):
@@ -44,12 +51,15 @@ class ReadStatus(Enum):
     NO_MESSAGE = "the queue never had a message"
     TOO_SMALL = "the offset is below the oldest message"
     TOO_BIG = "the offset is beyond the next one to be written"
+    DAMAGED = "the messages at the offset are damaged on disk"
+    EXAMINED = "the index of the queue is under examination"
 
 
 class ReadResult(NamedTuple):
     """The result of a read.
 
     ``body`` contains ``messages`` stored messages; the next read continues at ``next_offset``.
+    With DAMAGED, the damaged messages end at ``next_offset``; ``StoreReader.damaged`` has them.
     """
 
     status: ReadStatus
@@ -58,6 +68,16 @@ class ReadResult(NamedTuple):
     max_offset: int
     body: bytes = b""
     messages: int = 0
+
+
+class _Place(NamedTuple):
+    """A queue that is read, and its range."""
+
+    topic: Topic
+    queue_id: int
+    queue: ConsumeQueue
+    low: int
+    high: int
 
 
 class StoreReader:
@@ -69,9 +89,19 @@ class StoreReader:
         queues: ConsumeQueues,
         *,
         next_offsets: Mapping[ConsumeQueue, int] | None = None,
+        damaged: DamagedMessages | None = None,
+        on_repair: Callable[[ConsumeQueue], None] = lambda queue: None,
     ) -> None:
-        """Read *log* and *queues*; *next_offsets* are those of queues with invisible messages."""
+        """Read *log* and *queues*; *next_offsets* are those of queues with invisible messages.
+
+        Damaged messages that a read finds are added to *damaged*. *on_repair* is called when wrong
+        entries of a queue were replaced.
+        """
         self._next_offsets = {} if next_offsets is None else next_offsets
+        #: Damaged messages known so far.
+        self.damaged = DamagedMessages() if damaged is None else damaged
+        self._repair = IndexRepair(log, self.damaged, on_repair=on_repair)
+        queues.repair_with(self._repair.repair)
         self._log = log
         self._queues = queues
         self._min_offsets: dict[ConsumeQueue, int] = {}
@@ -111,44 +141,150 @@ class StoreReader:
             if offset <= self._next_offsets.get(queue, high):  # messages before it will arrive
                 return ReadResult(ReadStatus.END, offset, low, high)
             return ReadResult(ReadStatus.TOO_BIG, high, low, high)
+        place = _Place(topic, queue_id, queue, low, high)
         if passes is not None:
-            entries = queue.read(offset, _PASSING_ENTRIES)
-            bodies, scanned = self._passing(entries, max_messages, max_bytes, passes)
-            status = ReadStatus.FOUND if bodies else ReadStatus.NO_MATCH
-            body = b"".join(bodies)
-            return ReadResult(status, offset + scanned, low, high, body, len(bodies))
+            return self._read_passing(place, offset, max_messages, max_bytes, passes)
         wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
         entries = queue.read(offset, wanted)
+        offsets: Sequence[int]
         if tag_hashes is None:
-            pieces, messages = _select_all(entries, max_bytes)
-            scanned = messages
+            (places, sizes), scanned = _select_all(entries, max_bytes)
+            offsets = range(offset, offset + scanned)
+            if not scanned:
+                return self._read_on(place, offset, entries)
         else:
-            pieces, messages, scanned = _select(entries, max_messages, max_bytes, tag_hashes)
-        if not messages:
-            return ReadResult(ReadStatus.NO_MATCH, offset + scanned, low, high)
-        body = self._log.read_pieces(pieces)
-        return ReadResult(ReadStatus.FOUND, offset + scanned, low, high, body, messages)
+            offsets, places, sizes, scanned = _select(
+                entries,
+                offset,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                tag_hashes=tag_hashes,
+            )
+            if not places:
+                return ReadResult(ReadStatus.NO_MATCH, offset + scanned, low, high)
+        data, bad = self._intact(place, offsets, places, sizes)
+        if bad is not None:
+            return self._read_before(place, offsets, sizes, data, bad)
+        return ReadResult(ReadStatus.FOUND, offset + scanned, low, high, data, len(places))
 
-    def _passing(
-        self, entries: bytes, max_messages: int, max_bytes: int, passes: Callable[[bytes], bool]
-    ) -> tuple[list[bytes], int]:
-        """Return the records of *entries* that pass, and the number of entries examined."""
+    def _intact(
+        self,
+        place: _Place,
+        offsets: Sequence[int],
+        places: Sequence[int],
+        sizes: Sequence[int],
+    ) -> tuple[bytes, tuple[int, str] | None]:
+        """Read records; return them and, if one is not intact, its index and the reason."""
+        expected = Expected(place.topic.encode(), place.queue_id)
+        try:
+            data = self._log.read_pieces(_pieces(places, sizes))
+        except _UNREADABLE:
+            return self._intact_singly(expected, offsets, places, sizes)
+        position = 0
+        for at, size in enumerate(sizes):
+            reason = find_damage(
+                data, position, expected, offset=offsets[at], place=places[at], size=size
+            )
+            if reason is not None:
+                return data, (at, reason)
+            position += size
+        return data, None
+
+    def _intact_singly(
+        self,
+        expected: Expected,
+        offsets: Sequence[int],
+        places: Sequence[int],
+        sizes: Sequence[int],
+    ) -> tuple[bytes, tuple[int, str] | None]:
+        """Read records one by one, since one of the places is none."""
         found: list[bytes] = []
-        scanned = looked_at = size = 0
-        while scanned * ENTRY.size < len(entries) and looked_at < _PASSING_BYTES:
-            pieces, count = _select_all(entries[scanned * ENTRY.size :], _PIECE_BYTES)
-            data, position = self._log.read_pieces(pieces), 0
+        for at, (place, size) in enumerate(zip(places, sizes, strict=True)):
+            try:
+                data = self._log.read(place, size)
+            except _UNREADABLE as error:
+                return b"".join(found), (at, str(error))
+            reason = find_damage(data, 0, expected, offset=offsets[at], place=place, size=size)
+            if reason is not None:
+                return b"".join(found), (at, reason)
+            found.append(data)
+        return b"".join(found), None
+
+    def _read_before(
+        self,
+        place: _Place,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        data: bytes,
+        bad: tuple[int, str],
+    ) -> ReadResult:
+        """Return the records before a bad one; if there are none, examine it."""
+        at, reason = bad
+        if at:
+            body = data[: sum(sizes[:at])]
+            return ReadResult(ReadStatus.FOUND, offsets[at], place.low, place.high, body, at)
+        return self._examined(place, offsets[0], reason)
+
+    def _examined(self, place: _Place, offset: int, reason: str) -> ReadResult:
+        """Return the outcome for the message at *offset*, which is not what its entry names."""
+        topic, queue_id, queue, low, high = place
+        run = self.damaged.find(topic, queue_id, offset)
+        if run is None:
+            if not self._repair.examine(topic, queue_id, queue, offset, reason):
+                return ReadResult(ReadStatus.EXAMINED, offset, low, high)
+            run = self.damaged.find(topic, queue_id, offset)
+        if run is None:  # its entry was repaired
+            return self.read(topic, queue_id, offset, max_messages=1)
+        return ReadResult(ReadStatus.DAMAGED, run.end, low, high)
+
+    def _read_on(self, place: _Place, offset: int, entries: bytes) -> ReadResult:
+        """Return where to continue behind entries of messages that never were complete."""
+        empty = 0
+        for at, size, _ in ENTRY.iter_unpack(entries):
+            if size != 0 or at <= 0:
+                break
+            empty += 1
+        if not empty:
+            return self._examined(place, offset, "the index entry is empty")
+        return ReadResult(ReadStatus.NO_MATCH, offset + empty, place.low, place.high)
+
+    def _read_passing(
+        self,
+        place: _Place,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        passes: Callable[[bytes], bool],
+    ) -> ReadResult:
+        """Read the messages whose encoded properties pass, up to the first damaged one."""
+        entries = place.queue.read(offset, _PASSING_ENTRIES)
+        found: list[bytes] = []
+        at = looked_at = size = 0
+        bad: tuple[int, str] | None = None
+        while at * ENTRY.size < len(entries) and looked_at < _PASSING_BYTES and bad is None:
+            chosen, count = _select_all(entries[at * ENTRY.size :], _PIECE_BYTES)
+            if not count:
+                at += 1  # a message that never was complete
+                continue
+            offsets = range(offset + at, offset + at + count)
+            data, bad = self._intact(place, offsets, *chosen)
             looked_at += len(data)
-            for at in range(scanned, scanned + count):
-                _, record_bytes, _ = ENTRY.unpack_from(entries, at * ENTRY.size)
+            position = 0
+            for record_bytes in chosen[1][: count if bad is None else bad[0]]:
                 if passes(fields_of(data, position).properties):
                     if len(found) == max_messages or (found and size + record_bytes > max_bytes):
-                        return found, at
+                        return self._passed(place, offset + at, found)
                     found.append(data[position : position + record_bytes])
                     size += record_bytes
                 position += record_bytes
-            scanned += count
-        return found, scanned
+                at += 1
+        if bad is not None and not at:
+            return self._examined(place, offset, bad[1])
+        return self._passed(place, offset + at, found)
+
+    def _passed(self, place: _Place, next_offset: int, found: list[bytes]) -> ReadResult:
+        status = ReadStatus.FOUND if found else ReadStatus.NO_MATCH
+        return ReadResult(status, next_offset, place.low, place.high, b"".join(found), len(found))
 
     def min_offset(self, topic: Topic, queue_id: int) -> int:
         """Return the offset of the oldest message kept, or the end offset."""
@@ -212,7 +348,8 @@ class StoreReader:
     def earliest_ms(self) -> int | None:
         """Return the store time of the oldest message of the log, or None if it has none."""
         begin, end = self.log_range()
-        return store_ms_of(self._log.read(begin, _HEAD_BYTES)) if end > begin else None
+        message = self.record_at(begin) if end > begin else None
+        return None if message is None else message.store_ms
 
     def message_at(self, place: int) -> StoredMessage | None:
         """Return the visible message at this log offset, its body as stored, or None.
@@ -229,7 +366,7 @@ class StoreReader:
         return message if queue.entry(offset)[:2] == (place, message.size) else None
 
     def record_at(self, place: int) -> StoredMessage | None:
-        """Return the message at this log offset, even of a topic that was deleted since.
+        """Return the intact message at this log offset, even of a topic that was deleted since.
 
         *place* must come from the log itself, such as the end of another message: the body of a
         message may look like a message too.
@@ -238,10 +375,10 @@ class StoreReader:
             size, magic = FILLER.unpack(self._log.read(place, FILLER.size))
             if size < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
                 return None
-            message = decode_message(self._log.read(place, size), plain=False)
-        except (StoreError, RemoteProtocolError):
+            data = self._log.read(place, size)
+            return intact_message(data, 0, place=place, segment_start=place)
+        except (StoreError, NotIntact):
             return None
-        return message if message.physical_offset == place else None
 
     def record(self, place: int, size: int) -> bytes:
         """Return the record that ``message_at`` found. Raise StoreError if it was deleted since."""
@@ -259,15 +396,26 @@ class StoreReader:
         return offset
 
     def _store_ms(self, queue: ConsumeQueue, offset: int) -> int:
-        place, _, _ = queue.entry(offset)
-        return store_ms_of(self._log.read(place, _HEAD_BYTES))
+        """Return the store time of the message at *offset*, or of the nearest legible one before.
+
+        0 if there is none.
+        """
+        low = max(self._min_offset(queue), offset - _NEAR_OFFSETS)
+        for at in range(offset, low - 1, -1):
+            place, size, _ = queue.entry(at)
+            with suppress(*_UNREADABLE):
+                head = self._log.read(place, _HEAD_BYTES)
+                if head[:4] == size.to_bytes(4, "big") and queue_offset_of(head) == at:
+                    return store_ms_of(head)
+        return 0
 
 
-def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the (offset, size) pieces of log to read, and the number of messages in them.
+def _select_all(entries: bytes, max_bytes: int) -> tuple[tuple[Sequence[int], Sequence[int]], int]:
+    """Return places and sizes of the messages to read, and their number.
 
-    These are the first messages within *max_bytes*, or the first alone. Handles all entries at a
-    time: one by one they would take longer than the reading.
+    These are the first messages within *max_bytes*, or the first alone; none, if the first entry
+    has no message. Handles all entries at a time: one by one they would take longer than the
+    reading.
     """
     first_size = max(1, ENTRY.unpack_from(entries)[1])
     likely = 2 * (max(max_bytes, 0) // first_size + 1)
@@ -277,28 +425,43 @@ def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], 
         ends = list(accumulate(sizes))
         if ends[-1] > max_bytes or len(some) == len(entries):
             break
+    if 0 in sizes:
+        empty = sizes.index(0)
+        if empty == 0:
+            return ((), ()), 0
+        ends = ends[:empty]
     messages = max(1, bisect_right(ends, max_bytes))
-    last = messages - 1
+    return (places[:messages], sizes[:messages]), messages
+
+
+def _pieces(places: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the (offset, size) pieces of log to read for records: adjacent ones are one piece."""
+    last = len(places) - 1
+    ends = list(accumulate(sizes))
     if places[last] + sizes[last] - places[0] == ends[last]:  # nothing between them
-        return [(places[0], ends[last])], messages
-    apart = map(ne, map(sub, places[1:messages], places), sizes)
-    runs = pairwise((0, *compress(count(1), apart), messages))
+        return [(places[0], ends[last])]
+    apart = map(ne, map(sub, places[1:], places), sizes)
+    runs = pairwise((0, *compress(count(1), apart), len(places)))
     return [
         (places[first], places[end - 1] + sizes[end - 1] - places[first]) for first, end in runs
-    ], messages
+    ]
 
 
 def _select(
-    entries: bytes, max_messages: int, max_bytes: int, tag_hashes: frozenset[int]
-) -> tuple[list[tuple[int, int]], int, int]:
-    """Return (offset, size) pieces of log to read, their messages, and entries scanned."""
-    pieces: list[tuple[int, int]] = []
+    entries: bytes, offset: int, *, max_messages: int, max_bytes: int, tag_hashes: frozenset[int]
+) -> tuple[list[int], list[int], list[int], int]:
+    """Return offsets, places and sizes of the messages to read, and the entries scanned."""
+    offsets: list[int] = []
+    places: list[int] = []
+    sizes: list[int] = []
     scanned = total = 0
     for place, size, tag_hash in ENTRY.iter_unpack(entries):
-        if tag_hash in tag_hashes:
-            if len(pieces) == max_messages or (pieces and total + size > max_bytes):
+        if size and (tag_hash in tag_hashes or size == LOST_BYTES):
+            if len(places) == max_messages or (places and total + size > max_bytes):
                 break
             total += size
-            pieces.append((place, size))
+            offsets.append(offset + scanned)
+            places.append(place)
+            sizes.append(size)
         scanned += 1
-    return pieces, len(pieces), scanned
+    return offsets, places, sizes, scanned

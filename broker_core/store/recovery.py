@@ -3,47 +3,37 @@
 1. Consume queues are trusted up to the checkpoint if they have the number of entries that it
    states; otherwise all are rebuilt from the log.
 2. The log is read from the last message before the checkpoint on, and every checksum verified.
-   It ends at the first byte that is not a whole message, or at a message that does not continue its
-   queue. The rest is dropped and logged. If that last message is damaged, older ones are not
-   trusted either: the whole log is read and all queues are rebuilt.
-3. Messages after the checkpoint are entered into their queues again.
-4. A checkpoint is invalidated before consume queues are rebuilt, so that the next start after a
+   Bytes that no intact message follows are the incomplete end of the last writes: they are cut off
+   and logged. But what a checkpoint states to be on disk is never cut.
+3. Damage that intact messages follow is a gap: these messages are kept, and so are the offsets of
+   the missing ones, which are reported (``damage.py``).
+4. Messages after the checkpoint are entered into their queues again. Missing ones among them, in
+   sectors that were never written, belong to writes that a power failure interrupted before they
+   were confirmed: readers skip them.
+5. A checkpoint is invalidated before consume queues are rebuilt, so that the next start after a
    kill rebuilds them again. It still states how far messages were visible.
-5. A queue continues at its end offset, even if all its messages have been deleted.
-6. A record that deletes a topic drops the entries of the topic's earlier messages, in log order.
+6. A queue continues at its end offset, even if all its messages have been deleted.
+7. A record that deletes a topic drops the entries of the topic's earlier messages, in log order.
    A checkpoint after the record is written only after they were dropped.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker_core.errors import RemoteProtocolError
 from broker_core.names import Topic
-from broker_core.remoting.message import (
-    FIXED_BYTES,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    MAX_ZEROS_IN_PROPERTIES,
-    StoredMessage,
-    decode_message,
-)
-from broker_core.store.commit_log import FILLER, CommitLog, Dropped
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.remoting.message import FIXED_BYTES, StoredMessage
+from broker_core.store.commit_log import CommitLog, Dropped
+from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.damage import DamagedRun
 from broker_core.store.delay_index import ended_entry, ended_queue
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
-from broker_core.store.segments import Segment
-
-_CHUNK_BYTES = 4 * 1024 * 1024
-_SECTOR_BYTES = 512  # unit that a disk writes completely
-_LONG_ZEROS = re.compile(rb"\0{%d,}" % (MAX_ZEROS_IN_PROPERTIES + 1))
+from broker_core.store.log_scan import Gap, LogScan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +74,10 @@ class Recovery:
     deletions: int = 0  # of topics, among them
     rebuilt: bool = False  # all consume queues
     dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # after the end
-    lost_bytes: int = 0  # of these, bytes that had certainly been on disk
+    gaps: list[Gap] = field(default_factory=list)  # damage between intact messages
+    damaged: list[DamagedRun] = field(default_factory=list)  # messages lost in it
+    unwritten: int = 0  # messages lost in sectors that a power failure left unwritten
+    lost_bytes: int = 0  # bytes that had certainly been on disk and are damaged
     last_store_ms: int = 0
 
 
@@ -97,14 +90,15 @@ def recover(
 ) -> Recovery:
     """Bring *log* and *queues* into one state and open the log for appending.
 
-    Takes about 2 µs a message read. Raises OSError.
+    Takes about 2 µs a message read. Raises OSError, and StoreError if the log lacks files that
+    were there.
     """
+    on_disk = 0 if checkpoint is None else checkpoint.physical
+    log.require(on_disk)
     result = _replay(log, queues, checkpoint) if checkpoint is not None else None
     if result is None:
         forget_checkpoint()
-        result = _rebuild(log, queues)
-    if checkpoint is not None:
-        result.lost_bytes = max(0, checkpoint.physical - result.end_offset)
+        result = _Rebuild(log, queues, on_disk).run()
     synced = 0 if checkpoint is None or result.rebuilt else checkpoint.physical
     result.dropped = log.open_at(result.end_offset, synced=synced)
     queues.delete_dropped()
@@ -113,70 +107,193 @@ def recover(
 
 def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Recovery | None:
     """Continue from the checkpoint, or return None if that is impossible."""
-    if checkpoint.physical < log.first_offset:
+    physical = checkpoint.physical
+    if physical < log.first_offset:
         return None
     for queue in queues:
-        queue.cut_behind(checkpoint.physical)
+        queue.cut_behind(physical)
     if queues.count() != checkpoint.entries:
         return None
     result = Recovery()
     ended = ended_queue(queues)
-    scan = _Scan(log, start=_last_message(log, queues))
-    for message in scan:
-        if message.physical_offset >= checkpoint.physical:
-            queue = queues.obtain(message.topic, message.queue_id)
-            if message.queue_offset != queue.end_offset:
-                return None  # reading all shows whether log or queue is wrong
-            _enter(queue, message, ended)
-            result.replayed += 1
-            if (topic := deleted_topic(message)) is not None:
-                queues.drop(topic, at=message.physical_offset)
-                result.deletions += 1
+    last = _last_message(log, queues, before=physical)
+    for message in LogScan(log, start=last, until=physical):
         result.last_store_ms = message.store_ms
-    if scan.end < checkpoint.physical:
-        return None  # bytes that were on disk are gone: older ones may be as well
+    result.lost_bytes = _lost_before(log, last, physical)
+    scan = LogScan(log, start=physical)
+    for message in scan:
+        queue = queues.obtain(message.topic, message.queue_id)
+        missing = message.queue_offset - queue.end_offset
+        if missing < 0 or (missing and not scan.gaps):
+            return None  # reading all shows whether log or queue is wrong
+        if missing:
+            _enter_missing(queue, missing, scan.gaps)
+            _note_run(result, message, missing, scan.gaps)
+        _enter(queue, message, ended)
+        result.replayed += 1
+        if (topic := deleted_topic(message)) is not None:
+            queues.drop(topic, at=message.physical_offset)
+            result.deletions += 1
+        result.last_store_ms = message.store_ms
+    result.gaps = scan.gaps
+    result.lost_bytes += sum(gap.size for gap in scan.gaps if not gap.unwritten)
     result.end_offset, result.reason = scan.end, scan.reason
     return result
 
 
-def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
-    deleted = {}
-    for queue in queues:
-        queue.cut_behind(log.segments[-1].end if log.segments else 0)  # garbage of a power failure
-        deleted[queue] = queue.first_at_or_behind(log.first_offset)
-    result = Recovery(rebuilt=True)
-    scan = _Scan(log, start=log.first_offset)
-    ended = ended_queue(queues)
-    ended.start_at(deleted.get(ended, 0))
-    started = {ended}
-    begun_anew: set[Topic] = set()
-    for message in scan:
-        queue = queues.obtain(message.topic, message.queue_id)
-        if queue not in started:
-            started.add(queue)
-            if message.topic not in begun_anew:
-                queue.start_at(message.queue_offset)
-        if message.queue_offset != queue.end_offset:
-            scan.stop_before(
-                message,
+def _lost_before(log: CommitLog, start: int, end: int) -> int:
+    """Return the damaged bytes between the last message, which starts at *start*, and *end*."""
+    scan = LogScan(log, start=start, until=end)
+    for _ in scan:
+        pass
+    lost = sum(gap.size for gap in scan.gaps)
+    return lost if scan.damaged_from is None else lost + max(0, end - scan.damaged_from)
+
+
+class _Rebuild:
+    """One rebuild of all consume queues from the log, at least *on_disk* bytes of which are
+    kept.
+    """
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, on_disk: int) -> None:
+        self._log, self._queues, self._on_disk = log, queues, on_disk
+        self._result = Recovery(rebuilt=True)
+        self._began_anew: set[Topic] = set()
+        self._started: set[ConsumeQueue] = set()
+        #: Range of each queue according to its files, which may be wrong.
+        self._firsts: dict[ConsumeQueue, int] = {}
+        self._ends: dict[ConsumeQueue, int] = {}
+
+    def run(self) -> Recovery:
+        """Rebuild; return the findings."""
+        log, result = self._log, self._result
+        for queue in self._queues:
+            # Without the garbage of a power failure.
+            queue.cut_behind(log.segments[-1].end if log.segments else 0)
+            self._firsts[queue] = queue.first_at_or_behind(log.first_offset)
+            self._ends[queue] = queue.end_offset
+        self._ended = ended_queue(self._queues)
+        self._ended.start_at(self._firsts.get(self._ended, 0))
+        self._started.add(self._ended)
+        scan = LogScan(log, start=log.first_offset)
+        for message in scan:
+            self._take(message, scan)
+        self._finish(scan)
+        result.gaps = scan.gaps
+        result.lost_bytes = sum(gap.size for gap in scan.gaps)
+        result.reason = scan.reason
+        result.end_offset = scan.end
+        if scan.end < self._on_disk:
+            gap = scan.gap_of(scan.end, self._on_disk, scan.reason or "the file ends there")
+            result.gaps = [*scan.gaps, gap]
+            result.lost_bytes += gap.size
+            result.end_offset = self._on_disk
+        self._keep_ends(result.gaps)
+        return result
+
+    def _take(self, message: StoredMessage, scan: LogScan) -> None:
+        queue = self._queues.obtain(message.topic, message.queue_id)
+        if queue not in self._started:
+            self._begin(queue, message, scan)
+        missing = message.queue_offset - queue.end_offset
+        if missing < 0 and message.queue_offset == 0 and scan.gaps:
+            self._drop(message.topic, message)  # the record of its deletion is in a gap
+            queue = self._queues.obtain(message.topic, message.queue_id)
+            queue.start_at(0)
+            self._started.add(queue)
+            missing = 0
+        if missing < 0:
+            gap = scan.gap_of(
+                message.physical_offset,
+                message.physical_offset + message.size,
                 f"the message has offset {message.queue_offset} in queue {message.queue_id} of"
                 f" {message.topic}, where {queue.end_offset} is next",
             )
-            break
-        _enter(queue, message, ended)
-        result.last_store_ms = message.store_ms
-        result.replayed += 1
+            scan.gaps.append(gap)
+            return
+        if missing:
+            gaps = scan.gaps or [
+                scan.gap_of(
+                    message.physical_offset,
+                    message.physical_offset + 1,
+                    f"the log has no message of queue {message.queue_id} of {message.topic} before"
+                    f" offset {message.queue_offset}, where {queue.end_offset} is next",
+                )
+            ]
+            _enter_missing(queue, missing, gaps, are_damaged=True)
+            _note_run(self._result, message, missing, gaps, are_damaged=True)
+        _enter(queue, message, self._ended)
+        self._result.last_store_ms = message.store_ms
+        self._result.replayed += 1
         if (topic := deleted_topic(message)) is not None:
-            result.deletions += 1
-            begun_anew.add(topic)
-            for gone in queues.drop(topic, at=message.physical_offset):
-                started.discard(gone)
-                deleted.pop(gone, None)
-    for queue, offset in deleted.items():
-        if queue not in started:
-            queue.end_empty_at(offset)
-    result.end_offset, result.reason = scan.end, scan.reason
-    return result
+            self._result.deletions += 1
+            self._drop(topic, message)
+
+    def _begin(self, queue: ConsumeQueue, message: StoredMessage, scan: LogScan) -> None:
+        """Start *queue* at *message*, or earlier if messages before it are in a gap."""
+        self._started.add(queue)
+        if message.topic in self._began_anew:
+            return
+        first = message.queue_offset
+        if scan.gaps:
+            least = 0 if self._log.first_offset == 0 else first
+            known = self._firsts.get(queue, least)
+            room = sum(gap.size for gap in scan.gaps) // FIXED_BYTES
+            if first - room <= known <= first:
+                first = known
+        queue.start_at(first)
+
+    def _drop(self, topic: Topic, message: StoredMessage) -> None:
+        self._began_anew.add(topic)
+        for gone in self._queues.drop(topic, at=message.physical_offset):
+            self._started.discard(gone)
+            self._firsts.pop(gone, None)
+            self._ends.pop(gone, None)
+
+    def _finish(self, scan: LogScan) -> None:
+        for queue, offset in self._firsts.items():
+            if queue not in self._started:
+                queue.end_empty_at(offset)
+
+    def _keep_ends(self, gaps: list[Gap]) -> None:
+        """Keep the ends of queues whose last messages are in a gap: offsets are not used again."""
+        room = sum(gap.size for gap in gaps) // FIXED_BYTES
+        if not room:
+            return
+        for topic, queue_id, queue in list(self._queues.named()):
+            end = self._ends.get(queue, 0)
+            missing = end - queue.end_offset
+            if queue is not self._ended and 0 < missing <= room:
+                _enter_missing(queue, missing, gaps, are_damaged=True)
+                self._result.damaged.append(
+                    DamagedRun(topic, queue_id, end - missing, end, gaps[-1])
+                )
+
+
+def _enter_missing(
+    queue: ConsumeQueue, missing: int, gaps: list[Gap], *, are_damaged: bool = False
+) -> None:
+    """Enter *missing* messages that are in the last of *gaps*."""
+    gap = gaps[-1]
+    size = LOST_BYTES if are_damaged or not gap.unwritten else 0
+    queue.append(ENTRY.pack(gap.start, size, 0) * missing)
+
+
+def _note_run(
+    result: Recovery,
+    message: StoredMessage,
+    missing: int,
+    gaps: list[Gap],
+    *,
+    are_damaged: bool = False,
+) -> None:
+    """Note that *missing* messages before *message* are in the last of *gaps*."""
+    first, end = message.queue_offset - missing, message.queue_offset
+    run = DamagedRun(message.topic, message.queue_id, first, end, gaps[-1])
+    if are_damaged or not gaps[-1].unwritten:
+        result.damaged.append(run)
+    else:
+        result.unwritten += missing
 
 
 def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterator[StoredMessage]:
@@ -189,114 +306,21 @@ def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterato
     for queue in queues:
         if queue is not ended:
             queue.cut_behind(behind)
-    yield from _Scan(log, start=behind)
+    yield from LogScan(log, start=behind)
 
 
-def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
-    """Return the start in the log of the last message of all queues, or the log's beginning."""
-    place = log.first_offset
+def _last_message(log: CommitLog, queues: ConsumeQueues, *, before: int) -> int:
+    """Return the start in the log of the last message of all queues, or *before*."""
+    place = -1
     for queue in queues:
         if queue.end_offset > queue.first_offset:
-            place = max(place, queue.entry(queue.end_offset - 1)[0])
-    return place
+            at, size, _ = queue.entry(queue.end_offset - 1)
+            if size > LOST_BYTES:
+                place = max(place, at)
+    return place if log.first_offset <= place < before else before
 
 
 def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> None:
     code = entry_code_of(message.topic, message.raw_properties)
     queue.append(ENTRY.pack(message.physical_offset, message.size, code))
     ended.append(ended_entry(message.physical_offset, message.size, message.prepared_offset))
-
-
-def is_garbled(message: StoredMessage, position: int, *, segment_start: int) -> bool:
-    """Return whether head, topic or properties are invalid: the checksum covers the body only.
-
-    A power failure leaves zeros in sectors; no topic contains zeros.
-    """
-    properties = message.raw_properties
-    return (
-        message.physical_offset != position
-        or message.queue_id < 0
-        or message.queue_offset < 0
-        or not message.topic
-        or "\0" in message.topic
-        or "/" in message.topic
-        or (bool(properties) and not properties.endswith(b"\x02"))
-        or (
-            len(properties) > MAX_ZEROS_IN_PROPERTIES
-            and _lacks_sectors(properties, end=position + message.size - segment_start)
-        )
-    )
-
-
-def _lacks_sectors(properties: bytes, *, end: int) -> bool:
-    """Return whether zeros replace whole sectors of the file, where *properties* end at *end*.
-
-    Zeros that begin or end inside a sector were sent: long runs of them were accepted once.
-    """
-    # The byte before them may be zero as well: the low one of their length.
-    tail = bytes((len(properties) & 0xFF,)) + properties
-    start = end - len(tail)
-    return any(
-        (start + zeros.start()) % _SECTOR_BYTES == 0 == (start + zeros.end()) % _SECTOR_BYTES
-        for zeros in _LONG_ZEROS.finditer(tail)
-    )
-
-
-class _Scan:
-    """Iterates over whole messages from the one at *start* on.
-
-    ``end`` is the end of the last one so far, ``reason`` why the iteration ended.
-    """
-
-    def __init__(self, log: CommitLog, *, start: int) -> None:
-        self._log = log
-        self.end = start
-        self.reason = ""
-
-    def __iter__(self) -> Iterator[StoredMessage]:
-        for segment in self._log.segments:
-            if segment.start <= self.end < segment.end:
-                yield from self._messages(segment)
-
-    def stop_before(self, message: StoredMessage, reason: str) -> None:
-        """Exclude *message*, the last one returned."""
-        self.end, self.reason = message.physical_offset, reason
-
-    def _ends(self, segment: Segment, end: int) -> bool:
-        """Return whether *segment* ends at *end*, according to a filler."""
-        if segment is self._log.segments[-1] and segment.start < end < segment.end:
-            # The last one of a copied log: its length is not a setting of this broker.
-            segment.resize(end - segment.start)
-        return end == segment.end
-
-    def _messages(self, segment: Segment) -> Iterator[StoredMessage]:
-        position = self.end
-        chunk, chunk_at = b"", position
-        while position + FILLER.size <= segment.end:
-            if position + FILLER.size > chunk_at + len(chunk):
-                chunk_at = position
-                chunk = self._log.read_segment(segment, position, _CHUNK_BYTES)
-            if len(chunk) - (position - chunk_at) < FILLER.size:
-                self.reason = "the file ends there"
-                return
-            size, magic = FILLER.unpack_from(chunk, position - chunk_at)
-            if magic == MAGIC_BLANK and self._ends(segment, position + size):
-                self.end = segment.end
-                return
-            if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= segment.capacity:
-                self.reason = "no message starts there"
-                return
-            if position + size > chunk_at + len(chunk):
-                chunk_at = position
-                chunk = self._log.read_segment(segment, position, max(size, _CHUNK_BYTES))
-            try:
-                message = decode_message(chunk, position - chunk_at, check_crc=True, plain=False)
-            except RemoteProtocolError:
-                self.reason = "the message is cut short, or its body does not match its checksum"
-                return
-            if is_garbled(message, position, segment_start=segment.start):
-                self.reason = "the head, topic or properties of the message are garbled"
-                return
-            position += message.size
-            self.end = position
-            yield message

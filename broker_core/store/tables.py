@@ -1,8 +1,15 @@
-"""JSON files that are read and replaced as a whole."""
+"""JSON files that are read and replaced as a whole.
+
+1. Each contains a checksum as its last member: a changed digit is as invalid as a missing brace.
+2. Each has a copy, ``NAME.bak``, with the same content, for a disk that corrupts one of them.
+3. The file ``TABLES`` lists the tables that hold what nothing else does. One of these that is
+   missing was lost: it does not count as empty.
+"""
 
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +20,57 @@ from broker_core.errors import StoreError
 from broker_core.private_files import create, make_folder
 from broker_core.store.files import sync_folder
 
+_CHECKSUM = "checksum"
+_MARK = b'"checksum":"crc32:'
+#: File with the names of the tables that hold what nothing else does.
+TABLES = "TABLES"
+
 _log = structlog.get_logger("store")
 
 
 class JsonTable:
-    """One JSON object in one file. A crash leaves the old content or the new, never a mixture.
+    """One JSON object in one file. A crash leaves the old content or the new, never a mixture."""
 
-    The previous content stays in ``NAME.bak``, in case the disk corrupts NAME.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_derived: bool = False) -> None:
+        """Use the file *path*. *is_derived*: what it holds can be made again if it is lost."""
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
+        self._list = None if is_derived else path.with_name(TABLES)
+        #: True if the last ``load`` used the copy, whose content may be that of an earlier save.
+        self.used_copy = False
 
     def load(self) -> dict[str, Any]:
-        """Return the content, {} if never saved. Raise StoreError if neither it nor its backup is
-        valid.
+        """Return the content, {} if never saved.
+
+        Raises StoreError if neither it nor its copy is valid, or if both are missing although the
+        table was saved.
         """
+        self.used_copy = False
         if (content := _read(self.path)) is not None:
             return content
         if (content := _read(self._backup)) is not None:
-            _log.warning("table unreadable or missing, using its backup", table=str(self.path))
+            _log.warning("table unreadable or missing, using its copy", table=str(self.path))
+            self.used_copy = True
             return content
         if self.path.exists() or self._backup.exists():
             raise StoreError(
-                f"table {self.path} and its backup contain no JSON object; restore one of them"
+                f"table {self.path} and its copy {self._backup.name} are damaged: restore one of"
+                " them (after an edit, remove its member checksum)"
+            )
+        if self._is_listed():
+            raise StoreError(
+                f"table {self.path} and its copy are missing: restore one of them, or write {{}}"
+                " into it to continue without its content"
             )
         return {}
 
     def load_newest(self) -> dict[str, Any] | None:
         """Return the content as last saved, never its backup; None if it is missing or damaged."""
         return _read(self.path)
+
+    def exists(self) -> bool:
+        """Return whether the table or its copy is there."""
+        return self.path.exists() or self._backup.exists()
 
     def save(self, content: dict[str, Any]) -> None:
         """Replace the content durably. Blocks; on OSError the old content is kept."""
@@ -52,39 +79,93 @@ class JsonTable:
     def save_bytes(self, content: bytes) -> None:
         """Replace the content as ``save`` does, with JSON encoded before (in another thread)."""
         make_folder(self.path.parent)
-        fresh = self.path.with_name(self.path.name + ".new")
-        try:
-            with create(fresh) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            fresh.unlink(missing_ok=True)  # on a full disk every byte counts
-            raise
-        if self.path.exists():
-            # A link first: backup and table both exist at every moment.
-            old = self.path.with_name(self.path.name + ".old")
-            old.unlink(missing_ok=True)
-            old.hardlink_to(self.path)
-            old.replace(self._backup)
-        fresh.replace(self.path)
+        content = _with_checksum(content)
+        if not self.path.exists():
+            self._enter_list()
+        _replace(self.path, content)
         sync_folder(self.path.parent)
+        try:
+            _replace(self._backup, content)
+        except OSError as error:
+            # No copy is better than an old one.
+            self._backup.unlink(missing_ok=True)
+            _log.warning("table saved without its copy", table=str(self.path), reason=str(error))
 
     def delete(self) -> None:
         """Delete the content durably. Raise OSError."""
-        self._backup.unlink(missing_ok=True)  # first: it is older, and would be trusted alone
+        if self._list is not None and self._is_listed():
+            self._write_list({*_names(self._list)} - {self.path.name})
+        self._backup.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
     def delete_backup(self) -> None:
-        """Delete the content before the last save, durably. Raise OSError."""
+        """Delete the copy, durably. Raise OSError."""
         self._backup.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
+    def _is_listed(self) -> bool:
+        return self._list is not None and self.path.name in _names(self._list)
+
+    def _enter_list(self) -> None:
+        """List the table before its file exists. Raise OSError."""
+        if self._list is not None and not self._is_listed():
+            self._write_list({*_names(self._list), self.path.name})
+
+    def _write_list(self, names: set[str]) -> None:
+        if self._list is not None:
+            _replace(self._list, "".join(f"{name}\n" for name in sorted(names)).encode())
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8", "replace").split()
+    except FileNotFoundError:
+        return []
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace the content of *path*, which is on disk then. On OSError the old one is kept."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with create(fresh) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        fresh.unlink(missing_ok=True)  # on a full disk every byte counts
+        raise
+    fresh.replace(path)
+
+
+def _with_checksum(content: bytes) -> bytes:
+    body = content.rstrip()[:-1]
+    comma = b"" if body.strip() == b"{" else b","
+    return body + comma + _MARK + b'%08x"}\n' % zlib.crc32(body)
+
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Return the valid content of *path*, or None. Raise OSError if it cannot be read."""
     try:
-        content = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        raw = path.read_bytes()
+    except FileNotFoundError:
         return None
-    return content if isinstance(content, dict) else None
+    return content_of(raw)
+
+
+def content_of(raw: bytes) -> dict[str, Any] | None:
+    """Return the content of a table's file *raw*, or None if it is invalid.
+
+    A file of an earlier version, or of a person, has no checksum.
+    """
+    try:
+        content = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    if content.pop(_CHECKSUM, None) is not None:
+        at = raw.rfind(_MARK)
+        if at < 0 or raw != _with_checksum(raw[:at].removesuffix(b",") + b"}"):
+            return None
+    return content

@@ -195,6 +195,8 @@ def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int)
     """Return the value of a gauge; None if unknown."""
     if name == "lag":
         return max(0, figures.end - figures.committed)
+    if name == "damaged":
+        return max(0, figures.damaged_until - figures.position)
     if name == "span":
         return figures.position - figures.committed
     if name == "lag_seconds":

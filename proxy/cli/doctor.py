@@ -209,6 +209,12 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
                 f"{where}: {number(queue['near_retention'], 'key')} with blocked or parked messages"
                 " that the broker will soon delete: fix or redrive them; the proxy's log lists them"
             )
+        if queue["damaged"]:
+            yield (
+                f"{where} is read up to offset {queue['position']} only: {queue['damaged']};"
+                f" restore the file, or skip it with orderlane offsets reset --expect {queue['position']}"
+                f" --to-offset {queue['damaged_until']}"
+            )
         if queue["records_damaged"]:
             yield (
                 f"{where} was taken over with damaged ownership records: check its parked keys with"

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench blackout": ("bench blackout --stuck-messages 100000",),
     "bench bulk": ("bench bulk --messages 1000000",),
     "bench spark": ("bench spark --rows 1000000",),
+    "store check": ("store check /var/lib/orderlane > report.json",),
     "groups ls": ("groups ls", "groups -o json"),
     "groups describe": ("groups describe billing",),
     "groups create": (f"groups create billing --file billing.yaml {_WHY} --dry-run",),

@@ -34,6 +34,7 @@ _VERBS = {
     "token": "token:token",
     "verify-history": "verify_history:verify_history",
     "bench": "bench:app",
+    "store": "store:app",
     "groups": "groups:app",
     "audit": "audit:app",
     "key": "key:app",

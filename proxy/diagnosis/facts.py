@@ -60,6 +60,8 @@ class HeldQueue:
     reading_paused: str = ""
     near_retention: int = 0
     records_damaged: bool = False
+    damaged: str = ""
+    damaged_until: int = 0
     recreated: bool = False
     uncopied: int = 0
     trouble: str = ""

@@ -24,6 +24,7 @@ class Cause(StrEnum):
     RATE_LIMITED = "rate_limited"
     TARGET_DOWN = "target_down"
     MEMORY_FULL = "memory_full"
+    MESSAGE_DAMAGED = "message_damaged"
     KEY_BLOCKED = "key_blocked"
     LEASES_EXPIRED = "leases_expired"
     FILTERED = "filtered"

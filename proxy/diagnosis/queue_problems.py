@@ -170,6 +170,21 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             typed("key", "parked", facts.group, "--http", proxy.http),
             messages=queue.near_retention,
         )
+    if queue.damaged:
+        yield Finding(
+            Cause.MESSAGE_DAMAGED,
+            queue.place,
+            f"{queue.place} is read up to offset {queue.position} only: {queue.damaged}",
+            "Restore the file from a replica or a backup; or, once the messages before are"
+            " handled, skip what is damaged",
+            typed(
+                *("offsets", "reset", facts.group, "--topic", queue.topic, "--queue", queue.queue),
+                *("--expect", str(queue.position), "--to-offset", str(queue.damaged_until)),
+                *("--reason", "damaged on disk"),
+                *("--http", proxy.http),
+            ),
+            messages=max(0, facts.end_of(queue.place, queue.end) - queue.position),
+        )
     if queue.records_damaged:
         yield Finding(
             Cause.RECORDS_DAMAGED,

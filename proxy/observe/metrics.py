@@ -83,6 +83,11 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "Blocked or parked keys whose messages retention is about to delete",
         _QUEUE,
     ),
+    "damaged": MetricDefinition(
+        "damaged_messages",
+        "Damaged messages at the read position, which is not passed; 0 if there are none",
+        _QUEUE,
+    ),
     "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
 }
 

@@ -8,6 +8,7 @@ its clock stands still or was set back, but by that clock it is never early.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import Topics
 from broker_core.clock import wall_ms
+from broker_core.errors import StoreError
 from broker_core.names import (
     DELAY_TOPICS,
     MAX_NAME_CHARS,
@@ -30,9 +32,10 @@ from broker_core.names import (
 )
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.delay_properties import REAL_TOPIC
-from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.message import StoredMessage, decode_message
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import ReadStatus
 from broker_core.tasks import cancel_and_wait, spawn
 
 _AT_ONCE = 128  # messages, before the loop runs other work
@@ -82,7 +85,7 @@ class DelayedDelivery:
         self._warnings = RareWarnings("broker")
         self._load(was_promoted)
         self._saver = TableSaver(
-            store.table("delayOffset"),
+            store.table("delayOffset", is_derived=True),
             content=self._to_table,
             change=lambda: self._waiting.change,
             before=store.sync,
@@ -149,8 +152,12 @@ class DelayedDelivery:
             return await self._end_in_portions(taken, self._move, short_segment=True)
 
     def _load(self, was_promoted: bool) -> None:
-        table = self._store.table("delayOffset")
-        lowest = _lowest_offsets(table.load())
+        table = self._store.table("delayOffset", is_derived=True)
+        try:
+            lowest = _lowest_offsets(table.load())
+        except StoreError as error:
+            _log.warning("all delayed messages are read again", reason=str(error))
+            lowest = {}
         # A log that was read completely may have lost, and a copied one may have missed, endings
         # that the table counts. Delete it before there is a checkpoint, which the next start would
         # trust.
@@ -314,8 +321,16 @@ class DelayedDelivery:
         )
 
     def _message(self, place: DelayedPlace) -> StoredMessage | None:
-        at = self._store.delays.place_in_log(place)
-        return None if at is None else self._store.reader.message_at(at)
+        """Return the message at *place*, its body as stored; None if it is deleted or damaged.
+
+        Raises OSError while the index is under examination.
+        """
+        read = self._store.reader.read(place.topic, place.queue_id, place.offset, max_messages=1)
+        if read.status is ReadStatus.EXAMINED:
+            raise OSError(errno.EBUSY, "the index of delayed messages is under examination")
+        if read.status is not ReadStatus.FOUND:
+            return None
+        return decode_message(read.body, plain=False)
 
 
 def _is_of(message: StoredMessage | None, handle: RecallHandle) -> bool:

@@ -34,6 +34,11 @@ _ANSWERS = {
     ReadStatus.NO_MESSAGE: (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
     ReadStatus.TOO_SMALL: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
     ReadStatus.TOO_BIG: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
+    ReadStatus.DAMAGED: (ResponseCode.MESSAGE_DAMAGED, "MESSAGE_DAMAGED"),
+    ReadStatus.EXAMINED: (
+        ResponseCode.SYSTEM_BUSY,
+        "the index of the queue is being repaired from the log: pull again",
+    ),
 }
 
 
@@ -151,6 +156,9 @@ class PullProcessor:
         self, request: RemotingCommand, header: PullMessageHeader, result: ReadResult
     ) -> Answer:
         code, remark = _code(result, header)
+        if result.status is ReadStatus.DAMAGED:
+            where = (Topic(header.topic), header.queue_id, header.queue_offset)
+            remark = str(self._reader.damaged.find(*where) or remark)
         fields = PullMessageResponse(
             next_begin_offset=result.next_offset,
             min_offset=result.min_offset,

@@ -8,6 +8,7 @@ checked, or it would become a message of the next life.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 from broker_core.broker.topics.topics import SYSTEM_TOPICS
@@ -16,7 +17,7 @@ from broker_core.remoting.delay_properties import REAL_TOPIC, RETRY_TOPIC
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.store.deletions import DELETIONS, deleted_topic
 from broker_core.store.message_store import MessageStore
-from broker_core.store.reader import StoreReader
+from broker_core.store.reader import ReadStatus, StoreReader
 
 _AT_ONCE = 1024
 
@@ -76,4 +77,6 @@ def deletions_since(reader: StoreReader, number: int) -> Iterator[tuple[Topic, i
             topic = deleted_topic(record)
             if topic is not None:
                 yield topic, record.physical_offset
+        if found.status is ReadStatus.EXAMINED:
+            raise OSError(errno.EBUSY, "the index of deleted topics is under examination")
         at = found.next_offset

@@ -47,6 +47,8 @@ from broker_core.store.reader import ReadStatus
 
 #: Messages read before the loop runs other work: some milliseconds.
 _AT_ONCE = 256
+#: Reads continue behind messages that were deleted, are damaged, or never were complete.
+_STEPPED_OVER = (ReadStatus.TOO_SMALL, ReadStatus.DAMAGED, ReadStatus.NO_MATCH)
 _ACTIONS_AT_ONCE = 64
 _DECISIONS = {End.COMMIT: Decision.COMMIT, End.ROLLBACK: Decision.ROLLBACK}
 
@@ -344,7 +346,7 @@ class TransactionCoordinator:
 
     def _read(self, topic: Topic, offset: int) -> list[StoredMessage]:
         read = self._reader.read(topic, 0, offset, max_messages=_AT_ONCE)
-        if read.status is ReadStatus.TOO_SMALL:  # the ones before were deleted
+        while read.status in _STEPPED_OVER:
             read = self._reader.read(topic, 0, read.next_offset, max_messages=_AT_ONCE)
         if read.status is not ReadStatus.FOUND:
             return []

@@ -144,6 +144,10 @@ class PipelineStatistics:
     """Number of blocked or parked keys whose messages retention is about to delete."""
     records_damaged: bool = False
     """True if this period began with damaged ownership records."""
+    damaged: str = ""
+    """A sentence about the damaged messages at the read position, if there are any."""
+    damaged_until: int = 0
+    """The offset behind these messages; 0 if there are none."""
     recreated: bool = False
     """True if this period is the first in a new incarnation of the topic."""
     key_rule: str = ""

@@ -228,6 +228,7 @@ class QueuePipeline:
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False
         self.record_trouble = ""
+        self.damaged, self.damaged_until = "", 0  # about the messages at the read position
         self._not_whole = (
             0,
             -1,
@@ -674,6 +675,10 @@ class QueuePipeline:
         """Note that the ownership records of the previous period are damaged."""
         self.records_damaged = True
 
+    def stands_at_damage(self, what: str, *, until: int) -> None:
+        """Note *what* is damaged from the read position *until* an offset; "" and 0: nothing."""
+        self.damaged, self.damaged_until = what, until
+
     def began_recreated(self) -> None:
         """Note that this period begins a new incarnation of the topic."""
         self.recreated = True
@@ -780,6 +785,8 @@ class QueuePipeline:
             paused_whole=EVERYTHING in self.pauses.keys,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
+            damaged=self.damaged,
+            damaged_until=self.damaged_until,
             recreated=self.recreated,
             trouble="; ".join(filter(None, (self.record_trouble, self.copy_trouble))),
             key_rule=str(self.keys.record.rule),

@@ -23,6 +23,7 @@ _MAX_MESSAGES = 256
 _SUSPEND_MS = 15_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
+_DAMAGED_S = 5.0  # until the broker is asked again for a damaged message
 #: Interval at which a broker is asked for the life of a queue that is not read for lack of room.
 _ASK_LIFE_NS = 2_000_000_000
 _FREED_WITHIN_S = 0.005
@@ -66,6 +67,13 @@ async def read_queue(
             on_new_life()
             return
         doubtful = False
+        if result.status is PullStatus.DAMAGED:
+            if pipeline.damaged != result.damage:
+                log.error("reading stops at damaged messages", reason=result.damage)
+                pipeline.stands_at_damage(result.damage, until=result.next_offset)
+            await asyncio.sleep(_DAMAGED_S)
+            continue
+        pipeline.stands_at_damage("", until=0)
         if pipeline.rules.tags != asked_by:
             del result
             continue  # the broker left out messages that are wanted now

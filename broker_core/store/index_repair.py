@@ -1,0 +1,233 @@
+"""Examination of an index entry whose message cannot be read: repairs the entry, or finds damage.
+
+A consume queue names the place of each message in the log. Where the message there is another one,
+the part of the log between the nearest entries that are right is read again: it shows which entries
+are wrong, and which messages are damaged. A long part is read in a thread; until then reads of
+these messages find the queue *under examination*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import NamedTuple
+
+import structlog
+
+from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.remoting.message import MAGIC_V1, MAGIC_V2
+from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
+from broker_core.store.damage import DamagedMessages, DamagedRun
+from broker_core.store.entry_code import entry_code_of
+from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog
+from broker_core.tasks import spawn
+
+#: Size, magic, queue id, queue offset and place of a record.
+_HEAD = Struct(">iI4xi4xqq")
+#: A longer part of the log is read in a thread.
+AT_ONCE_BYTES = 8 * 1024 * 1024
+
+_log = structlog.get_logger("store")
+
+
+class _Part(NamedTuple):
+    """Offsets of a queue whose entries are in doubt, and the part of the log to read for them."""
+
+    first: int
+    end: int
+    start_place: int
+    end_place: int
+
+
+class _Found(NamedTuple):
+    entries: dict[int, bytes]
+    gaps: list[Gap]
+
+
+class IndexRepair:
+    """Repairs the index of one store. One event loop or thread only."""
+
+    def __init__(
+        self, log: CommitLog, damaged: DamagedMessages, *, on_repair: Callable[[ConsumeQueue], None]
+    ) -> None:
+        """Read *log* and report to *damaged*. *on_repair* is called when entries were replaced."""
+        self._log = log
+        self._damaged = damaged
+        self._on_repair = on_repair
+        self._under_way: set[ConsumeQueue] = set()
+
+    def examine(
+        self, topic: Topic, queue_id: int, queue: ConsumeQueue, offset: int, reason: str
+    ) -> bool:
+        """Repair the entry of *offset*, or report its message as damaged; *reason*: as found.
+
+        Returns False while a thread reads the log: the entry is then neither. Raises OSError.
+        """
+        if queue in self._under_way:
+            return False
+        if self._is_right(queue, queue_id, offset):
+            place = queue.entry(offset)[0]
+            gap = LogScan(self._log, start=place).gap_of(place, place + 1, reason)
+            self._damaged.add(DamagedRun(topic, queue_id, offset, offset + 1, gap))
+            return True
+        return self._read_again(topic, queue_id, queue, self._part(queue, queue_id, offset), reason)
+
+    def repair(
+        self, topic: Topic, queue_id: int, queue: ConsumeQueue, first: int, count: int
+    ) -> None:
+        """Repair *count* entries from offset *first* on, of which at least one is wrong."""
+        if queue not in self._under_way:
+            part = self._part(queue, queue_id, first, first + count)
+            reason = "entries do not match their checksum"
+            self._read_again(topic, queue_id, queue, part, reason)
+
+    def _read_again(
+        self, topic: Topic, queue_id: int, queue: ConsumeQueue, part: _Part, reason: str
+    ) -> bool:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is None or part.end_place - part.start_place <= AT_ONCE_BYTES:
+            found = _read(self._log, topic, queue_id, part)
+            self._apply(topic, queue_id, queue, part, found, reason)
+            return True
+        self._under_way.add(queue)
+        spawn(self._examine_slowly(topic, queue_id, queue, part, reason), name="examine a queue")
+        return False
+
+    async def _examine_slowly(
+        self, topic: Topic, queue_id: int, queue: ConsumeQueue, part: _Part, reason: str
+    ) -> None:
+        log = LogView(self._log.segments)
+        try:
+            found = await asyncio.to_thread(_read, log, topic, queue_id, part)
+            self._apply(topic, queue_id, queue, part, found, reason)
+        except (OSError, StoreError) as error:
+            _log.error("index not repaired", topic=topic, queue=queue_id, reason=str(error))
+        finally:
+            log.close()
+            self._under_way.discard(queue)
+
+    def _part(
+        self, queue: ConsumeQueue, queue_id: int, offset: int, stop: int | None = None
+    ) -> _Part:
+        first, end = offset, offset + 1 if stop is None else stop
+        low, high = queue.first_offset, queue.end_offset
+        while (
+            first > low
+            and not self._is_right(queue, queue_id, first - 1)
+            and not self._is_deleted(queue, first - 1)
+        ):
+            first -= 1
+        while end < high and not self._is_right(queue, queue_id, end):
+            end += 1
+        start_place, end_place = self._log.first_offset, self._log.end_offset
+        if first > low:
+            place, size, _ = queue.entry(first - 1)
+            start_place = max(start_place, place + size)
+        if end < high:
+            end_place = queue.entry(end)[0]
+        return _Part(first, end, start_place, end_place)
+
+    def _is_deleted(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Return whether the entry is of a message that retention deleted."""
+        place, size, _ = queue.entry(offset)
+        return place + size <= self._log.first_offset
+
+    def _is_right(self, queue: ConsumeQueue, queue_id: int, offset: int) -> bool:
+        """Return whether the head of a record at the entry's place names queue, offset and size."""
+        place, size, _ = queue.entry(offset)
+        try:
+            head = self._log.read(place, _HEAD.size)
+        except (StoreError, OSError, ValueError, OverflowError):
+            return False
+        found_size, magic, found_queue, found_offset, found_place = _HEAD.unpack(head)
+        return magic in (MAGIC_V1, MAGIC_V2) and (
+            found_size,
+            found_queue,
+            found_offset,
+            found_place,
+        ) == (size, queue_id, offset, place)
+
+    def _apply(
+        self,
+        topic: Topic,
+        queue_id: int,
+        queue: ConsumeQueue,
+        part: _Part,
+        found: _Found,
+        reason: str,
+    ) -> None:
+        lost = [
+            each
+            for each in range(part.first, part.end)
+            if each not in found.entries and queue.entry(each)[1] != 0
+        ]
+        if 0 < self._log.first_offset == part.start_place and part.end - part.first > 1:
+            # Messages before the first one that is left were deleted.
+            left = min(found.entries, default=part.end)
+            lost = [each for each in lost if each > left]
+        repaired = 0
+        for offset, entry in found.entries.items():
+            if queue.read(offset, 1) != entry:
+                queue.replace(offset, entry)
+                repaired += 1
+        for first, end in _runs(lost):
+            before = max(
+                (place for each, place in _places(found.entries) if each < first),
+                default=part.start_place,
+            )
+            gap = next((each for each in found.gaps if each.end > before), None)
+            if gap is None:  # nothing is damaged there: the log never had these messages
+                scan = LogScan(self._log, start=before)
+                gap = scan.gap_of(min(before, self._log.end_offset - 1), before + 1, reason)
+            for offset in range(first, end):
+                if not gap.start <= queue.entry(offset)[0] < gap.end:
+                    queue.replace(offset, ENTRY.pack(gap.start, LOST_BYTES, 0))
+            self._damaged.add(DamagedRun(topic, queue_id, first, end, gap))
+        if found.entries or lost:
+            self._on_repair(queue)
+        if repaired:
+            _log.warning(
+                "wrong entries of a consume queue were replaced from the log",
+                topic=topic,
+                queue=queue_id,
+                first_offset=part.first,
+                entries=repaired,
+                reason=reason,
+            )
+
+
+def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
+    scan = LogScan(log, start=part.start_place, until=part.end_place)
+    entries: dict[int, bytes] = {}
+    for message in scan:
+        if (
+            message.topic == topic
+            and message.queue_id == queue_id
+            and part.first <= message.queue_offset < part.end
+        ):
+            code = entry_code_of(topic, message.raw_properties)
+            entry = ENTRY.pack(message.physical_offset, message.size, code)
+            entries.setdefault(message.queue_offset, entry)
+    gaps = list(scan.gaps)
+    if scan.damaged_from is not None and scan.damaged_from < part.end_place:
+        gaps.append(scan.gap_of(scan.damaged_from, part.end_place, scan.reason or "unreadable"))
+    return _Found(entries, gaps)
+
+
+def _places(entries: dict[int, bytes]) -> Iterable[tuple[int, int]]:
+    return ((offset, ENTRY.unpack(entry)[0]) for offset, entry in entries.items())
+
+
+def _runs(offsets: list[int]) -> Iterable[tuple[int, int]]:
+    """Yield the ranges of consecutive *offsets*."""
+    start = 0
+    for at in range(1, len(offsets) + 1):
+        if at == len(offsets) or offsets[at] != offsets[at - 1] + 1:
+            yield offsets[start], offsets[at - 1] + 1
+            start = at

@@ -1,0 +1,42 @@
+"""A changed byte in any file costs only what it hits, which is reported and never delivered."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.flipped_files import FlippedFiles, flip, zero
+
+FLIPS = 12  # by kind of file; the torture suite does 200
+
+
+@pytest.mark.timeout(600)
+async def test_a_flipped_byte_in_any_kind_of_file(tmp_path: Path) -> None:
+    files = await FlippedFiles.made_in(tmp_path, seed=1)
+    chooser = random.Random(1)
+    for kind, paths in files.kinds().items():
+        for _ in range(FLIPS):
+            path = chooser.choice(paths)
+            position = chooser.randrange(files.used_size(path))
+            bits = chooser.randrange(1, 256)
+            try:
+                await files.check(path, flip(position, bits), position=position, size=1)
+            except AssertionError as error:
+                raise AssertionError(f"{kind}: {path} at {position} ^ {bits}: {error}") from error
+    assert files.damaged
+
+
+@pytest.mark.timeout(600)
+async def test_a_range_of_zeros_in_the_log_or_its_index(tmp_path: Path) -> None:
+    files = await FlippedFiles.made_in(tmp_path, seed=2)
+    chooser = random.Random(2)
+    for size in (4, 40, 600, 5000):
+        for kind in ("commitlog", "consumequeue"):
+            path = chooser.choice(files.kinds()[kind])
+            position = chooser.randrange(files.used_size(path))
+            try:
+                await files.check(path, zero(position, size), position=position, size=size)
+            except AssertionError as error:
+                raise AssertionError(f"{path} at {position}, {size} zeros: {error}") from error
