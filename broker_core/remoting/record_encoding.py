@@ -27,7 +27,7 @@ from broker_core.remoting.record_checksum import (
 )
 
 _SHORT = struct.Struct(">h")
-_MAX_CHECKED_BYTES = MAX_PROPERTIES_BYTES - CHECKSUM_BYTES
+MAX_CHECKED_BYTES = MAX_PROPERTIES_BYTES - CHECKSUM_BYTES
 TOO_MANY_ZEROS = bytes(MAX_ZEROS_IN_PROPERTIES + 1)
 
 
@@ -116,7 +116,7 @@ def encode_run(
             )
         size, sys_flag = fixed + len(body) + len(properties), plain_flag
         after_topic = len(properties)
-        is_checked = checked and after_topic <= _MAX_CHECKED_BYTES
+        is_checked = checked and after_topic <= MAX_CHECKED_BYTES
         if is_checked:
             size, sys_flag = size + CHECKSUM_BYTES, sys_flag | SYS_CHECKED
             after_topic += CHECKSUM_BYTES

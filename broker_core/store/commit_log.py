@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_core.errors import StoreError
-from broker_core.private_files import make_folder
+from broker_core.private_files import FILE_MODE, make_folder
 from broker_core.remoting.message import MAGIC_BLANK
 from broker_core.store.files import OpenFiles, sync_file, sync_folder, write_at
 from broker_core.store.segments import (

@@ -23,6 +23,7 @@ from broker_core.store.files import OpenFiles, write_at
 ENTRY = struct.Struct(">qiq")
 ENTRIES_PER_FILE = 300_000
 _FLUSH_BYTES = 64 * 1024
+_NEAR_ENTRIES = 3  # looked at on one side of the result of a search
 _START_MARK = -1  # in place of a physical offset
 #: Size in the entry of a message that is lost in damage of the log; its place is the damage's.
 LOST_BYTES = 1
@@ -146,13 +147,28 @@ class ConsumeQueue:
     def first_at_or_behind(self, physical: int) -> int:
         """Return the queue offset of the first message at or after *physical*, or the end offset.
 
-        Messages of a queue are in queue order in the log, so this is a binary search.
+        Messages of a queue are in queue order in the log, so this is a binary search. A wrong entry
+        may mislead it, but not past others that are behind.
         """
+        found = self._search(physical)
+        first = self.first_offset
+        while found > first:
+            near = range(max(first, found - _NEAR_ENTRIES), found)
+            behind = [each for each in near if not self._is_before(each, physical)]
+            if not behind:
+                break
+            found = behind[0]
+        return found
+
+    def _is_before(self, offset: int, physical: int) -> bool:
+        place, size, _ = self.entry(offset)
+        return (size == 0 and place <= 0) or place < physical
+
+    def _search(self, physical: int) -> int:
         low, high = self.first_offset, self.end_offset
         while low < high:
             middle = (low + high) // 2
-            place, size, _ = self.entry(middle)
-            if (size == 0 and place <= 0) or place < physical:
+            if self._is_before(middle, physical):
                 low = middle + 1
             else:
                 high = middle

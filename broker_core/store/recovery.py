@@ -34,6 +34,7 @@ from broker_core.store.delay_index import ended_entry, ended_queue
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.log_scan import Gap, LogScan
+from broker_core.store.record_check import damaged_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,10 @@ class _Rebuild:
                 queue.end_empty_at(offset)
 
     def _keep_ends(self, gaps: list[Gap]) -> None:
-        """Keep the ends of queues whose last messages are in a gap: offsets are not used again."""
+        """Keep the ends of queues whose last messages are in a gap: offsets are not used again.
+
+        Known by the files of the queues, or by what is legible of the messages.
+        """
         room = sum(gap.size for gap in gaps) // FIXED_BYTES
         if not room:
             return
@@ -265,9 +269,42 @@ class _Rebuild:
             missing = end - queue.end_offset
             if queue is not self._ended and 0 < missing <= room:
                 _enter_missing(queue, missing, gaps, are_damaged=True)
-                self._result.damaged.append(
-                    DamagedRun(topic, queue_id, end - missing, end, gaps[-1])
-                )
+                run = DamagedRun(topic, queue_id, end - missing, end, gaps[-1])
+                self._result.damaged.append(run)
+        topics = {topic.encode(): topic for topic, _, _ in self._queues.named()}
+        for gap in gaps:
+            for topic, queue_id in _legible_in(self._log, gap, topics):
+                self._keep_one(topic, queue_id, gap)
+
+    def _keep_one(self, topic: Topic, queue_id: int, gap: Gap) -> None:
+        """Enter a message in *gap* if it is behind all others of its queue."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue is self._ended:
+            return
+        end = queue.end_offset
+        last = queue.entry(end - 1) if end > queue.first_offset else (-1, 0, 0)
+        if last[0] < gap.start:
+            _enter_missing(queue, 1, [gap], are_damaged=True)
+            self._result.damaged.append(DamagedRun(topic, queue_id, end, end + 1, gap))
+
+
+def _legible_in(
+    log: CommitLog, gap: Gap, topics: dict[bytes, Topic]
+) -> Iterator[tuple[Topic, int]]:
+    """Yield topic and queue id of the damaged messages in *gap*, as far as legible."""
+    segment = log.segment_at(gap.start)
+    if segment is None:
+        return
+    data = log.read_segment(segment, gap.start, min(gap.size, segment.end - gap.start))
+    at = 0
+    while at + FIXED_BYTES <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if not FIXED_BYTES <= size <= len(data) - at:
+            size = len(data) - at
+        found = damaged_record(data, at, size, topics=topics)
+        if found is not None:
+            yield found[0], found[1]
+        at += size
 
 
 def _enter_missing(

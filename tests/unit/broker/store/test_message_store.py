@@ -266,7 +266,7 @@ async def test_a_failed_checkpoint_is_made_up_for(
     await store.close()
 
 
-async def test_a_log_shorter_than_its_checkpoint_is_cut_to_whole_messages(tmp_path: Path) -> None:
+async def test_what_a_log_lost_before_its_checkpoint_keeps_its_offset(tmp_path: Path) -> None:
     store = opened(tmp_path)
     await put(store, b"a", b"b")
     await put(store, b"x", queue_id=1)
@@ -276,11 +276,14 @@ async def test_a_log_shorter_than_its_checkpoint_is_cut_to_whole_messages(tmp_pa
     store = opened(tmp_path)
     assert store.recovery.lost_bytes > 0
     assert bodies(store) == [b"a", b"b"]
-    assert read(store, 0, queue_id=1).status is ReadStatus.NO_MESSAGE
+    assert read(store, 0, queue_id=1).status is ReadStatus.DAMAGED
     await put(store, b"c")
+    await put(store, b"y", queue_id=1)
     store.abandon()
     store = opened(tmp_path)
     assert bodies(store) == [b"a", b"b", b"c"]
+    assert read(store, 0, queue_id=1)[:2] == (ReadStatus.DAMAGED, 1)
+    assert read(store, 1, queue_id=1).messages == 1
     await store.close()
 
 
@@ -342,8 +345,8 @@ async def test_a_put_larger_than_a_segment_stores_nothing(tmp_path: Path) -> Non
     await store.close()
 
 
-def test_a_jump_of_queue_offsets_ends_the_log(tmp_path: Path) -> None:
-    """A head has no checksum; a damaged one shows as not continuing its queue."""
+def test_a_jump_of_queue_offsets_counts_as_damage(tmp_path: Path) -> None:
+    """A head of an earlier version has no checksum; a damaged one does not continue its queue."""
     MessageStore(tmp_path, segment_bytes=SEGMENT).abandon()
     log = CommitLog(tmp_path / "commitlog", segment_bytes=SEGMENT)
     log.open_at(0)
@@ -352,9 +355,14 @@ def test_a_jump_of_queue_offsets_ends_the_log(tmp_path: Path) -> None:
     log.close()
     with capture_logs() as logs:
         store = MessageStore(tmp_path, segment_bytes=SEGMENT)
-    assert bodies(store) == [b"body"]
-    assert logs[0]["reason"] == "the message has offset 2 in queue 0 of orders, where 1 is next"
-    assert (logs[0]["offset"], logs[0]["dropped_bytes"]) == (size, size)
+    assert [read(store, offset).status.name for offset in (0, 1, 2)] == [
+        "FOUND", "DAMAGED", "FOUND",
+    ]  # fmt: skip
+    [line] = [line for line in logs if line["event"].startswith("damaged messages")]
+    assert line["reason"] == (
+        "the log has no message of queue 0 of orders before offset 2, where 1 is next"
+    )
+    assert (line["position"], line["first_offset"], line["messages"]) == (size, 1, 1)
     store.abandon()
 
 

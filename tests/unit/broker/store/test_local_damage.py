@@ -1,0 +1,262 @@
+"""Damage of one message or index entry costs that message or nothing, whatever else is broken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_core.errors import StoreError
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import decode_messages
+from broker_core.store.check import check_store
+from broker_core.store.consume_queue import ENTRY
+from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import ReadStatus
+from broker_core.store.tables import JsonTable
+from tests.support.flipped_files import flip, zero
+from tests.support.store_messages import TOPIC, entry, envelope
+
+SEGMENT = 4000
+COUNT = 40
+
+
+def opened(folder: Path) -> MessageStore:
+    store = MessageStore(folder, segment_bytes=SEGMENT, flush="async", entries_per_file=1000)
+    return store
+
+
+async def written(folder: Path, *, count: int = COUNT) -> list[int]:
+    """Write messages to two queues in turn; return their places in the log."""
+    store = opened(folder)
+    store.start()
+    places: list[int] = []
+    for number in range(count):
+        stored = await store.put(
+            envelope(number % 2), [entry(body(number), key="k", tag="red")], store_ms=number
+        )
+        places += stored.physical_offsets
+    await store.close()
+    return places
+
+
+def body(number: int) -> bytes:
+    return b"%06d" % number * 20
+
+
+def segment_of(folder: Path, place: int) -> tuple[Path, int]:
+    paths = [path for path in (folder / "commitlog").iterdir() if path.name.isdigit()]
+    path = max(path for path in paths if int(path.name) <= place)
+    return path, place - int(path.name)
+
+
+def read_all(store: MessageStore) -> tuple[dict[int, bytes], set[int]]:
+    """Return bodies of the messages that are delivered, by number, and the numbers of others."""
+    found: dict[int, bytes] = {}
+    damaged: set[int] = set()
+    for queue_id in (0, 1):
+        at = 0
+        while True:
+            read = store.reader.read(TOPIC, queue_id, at, max_messages=7)
+            if read.status is ReadStatus.END:
+                break
+            if read.status is ReadStatus.DAMAGED:
+                damaged |= {2 * each + queue_id for each in range(at, read.next_offset)}
+            for message in decode_messages(read.body):
+                found[2 * message.queue_offset + queue_id] = message.body
+            assert read.next_offset > at
+            at = read.next_offset
+    return found, damaged
+
+
+def check_all_but(store: MessageStore, lost: set[int], *, count: int = COUNT) -> None:
+    found, damaged = read_all(store)
+    assert damaged == lost
+    assert found == {number: body(number) for number in range(count) if number not in lost}
+
+
+#: Bytes of a record: of its length, magic, queue offset, place, topic's length, body, checksum.
+PARTS = {"length": 1, "magic": 5, "offset": 27, "place": 35, "flags": 38, "body": 100, "sum": -5}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("victim", [0, COUNT - 1])
+@pytest.mark.parametrize("index", ["index kept", "index lost"])
+async def test_one_damaged_message(tmp_path: Path, part: str, victim: int, index: str) -> None:
+    places = await written(tmp_path)
+    at = PARTS[part]
+    if at < 0:
+        at += (places + [places[-1] + places[1] - places[0]])[victim + 1] - places[victim]
+        if victim + 1 < COUNT and segment_of(tmp_path, places[victim])[0] != segment_of(
+            tmp_path, places[victim + 1]
+        )[0]:
+            at = PARTS[part] + places[1] - places[0]
+    path, position = segment_of(tmp_path, places[victim])
+    flip(position + at, 0x21)(path)
+    if index == "index lost":
+        for file in (tmp_path / "consumequeue").rglob("0*"):
+            if file.is_file():
+                file.unlink()
+    with capture_logs():
+        store = opened(tmp_path)
+    check_all_but(store, {victim})
+    store.start()
+    for queue_id in (0, 1):
+        before = store.reader.end_offset(TOPIC, queue_id)
+        stored = await store.put(envelope(queue_id), [entry(b"next")], store_ms=99)
+        assert stored.first_queue_offset == before
+    await store.close()
+
+
+async def test_a_zeroed_sector_loses_its_messages_and_no_others(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    path, position = segment_of(tmp_path, places[10])
+    zero(position - position % 512, 1024)(path)
+    begin = places[10] - position % 512
+    ends = [*places[1:], places[-1] + 1]
+    lost = {
+        number
+        for number, (place, end) in enumerate(zip(places, ends, strict=True))
+        if place < begin + 1024 and begin < end
+    }
+    for file in (tmp_path / "consumequeue").rglob("0*"):
+        if file.is_file():
+            file.unlink()
+    with capture_logs():
+        store = opened(tmp_path)
+    check_all_but(store, lost)
+    store.abandon()
+
+
+@pytest.mark.parametrize("field", [0, 7, 9])
+async def test_a_wrong_index_entry_is_repaired_while_the_store_is_open(
+    tmp_path: Path, field: int
+) -> None:
+    await written(tmp_path)
+    store = opened(tmp_path)
+    path = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20)
+    flip(5 * ENTRY.size + field, 0x81)(path)
+    with capture_logs() as logs:
+        check_all_but(store, set())
+        check_all_but(store, set())
+    lines = [line for line in logs if "consume queue were replaced" in line["event"]]
+    assert len(lines) == 1
+    store.abandon()
+    assert check_store(tmp_path).is_clean
+
+
+async def test_a_wrong_tag_in_the_index_hides_no_message(tmp_path: Path) -> None:
+    await written(tmp_path)
+    path = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20)
+    flip(5 * ENTRY.size + 19, 0x81)(path)
+    with capture_logs():
+        store = opened(tmp_path)
+    hashes = frozenset({java_hash("red")})
+    assert store.reader.read(TOPIC, 1, 0, max_messages=100, tag_hashes=hashes).messages == 20
+    store.abandon()
+    assert check_store(tmp_path).is_clean
+
+
+async def test_a_search_is_not_misled_past_messages(tmp_path: Path) -> None:
+    await written(tmp_path)
+    store = opened(tmp_path)
+    path = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20)
+    for offset in (5, 10, 15):
+        flip(offset * ENTRY.size, 0x81)(path)
+    with capture_logs():
+        assert store.reader.min_offset(TOPIC, 1) == 0
+        check_all_but(store, set())
+    store.abandon()
+
+
+async def test_swapped_files_of_two_queues_are_repaired(tmp_path: Path) -> None:
+    await written(tmp_path)
+    folder = tmp_path / "consumequeue" / TOPIC
+    (folder / "0").rename(folder / "x")
+    (folder / "1").rename(folder / "0")
+    (folder / "x").rename(folder / "1")
+    with capture_logs():
+        store = opened(tmp_path)
+        check_all_but(store, set())
+    store.abandon()
+
+
+async def test_a_damaged_message_is_logged_once_with_its_place(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    path, position = segment_of(tmp_path, places[8])
+    store = opened(tmp_path)
+    flip(position + 100, 1)(path)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert store.reader.read(TOPIC, 0, 4, max_messages=1).status is ReadStatus.DAMAGED
+    [line] = logs
+    assert line["log_level"] == "error"
+    assert (line["topic"], line["queue"], line["first_offset"]) == (TOPIC, 0, 4)
+    assert (line["file"], line["position"]) == (str(path), position)
+    store.abandon()
+
+
+async def test_a_missing_last_file_of_the_log_keeps_the_offsets(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    path, _ = segment_of(tmp_path, places[-1])
+    lost = {number for number, place in enumerate(places) if place >= int(path.name)}
+    path.unlink()
+    with capture_logs() as logs:
+        store = opened(tmp_path)
+    assert any(line["log_level"] == "error" for line in logs)
+    check_all_but(store, lost)
+    store.abandon()
+
+
+async def test_a_check_names_the_damage_and_changes_nothing(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    assert check_store(tmp_path).is_clean
+    path, position = segment_of(tmp_path, places[3])
+    flip(position + 90, 1)(path)
+    index = tmp_path / "consumequeue" / TOPIC / "0" / ("0" * 20)
+    flip(7 * ENTRY.size + 19, 1)(index)
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+    report = check_store(tmp_path)
+    found = {(problem.kind, problem.file, problem.position) for problem in report.problems}
+    assert ("log", str(path), position) in found
+    assert ("index", str(index), 7 * ENTRY.size) in found
+    assert before == {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+
+
+async def test_bytes_that_were_set_aside_stay(tmp_path: Path) -> None:
+    await written(tmp_path)
+    aside = tmp_path / "commitlog" / "00000000000000000007.dropped"
+    aside.write_bytes(b"x")
+    os.utime(aside, (1, 1))
+    store = opened(tmp_path)
+    store.start()
+    await store.delete_expired(before_ms=2**50, keep_bytes=None)
+    await store.close()
+    assert aside.exists()
+
+
+def test_a_changed_digit_in_a_table_is_noticed(tmp_path: Path) -> None:
+    table = JsonTable(tmp_path / "config" / "consumerOffset.json")
+    table.save({"offsetTable": {"orders@billing": {"0": 812}}})
+    at = table.path.read_bytes().index(b"812")
+    flip(at, 1)(table.path)
+    assert table.load() == {"offsetTable": {"orders@billing": {"0": 812}}}
+    assert table.used_copy
+    copy = table.path.with_name("consumerOffset.json.bak")
+    flip(at, 2)(copy)
+    with pytest.raises(StoreError, match="damaged"):
+        table.load()
+
+
+def test_a_table_that_is_missing_is_not_empty(tmp_path: Path) -> None:
+    table = JsonTable(tmp_path / "topics.json")
+    assert table.load() == {}
+    table.save({"a": 1})
+    for path in tmp_path.glob("topics.json*"):
+        path.unlink()
+    with pytest.raises(StoreError, match="are missing"):
+        table.load()
+    table.path.write_text("{}")
+    assert table.load() == {}
