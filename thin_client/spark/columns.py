@@ -11,14 +11,17 @@ then reports the defect.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
 import pyarrow as pa
 
+from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.compression import SYS_COMPRESSED
 from broker_core.remoting.message import (
+    CRC_MASK,
     FIXED_BYTES,
     MAGIC_V1,
     MAGIC_V2,
@@ -27,14 +30,15 @@ from broker_core.remoting.message import (
     decode_message,
     offset_message_id,
 )
+from broker_core.remoting.record_checksum import CHECKSUM_BYTES, NAMED, SYS_CHECKED
 from thin_client.spark.gathering import cut, gather
 
 #: A record up to its topic if both hosts are IPv4; the fields before the hosts are always valid.
 _HEAD = np.dtype(
     {
-        "names": ["magic", "offset", "flags", "born", "stored", "body_bytes"],
-        "formats": [">u4", ">i8", ">i4", ">i8", ">i8", ">i4"],
-        "offsets": [4, 20, 36, 40, 56, 84],
+        "names": ["magic", "crc", "offset", "flags", "born", "stored", "body_bytes"],
+        "formats": [">u4", ">u4", ">i8", ">i4", ">i8", ">i8", ">i4"],
+        "offsets": [4, 8, 20, 36, 40, 56, 84],
         "itemsize": 88,
     }
 )
@@ -43,6 +47,7 @@ _V4_BYTES, _WIDER = 8, 12  # size of an IPv4 host; additional bytes of an IPv6 h
 _BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # flag bits for IPv6 hosts
 
 _SIZE = Struct(">i")
+_NAMED = int.from_bytes(NAMED[:8], "big")
 _MAGIC_AT = 4
 #: Minimum records in a lane: below it, finding the lanes takes longer than it saves.
 LANE_RECORDS = 24
@@ -121,6 +126,7 @@ class Rows:
     _body_at: np.ndarray
     _body_end: np.ndarray
     _properties_at: np.ndarray
+    _properties_end: np.ndarray
     _end: np.ndarray
 
     @classmethod
@@ -146,9 +152,16 @@ class Rows:
         odd |= flags & SYS_COMPRESSED != 0
         odd |= ~_names_topic(data, named_at, is_v2, topic)
         odd |= properties_at + gather(data, ">i2", properties_at - 2) != end
+        checked = flags & SYS_CHECKED != 0
+        # As a number: the property of a checksum, which is not one of the message.
+        has_checksum = gather(data, ">i8", end - CHECKSUM_BYTES) == _NAMED
+        odd |= has_checksum != checked
+        unverified = np.flatnonzero(~odd & ~checked)
+        _verify(data, heads, body_at, body_end, unverified)
+        properties_end = end - np.where(checked, CHECKSUM_BYTES, 0)
         return cls(
             *(data, starts, heads["offset"].astype(np.int64), heads["born"].astype(np.int64)),
-            *(stored_ms, odd, flags, body_at, body_end, properties_at, end),
+            *(stored_ms, odd, flags, body_at, body_end, properties_at, properties_end, end),
         )
 
     def only(self, chosen: np.ndarray) -> Rows:
@@ -164,6 +177,7 @@ class Rows:
             self._body_at[chosen],
             self._body_end[chosen],
             self._properties_at[chosen],
+            self._properties_end[chosen],
             self._end[chosen],
         )
 
@@ -180,7 +194,7 @@ class Rows:
 
     def properties(self) -> pa.Array:
         """Return each row's properties as stored, as binary."""
-        return cut(self.data, self._properties_at, self._end)
+        return cut(self.data, self._properties_at, self._properties_end)
 
     def place_ids(self, chosen: np.ndarray) -> list[str]:
         """Return the IDs of the *chosen* rows' positions in the broker's log."""
@@ -193,6 +207,29 @@ class Rows:
             host = bytes(self.data[host_at:host_end])
             ids.append(offset_message_id(host, int.from_bytes(place, "big", signed=True)))
         return ids
+
+
+def _verify(
+    data: memoryview,
+    heads: np.ndarray,
+    body_at: np.ndarray,
+    body_end: np.ndarray,
+    chosen: np.ndarray,
+) -> None:
+    """Verify the bodies of the *chosen* rows, which their broker may not have verified.
+
+    The broker that writes checksums of records verifies these. Raises RemoteProtocolError.
+    """
+    places = zip(
+        body_at[chosen].tolist(), body_end[chosen].tolist(), heads["crc"][chosen].tolist(),
+        strict=True,
+    )  # fmt: skip
+    for at, (begin, end, crc) in enumerate(places):
+        if zlib.crc32(data[begin:end]) & CRC_MASK != crc:
+            offset = int(heads["offset"][chosen[at]])
+            raise RemoteProtocolError(
+                f"the body of the message at offset {offset} does not match its checksum"
+            )
 
 
 def _names_topic(data: Bytes, at: np.ndarray, is_v2: np.ndarray, topic: str) -> np.ndarray:
