@@ -25,7 +25,7 @@
 #   make chaos-long           the same for ten minutes per seed, with all kinds of faults, on both brokers
 #   make soak                 20 minutes of load; memory must stay flat; ARGS="--minutes 5"
 #   make attack               every attack of SECURITY.md on real processes; ARGS="--only tokens"
-#   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
+#   make torture              logs torn at every byte, files flipped, brokers killed 1,000 times; about 10 minutes
 #   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; takes hours, resumes

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class JsonTable:
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self._list = None if is_derived else path.with_name(TABLES)
+        self._known_listed = False
         #: True if the last ``load`` used the copy, whose content may be that of an earlier save.
         self.used_copy = False
 
@@ -80,10 +82,9 @@ class JsonTable:
         """Replace the content as ``save`` does, with JSON encoded before (in another thread)."""
         make_folder(self.path.parent)
         content = _with_checksum(content)
-        if not self.path.exists():
-            self._enter_list()
         _replace(self.path, content)
         sync_folder(self.path.parent)
+        self._enter_list()
         try:
             _replace(self._backup, content)
         except OSError as error:
@@ -95,6 +96,7 @@ class JsonTable:
         """Delete the content durably. Raise OSError."""
         if self._list is not None and self._is_listed():
             self._write_list({*_names(self._list)} - {self.path.name})
+        self._known_listed = False
         self._backup.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         sync_folder(self.path.parent)
@@ -108,12 +110,18 @@ class JsonTable:
         return self._list is not None and self.path.name in _names(self._list)
 
     def _enter_list(self) -> None:
-        """List the table before its file exists. Raise OSError."""
-        if self._list is not None and not self._is_listed():
-            self._write_list({*_names(self._list), self.path.name})
+        """List the table, once its file is on disk: a crash in between must not count as a loss."""
+        if self._list is None or self._known_listed:
+            return
+        if not self._is_listed():
+            with suppress(OSError):  # on a full disk: at the next save
+                self._write_list({*_names(self._list), self.path.name})
+        self._known_listed = self._is_listed()
 
     def _write_list(self, names: set[str]) -> None:
-        if self._list is not None:
+        if self._list is not None and not names:
+            self._list.unlink(missing_ok=True)
+        elif self._list is not None:
             _replace(self._list, "".join(f"{name}\n" for name in sorted(names)).encode())
 
 

@@ -3,6 +3,7 @@
 1. Cuts of a log at every byte of its last 64 KB, and a flipped bit at every sixteenth byte.
 2. ``kill -9`` of a broker 1,000 times, 50 to a data folder, with and without retention.
 3. The same 50 times while delayed messages wait, come due, are moved and recalled.
+4. A byte flipped at 200 positions in each kind of file of a data folder, and ranges of zeros.
 
 Progress goes to stderr; a breach ends the run with its seed and place. ORDERLANE_SEED=N chooses
 another run; the next seed swaps which cuts leave zeros and which the end of the file.
@@ -25,6 +26,7 @@ import structlog
 
 from tests.support.broker_kills import BrokerKills
 from tests.support.delayed_kills import DelayedKills
+from tests.support.flipped_files import FlippedFiles, flip, zero
 from tests.support.torn_log import TAIL_BYTES, TornLog
 
 T = TypeVar("T")
@@ -92,12 +94,36 @@ async def _kill_delayed(folder: Path, *, seed: int, kills: int) -> int:
     return len(run.came)
 
 
+async def _flip(folder: Path, *, seed: int, flips: int) -> tuple[int, int]:
+    """Return how many flips damaged a message, and how many starts were refused."""
+    files = await FlippedFiles.made_in(folder, seed=seed)
+    chooser = random.Random(f"{seed} flips")
+    harms = [
+        (kind, paths, number)
+        for kind, paths in files.kinds().items()
+        for number in range(flips)
+    ]
+    for kind, paths, number in _told(harms, what="flips", of=len(harms)):
+        path = chooser.choice(paths)
+        position = chooser.randrange(files.used_size(path))
+        in_data = kind in ("commitlog", "consumequeue")
+        size = chooser.choice((4, 40, 600, 5000)) if in_data and number % 8 == 7 else 1
+        harm = zero(position, size) if size > 1 else flip(position, chooser.randrange(1, 256))
+        try:
+            await files.check(path, harm, position=position, size=size)
+        except BaseException:
+            _say(f"failed with {path}, {size} bytes at {position}, seed {seed}")
+            raise
+    return files.damaged, files.refused
+
+
 def main() -> None:
     """Run all; any breach is an exception."""
     parser = argparse.ArgumentParser(prog="torture")
     parser.add_argument("--cuts", type=int, default=TAIL_BYTES)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--delayed-kills", type=int, default=50)
+    parser.add_argument("--flips", type=int, default=200, help="in each kind of file")
     options = parser.parse_args()
     seed = int(os.environ.get("ORDERLANE_SEED", "1"))
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # says nothing
@@ -106,6 +132,8 @@ def main() -> None:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         _tear(Path(name), seed=seed, cuts=options.cuts)
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        damaged, refused = asyncio.run(_flip(Path(name), seed=seed, flips=options.flips))
     with tempfile.TemporaryDirectory() as name:
         answered = asyncio.run(_kill(Path(name), seed=seed, kills=options.kills))
     with tempfile.TemporaryDirectory() as name:
@@ -113,7 +141,8 @@ def main() -> None:
     _say(
         f"passed: {options.cuts} cuts, {options.kills} kills, {answered} answered messages all"
         f" there; {options.delayed_kills} kills with {came} delayed messages, each came once and"
-        f" none early; seed {seed}, {time.monotonic() - began:.0f} s"
+        f" none early; {options.flips} flips in each kind of file: {damaged} damaged a message,"
+        f" {refused} starts refused; seed {seed}, {time.monotonic() - began:.0f} s"
     )
 
 

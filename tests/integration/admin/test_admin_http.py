@@ -151,6 +151,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "paused_whole": False,
                         "near_retention": 0,
                         "records_damaged": False,
+                        "damaged": "",
+                        "damaged_until": 0,
                         "recreated": False,
                         "key_rule": "KEY (missing: by_queue)",
                         "oldest_ms": 0,

@@ -29,6 +29,7 @@ class MemoryBrokers:
         self.logs: defaultdict[QueueName, list[bytes]] = defaultdict(list)
         # number of first messages deleted by retention
         self.deleted: Counter[QueueName] = Counter()
+        self.damaged: set[tuple[QueueName, int]] = set()  # offsets
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.holders: dict[tuple[Group, QueueName], str] = {}
         self.start_ms = 1
@@ -104,8 +105,14 @@ class MemoryClient:
             status, next_offset = PullStatus.OFFSET_ILLEGAL, low if offset < low else end
         elif offset == end:
             status, next_offset = PullStatus.NO_NEW, end
+        elif (queue, offset) in self.brokers.damaged:
+            status, next_offset = PullStatus.DAMAGED, offset + 1
         else:
             status, next_offset = PullStatus.FOUND, min(end, offset + 32)
+            for each in range(offset, next_offset):
+                if (queue, each) in self.brokers.damaged:
+                    next_offset = each
+                    break
             messages = [
                 stored(each, body=self.brokers.logs[queue][each], place=0)  # there is no log
                 for each in range(offset, next_offset)
@@ -117,6 +124,7 @@ class MemoryClient:
             min_offset=low,
             max_offset=end,
             life=self.brokers.lives.get(queue.topic),
+            damage="damaged on disk" if status is PullStatus.DAMAGED else "",
         )
 
     async def life(self, queue: QueueName) -> int | None:

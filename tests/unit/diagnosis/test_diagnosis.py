@@ -56,6 +56,18 @@ def test_without_waiting_messages_there_are_no_findings() -> None:
     assert diagnose(facts(asleep, queues=(done,))) == []
 
 
+def test_a_damaged_message_is_shown_with_the_command_that_skips_it() -> None:
+    stands = replace(OWNED, position=9, end=12, damaged="damaged on disk", damaged_until=10)
+    [finding] = [
+        each
+        for each in diagnose(facts(replace(PROXY, group=replace(HERE, queues=(stands,)))))
+        if each.cause is Cause.MESSAGE_DAMAGED
+    ]
+    assert "is read up to offset 9 only" in finding.what
+    assert "--expect 9 --to-offset 10" in finding.command
+    assert finding.messages == 3
+
+
 @pytest.mark.parametrize(
     ("group", "queue", "cause"),
     [

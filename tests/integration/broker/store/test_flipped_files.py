@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.flipped_files import FlippedFiles, flip, zero
 
-FLIPS = 12  # by kind of file; the torture suite does 200
+FLIPS = 5  # by kind of file; the torture suite does 200
 
 
 @pytest.mark.timeout(600)
