@@ -24,6 +24,7 @@
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make chaos-long           the same for ten minutes per seed, with all kinds of faults, on both brokers
 #   make soak                 20 minutes of load; memory must stay flat; ARGS="--minutes 5"
+#   make soak-memory          20 minutes of 4 MB messages, joins and leaves; memory stays below its limit
 #   make attack               every attack of SECURITY.md on real processes; ARGS="--only tokens"
 #   make torture              logs torn at every byte, files flipped, brokers killed 1,000 times; about 10 minutes
 #   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
@@ -50,7 +51,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
-.PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
+.PHONY: chaos-long fuzz helm-check mutants pins soak soak-memory torture test-api test-browser test-helm test-metrics
 .PHONY: attack test-versions coverage docs test-redis everything determinism
 
 help:
@@ -236,3 +237,6 @@ torture: $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(BIN)/python -m bench.soak $(ARGS)
+
+soak-memory: $(INSTALLED)
+	$(BIN)/python -m bench.soak.memory $(ARGS)

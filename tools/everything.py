@@ -80,6 +80,7 @@ SUITES = (
     Suite("attack", part=None),
     Suite("torture", part=None),
     Suite("soak", part=None),
+    Suite("soak-memory", part=None),
     Suite("bench", part=None),
 )
 

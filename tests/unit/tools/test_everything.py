@@ -58,7 +58,7 @@ def test_without_names_every_suite_runs_in_full_and_none_beside_another() -> Non
 
 def test_parts_leave_out_suites_that_have_none_and_run_light_ones_together() -> None:
     runs = chosen([], part=True)
-    assert {"attack", "test-versions", "torture", "soak", "bench", "test-slow"} == {
+    assert {"attack", "test-versions", "torture", "soak", "soak-memory", "bench", "test-slow"} == {
         suite.target for suite in SUITES
     } - {run.target for run in runs}
     beside = [run.beside for run in runs]
