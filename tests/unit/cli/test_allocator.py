@@ -80,3 +80,36 @@ def test_free_memory_is_returned_periodically() -> None:
         [sys.executable, "-c", _GIVEN_BACK], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == ["True", "False"]
+
+
+_GROWN = """
+import asyncio, resource
+from proxy.cli.allocator import give_back_now_and_then, keep_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+async def main():
+    keep_freed_memory()
+    giving = asyncio.create_task(
+        give_back_now_and_then(rest_s=1e9, look_s=0.01, worth_bytes=20_000_000)
+    )
+    await asyncio.sleep(0)
+    bodies = [bytes([1]) * 4_000_000 for _ in range(40)]
+    full = resident()
+    del bodies[:-1]  # the last one keeps the heap from shrinking
+    while resident() > full - 100_000_000 and not giving.done():
+        await asyncio.sleep(0.01)
+    print(giving.done())
+
+asyncio.run(asyncio.wait_for(main(), 50))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: others do not trim so")
+def test_gaps_of_large_messages_are_returned_as_soon_as_memory_has_grown() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _GROWN], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["False"]
