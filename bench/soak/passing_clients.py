@@ -95,7 +95,7 @@ class _Load:
                 key = f"key-{mine % (self.keys // senders) * senders + number}"
                 message = Outgoing(self.topic, _NUMBER.pack(mine) + filler, key)
                 while not await _is_stored(producer, message):
-                    await asyncio.sleep(_LOOK_S)
+                    pass
                 self.counter.show(self.sent)
 
     async def consume(self, group: str) -> None:
@@ -179,9 +179,11 @@ class _Load:
 
 
 async def _is_stored(producer: AsyncProducer, message: Outgoing) -> bool:
+    """Send *message*; return whether it is stored, after a pause if it is not."""
     try:
         await producer.send_batch([message])
     except SendFailed:
+        await asyncio.sleep(_LOOK_S)
         return False
     return True
 
