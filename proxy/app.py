@@ -59,6 +59,7 @@ from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
+from proxy.upstream.ownership.lock_renewals import LockRenewals
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
@@ -67,6 +68,8 @@ from proxy.upstream.records.recorder import Recorder
 
 _log = structlog.get_logger("proxy")
 
+#: Seconds after ``drain_s`` for the last records and commits of a drain.
+_LAST_RECORDS_S = 5.0
 #: Minimum interval between ``settled`` signals, in s.
 _SETTLED_WITHIN_S = 0.005
 
@@ -102,6 +105,7 @@ class Proxy:
         self._refills = Refills(self._context)
         self._key_changes = KeyChanges(self._context, self._refills)
         self._ownerships: dict[Group, GroupOwnership] = {}
+        self._renewals = LockRenewals(self._context, self._ownerships)
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
@@ -177,6 +181,7 @@ class Proxy:
         self._regular = [
             spawn(self._committer.run(self._lanes), name="committer"),
             spawn(recording, name="recorder"),
+            spawn(self._renewals.run(), name="renew locks"),
             spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
             spawn(kept_records.run(), name="kept records"),
@@ -202,10 +207,7 @@ class Proxy:
         self._thrift.stop_listening()
         self._consumers.close()
         self._deliveries.stop()
-        await asyncio.gather(
-            self._dead_letter_desk.close(),
-            *(ownership.close() for ownership in self._ownerships.values()),
-        )
+        await self._hand_over_all()
         await self._deliveries.close()
         await cancel_and_wait(
             *self._regular,
@@ -225,6 +227,31 @@ class Proxy:
         self._history.close()
         if self._served:
             _log.info("proxy stopped")
+
+    async def _hand_over_all(self) -> None:
+        """Hand all queues over within ``drain_s`` and the time for last records; abandon the rest.
+
+        The locks of abandoned queues expire, and their next owners wait for it, as after a crash.
+        """
+        closing = {
+            spawn(ownership.close(), name=f"leave {ownership.group}"): ownership
+            for ownership in self._ownerships.values()
+        }
+        desk = spawn(self._dead_letter_desk.close(), name="close the dead-letter desk")
+        within_s = self.settings.ownership.drain_s + _LAST_RECORDS_S
+        _, late = await asyncio.wait([*closing, desk], timeout=within_s)
+        if not late:
+            return
+        left = [closing[task] for task in late if task in closing]
+        _log.warning(
+            "queues are not handed over within ownership.drain_s: their locks expire, and their"
+            " next owners wait for that",
+            groups=len(left),
+            queues=sum(ownership.held for ownership in left),
+            waited_s=within_s,
+        )
+        await cancel_and_wait(*late)
+        await asyncio.gather(*(ownership.abandon() for ownership in left))
 
     # ---- callbacks between components -----------------------------------------------------------
 
@@ -264,6 +291,8 @@ class Proxy:
             ownership.wake()
 
     def _on_broker_lost(self, broker: str) -> None:
+        self._renewals.broker_lost(broker)
+        self._committer.broker_lost(broker)
         for ownership in self._ownerships.values():
             ownership.broker_lost(broker)
 
@@ -301,7 +330,9 @@ class Proxy:
             open_connections=OpenConnections(self._thrift.open),
             tracing=tracing_of(self._spans, Group(settings.name)),
         )
-        self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
+        self._ownerships[lane.name] = GroupOwnership(
+            self._context, self._committer, lane, renews=False
+        )
         self._deliveries.apply(lane)
         return lane
 

@@ -8,6 +8,7 @@ from bench.cases import (
     acks,
     chains,
     drain,
+    groups,
     history,
     hotkey,
     idle,
@@ -27,7 +28,7 @@ from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, idle, restart, starts, chains),
+    *(acks, scales, workers, memory, idle, groups, restart, starts, chains),
     *(history, orderkey, simulate),
 )
 

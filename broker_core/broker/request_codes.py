@@ -15,6 +15,7 @@ from broker_core.broker.groups.offsets_processor import OffsetProcessor
 from broker_core.broker.groups.progress import Progress
 from broker_core.broker.groups.progress_processor import ProgressProcessor
 from broker_core.broker.groups.read_lives import ReadLives
+from broker_core.broker.groups.renewal_processor import RenewalProcessor
 from broker_core.broker.groups.resetting_processor import ResetProcessor
 from broker_core.broker.limits import Limit
 from broker_core.broker.pulling.processor import PullProcessor
@@ -43,7 +44,16 @@ def handlers_of(components: Components) -> Mapping[int, Handler]:
             "max_locks", components.settings.max_locks, advice="use fewer groups or queues"
         ),
     )
+    renewals = RenewalProcessor(
+        components.locks,
+        saver=components.lock_saver,
+        directory=components.directory,
+        broker_name=components.settings.broker_name,
+        from_ns=now_ns() + int(components.replica.lock_grace_s * 1e9),
+    )
     own = {
+        # In strict mode a majority renews.
+        **({} if components.settings.lock_in_strict_mode else renewals.handlers()),
         **_of_producers(components),
         **_of_consumers(components),
         **components.clients.handlers(),

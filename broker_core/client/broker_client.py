@@ -39,6 +39,7 @@ from broker_core.remoting.admin_headers import ClientOfGroupHeader, ProducerGrou
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
+from broker_core.remoting.lock_renewal import LockName
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm
 from broker_core.remoting.signing import Credentials
@@ -317,6 +318,18 @@ class BrokerClient:
     ) -> None:
         """Release orderly locks at all brokers; raise the first failure."""
         await self._locking.unlock(group, queues, timeout_s=timeout_s)
+
+    def holds_plainly(self, group: Group, queue: QueueName) -> bool:
+        """Return whether ``renew_locks`` may renew the lock of *queue*: it is held under this
+        client's own name.
+        """
+        return self._locking.is_plain(group, queue)
+
+    async def renew_locks(
+        self, broker: str, locks: bytes, *, timeout_s: float
+    ) -> frozenset[LockName]:
+        """Renew orderly locks of all groups at *broker*, as ``Locking.renew``."""
+        return await self._locking.renew(broker, locks, timeout_s=timeout_s)
 
     async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
         """Return the next offset that *group* needs, or None if it never committed one.

@@ -22,6 +22,7 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch, locked_from_json
 from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.lock_renewal import LockName, RenewLocksHeader, lock_names_from_json
 
 _log = structlog.get_logger("broker-client")
 
@@ -49,6 +50,22 @@ class Locking:
             granted=frozenset().union(*(answer.granted for answer in answers)),
             unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
         )
+
+    def is_plain(self, group: Group, queue: QueueName) -> bool:
+        """Return whether the lock of *queue* is held under this client's own name."""
+        return (group, queue) not in self._unknown
+
+    async def renew(self, broker: str, locks: bytes, *, timeout_s: float) -> frozenset[LockName]:
+        """Renew *locks* of all groups at *broker*, as encoded by ``lock_names_to_json``; return
+        those that were not renewed.
+
+        Raises BrokerError with REQUEST_CODE_NOT_SUPPORTED at other brokers than the embedded one.
+        """
+        header = RenewLocksHeader(client_id=self._client_id)
+        answer = await self._requests.ask(
+            broker, RequestCode.RENEW_LOCKS, header.to_ext(), body=locks, timeout_s=timeout_s
+        )
+        return frozenset(lock_names_from_json(answer.body))
 
     async def unlock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None

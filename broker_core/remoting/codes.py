@@ -84,6 +84,7 @@ class RequestCode(IntEnum):
     FETCH_TABLES = 7103
     REQUEST_VOTE = 7104  # of a candidate among replicas that elect their master
     MASTER_BEAT = 7105  # the elected master's sign of life
+    RENEW_LOCKS = 7106  # an extension: a client renews the locks of all its groups
 
 
 class ResponseCode(IntEnum):

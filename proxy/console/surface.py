@@ -93,6 +93,7 @@ class Console:
         self._pages = Pages()
         self._sampling: asyncio.Task[None] | None = None
         self.series = Series()
+        self._at_rest: dict[str, dict[str, float]] = {}  # gauges of groups without changes
         self.events = Events(lambda: orjson.dumps(self.overview()), on_slow=self._count_slow)
 
     def operations(self) -> list[Operation]:
@@ -143,8 +144,14 @@ class Console:
     async def sample(self) -> None:
         """Take one sample, yielding to other tasks even with thousands of queues."""
         figures: dict[str, dict[str, float]] = {}
+        at_rest: dict[str, dict[str, float]] = {}
         for lane in list(self._lanes):
-            figures[lane.name] = await _figures(lane)
+            known = None if lane.recent else self._at_rest.get(lane.name)
+            gauges = await _gauges(lane) if known is None else known
+            if not lane.recent:  # they stay until something changes
+                at_rest[lane.name] = gauges
+            figures[lane.name] = {**gauges, **_totals(lane)}
+        self._at_rest = at_rest
         self.series.add(wall_ms(), figures)
 
     def _count_slow(self) -> None:
@@ -183,8 +190,16 @@ def _counts(lane: GroupLane) -> dict[str, dict[str, int]]:
     }
 
 
-async def _figures(lane: GroupLane) -> dict[str, float]:
-    found = dict.fromkeys((*GAUGES, *COUNTERS), 0.0)
+def _totals(lane: GroupLane) -> dict[str, float]:
+    found = dict.fromkeys(COUNTERS, 0.0)
+    for counts in _counts(lane).values():
+        for name in COUNTERS:
+            found[name] += counts[name]
+    return found
+
+
+async def _gauges(lane: GroupLane) -> dict[str, float]:
+    found = dict.fromkeys(GAUGES, 0.0)
     for number, pipeline in enumerate(list(lane.buffer), 1):
         if not number % _AT_ONCE:
             await asyncio.sleep(0)
@@ -194,7 +209,4 @@ async def _figures(lane: GroupLane) -> dict[str, float]:
         found["lag"] += max(0, queue.end - queue.committed)
         for name in ("unfinished", "ready", "leased", "blocked"):
             found[name] += getattr(queue, name)
-    for counts in _counts(lane).values():
-        for name in COUNTERS:
-            found[name] += counts[name]
     return found

@@ -31,6 +31,7 @@ from proxy.lane.history import LaneHistory
 from proxy.lane.listener import LaneListener, Verdicts
 from proxy.lane.presence import Presence
 from proxy.lane.rates import LaneRates
+from proxy.lane.recent_changes import RecentChanges
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
@@ -62,6 +63,8 @@ class GroupLane:
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: EarliestTimer = field(init=False)
+    #: Queues that changed lately; periodic work leaves out the others for a while.
+    recent: RecentChanges = field(default_factory=RecentChanges)
 
     def __post_init__(self) -> None:
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
@@ -113,6 +116,7 @@ class GroupLane:
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
+        self.recent.note(pipeline, now_ns())
         pipeline.measured_by(self.counts[pipeline.topic].measures)
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
@@ -123,6 +127,7 @@ class GroupLane:
         if self.tracing is not None:
             self.tracing.lost(pipeline, list(pipeline.leases))
         self.buffer.remove(pipeline)
+        self.recent.forget(pipeline)
         self.rates.gate.remove(pipeline, now_ns=now_ns())
         place = (pipeline.topic, pipeline.qid)
         if self._owned.get(place) is pipeline:
@@ -145,6 +150,7 @@ class GroupLane:
         if pipeline.twin is not None:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
+            self.recent.note(pipeline, now)
             self._after(pipeline)
             if pipeline.twin is not None:
                 self._after(pipeline.twin)  # it may deliver while its origin may
@@ -154,9 +160,13 @@ class GroupLane:
     ) -> None:
         """Take messages read from an owned queue."""
         pipeline.at(now := now_ns())
+        position = pipeline.position
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._notes.read(pipeline, now_ns=now)
+        is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
         self._apply(pipeline, effects)
+        if is_idle:  # the answer to a pull that waited in vain
+            self.recent.forget(pipeline)
 
     def refilled(
         self, pipeline: QueuePipeline, refill: Refill, messages: Iterable[StoredMessage]
@@ -232,6 +242,7 @@ class GroupLane:
 
     def record_rules(self, pipeline: QueuePipeline) -> None:
         """Record the changed rules of *pipeline* in the history."""
+        self.recent.note(pipeline, now_ns())
         self._notes.rules(pipeline, max_leased=self.leases_of_group.limit)
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
@@ -271,6 +282,7 @@ class GroupLane:
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
+            self.recent.note(batch.pipeline, now)
             self.counts[batch.pipeline.topic].count_delivered(len(batch.leases))
             if batch.pipeline.origin is batch.pipeline:
                 # all leases of the batch have the same deadline
@@ -355,6 +367,7 @@ class GroupLane:
         if pipeline is None or pipeline.has_ended:
             return list(lease_ids)
         at_ns = now_ns()
+        self.recent.note(pipeline, at_ns)
         not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=at_ns)]
         refused = set(not_held)
         held = [lease_id for lease_id in lease_ids if lease_id not in refused]
@@ -410,6 +423,7 @@ class GroupLane:
         at_ns: int = 0,
     ) -> None:
         """Execute *effects*, without waking waiting pulls."""
+        self.recent.note(pipeline, at_ns or now_ns())
         self.counts[pipeline.topic].add(effects, missing=pipeline.keys.record.rule.missing)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         if self.tracing is not None:

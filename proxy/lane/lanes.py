@@ -10,6 +10,7 @@ from proxy.core.broadcast.member_group import member_group
 from proxy.core.keys.group_names import check_group
 from proxy.errors import Refused, UnknownName
 from proxy.lane.group_lane import GroupLane
+from proxy.lane.known_clients import KnownClients
 from proxy.settings.groups import GroupSettings, TopicSettings
 
 #: Maximum clients of one broadcast group on a proxy. Each uses the resources of a group.
@@ -26,6 +27,8 @@ class Lanes:
     auto_create: bool = False
     _lanes: dict[Group, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
+    #: Clients of broadcast groups known to the brokers, and those that have come since.
+    known_clients: KnownClients = field(default_factory=KnownClients)
     # Groups being removed: their clients get no messages, but their verdicts still count.
     _retired: dict[Group, GroupLane] = field(default_factory=dict)
 
@@ -122,6 +125,7 @@ class Lanes:
                     f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the maximum: give"
                     " each client a lasting clientId, or add proxies"
                 )
+            self.known_clients.admit(of.name, name, most=of.settings.max_clients)
             lane = self.add(member_settings(of.settings, name))
             self._member_of[name] = of.name
         elif self._member_of.get(name) != of.name:

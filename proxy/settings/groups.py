@@ -150,6 +150,9 @@ class GroupSettings(SettingsGroup):
     forget_after_s: ForgetAfter | None = 604_800.0
     """Seconds without a pull after which brokers' data about a client of a broadcast group is
     deleted; if the client returns, it begins at start_from. null: never."""
+    max_clients: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Maximum clients of a broadcast group that brokers keep data about. With more, those absent
+    longest are forgotten before forget_after_s; if too many are left, a new clientId is refused."""
     max_leased_jobs: Count = 4_096
     """Maximum messages leased to this group's clients, over all its topics, for each proxy."""
     max_rate: Rate | None = None

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
+
+#: Number of queues up to which periodic work looks at all of them, and the longest time between two
+#: looks at one of more.
+FEW_QUEUES, WHOLE_NS = 256, 30_000_000_000
 
 
 class Work(NamedTuple):
@@ -37,6 +42,11 @@ class BrokerTasks:
         self._what = what
         self._running: dict[str, asyncio.Task[None]] = {}
         self._started: Counter[str] = Counter()
+
+    @property
+    def running(self) -> bool:
+        """Whether a task is running."""
+        return any(not task.done() for task in self._running.values())
 
     def started(self, broker: str) -> int:
         """Return the number of tasks started at *broker*."""
@@ -65,24 +75,49 @@ async def run_periodically(
     time.
     """
     tasks = BrokerTasks(work(0).what)
+    selection = Selection(lanes)
     try:
         while True:
             await asyncio.sleep(every_s)
-            for broker, queues in _by_broker(lanes).items():
+            for broker, queues in _by_broker(selection.take()).items():
                 tasks.start(broker, run_once, queues, work(tasks.started(broker)))
     finally:
         await tasks.close()
 
 
-def _by_broker(lanes: Iterable[GroupLane]) -> dict[str, list[tuple[GroupLane, QueuePipeline]]]:
-    """Return the owned queues by broker, without those being handed over, which need no periodic
-    work.
+class Selection:
+    """The queues that periodic work looks at: all of them, or with very many only those that
+    changed lately, and all every ``WHOLE_NS``.
     """
+
+    def __init__(self, lanes: Iterable[GroupLane]) -> None:
+        self._lanes = lanes
+        self._whole_ns: int | None = None
+
+    def take(self) -> Iterator[tuple[GroupLane, QueuePipeline]]:
+        """Yield the queues of the next run."""
+        now, lanes = now_ns(), list(self._lanes)
+        whole = self._whole_ns is None or now - self._whole_ns >= WHOLE_NS
+        if whole or sum(len(lane.buffer) for lane in lanes) <= FEW_QUEUES:
+            self._whole_ns = now
+            for lane in lanes:
+                for pipeline in list(lane.buffer):
+                    yield lane, pipeline
+            return
+        for lane in lanes:
+            if lane.recent:
+                for pipeline in lane.recent.since(now):
+                    yield lane, pipeline
+
+
+def _by_broker(
+    queues: Iterable[tuple[GroupLane, QueuePipeline]],
+) -> dict[str, list[tuple[GroupLane, QueuePipeline]]]:
+    """Return *queues* by broker, without those being handed over, which need no periodic work."""
     owned: defaultdict[str, list[tuple[GroupLane, QueuePipeline]]] = defaultdict(list)
-    for lane in lanes:
-        for pipeline in lane.buffer:
-            if not pipeline.draining:
-                owned[pipeline.queue.broker].append((lane, pipeline))
+    for lane, pipeline in queues:
+        if not pipeline.draining:
+            owned[pipeline.queue.broker].append((lane, pipeline))
     return owned
 
 
@@ -93,12 +128,17 @@ async def run_once(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work
     logged and does not affect the others.
     """
     results = await asyncio.gather(
-        *(work.do(lane, pipeline) for lane, pipeline in queues if _is_due(pipeline, work)),
+        *(_done(lane, pipeline, work) for lane, pipeline in queues if _is_due(pipeline, work)),
         return_exceptions=True,
     )
     for result in results:
         if isinstance(result, Exception):
             work.noisy.warning("bug", f"{work.what} failed", reason=str(result), exc_info=result)
+
+
+async def _done(lane: GroupLane, pipeline: QueuePipeline, work: Work) -> None:
+    lane.recent.note(pipeline, now_ns())  # it may fail, and is tried again
+    await work.do(lane, pipeline)
 
 
 def _is_due(pipeline: QueuePipeline, work: Work) -> bool:

@@ -1,4 +1,5 @@
-"""Forgets clients of broadcast groups that have been absent for ``forget_after_s``.
+"""Forgets clients of broadcast groups that have been absent for ``forget_after_s``, and those
+absent longest when there are more than ``max_clients``.
 
 1. The newest ownership record of a client's queues, by the brokers' clocks, shows its last
    presence. A client with dead letters or parked messages is kept as long as brokers keep these.
@@ -31,6 +32,11 @@ from proxy.observe.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
 
 _EVERY_S = 3600.0
+#: Seconds between two checks when many clients have come.
+_SOON_S = 10.0
+#: Least absence of a client that is forgotten because there are too many, in ms: the records of one
+#: that is served may be an hour old.
+_ABSENT_MS = 60_000
 
 _log = structlog.get_logger("clients")
 _noisy = NoisyLog(_log)
@@ -55,47 +61,99 @@ class ClientSweep:
     def __init__(self, context: UpstreamContext, lanes: Lanes) -> None:
         self._context = context
         self._lanes = lanes
+        self._many = asyncio.Event()
+        self._last_ms: dict[Group, int] = {}  # last presence of clients, as far as looked up
 
     async def run(self) -> None:
         """Check about every hour until cancelled, at random times so that proxies do
-        not coincide.
+        not coincide, and soon after many clients have come.
         """
+        self._lanes.known_clients.call_on_many(self._many.set)
         while True:
-            await asyncio.sleep(_EVERY_S * chance.between(0.5, 1.5))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY_S * chance.between(0.5, 1.5)):
+                    await self._many.wait()
+                    await asyncio.sleep(_SOON_S * chance.between(0.5, 1.5))
+            self._many.clear()
             await self.sweep(now_ms=wall_ms())
 
     async def sweep(self, *, now_ms: int) -> list[Group]:
         """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""
         forgotten: list[Group] = []
         for lane in self._lanes:
-            if lane.settings.mode != "broadcast" or lane.settings.forget_after_s is None:
+            if lane.settings.mode != "broadcast":
                 continue
-            since_ms = now_ms - int(lane.settings.forget_after_s * 1000)
             # A separate client: brokers take it for another process.
             async with _client(self._context) as client:
-                forgotten += await self._sweep(lane, client, since_ms)
+                forgotten += await self._sweep(lane, client, now_ms)
         return forgotten
 
-    async def _sweep(self, lane: GroupLane, client: BrokerClient, since_ms: int) -> list[Group]:
-        forgotten = []
+    async def _sweep(self, lane: GroupLane, client: BrokerClient, now_ms: int) -> list[Group]:
         try:
             consumers = await client.deletions.consumers()
             clients = clients_of(lane.name, consumers, await client.topics())
         except RemotingError as error:
             _noisy.warning(lane.name, "clients not checked", group=lane.name, reason=str(error))
             return []
-        for name, consumed in sorted(clients.items()):
-            if self._lanes.find(name) is not None:
-                continue
-            topics = consumed | {Topic(topic.name) for topic in lane.settings.topics}
-            try:
-                if await _AbsentClient(client, name, topics, since_ms).forget():
+        served = {each.name for each in self._lanes.members(lane.name)}
+        known = self._lanes.known_clients
+        known.learn(lane.name, served.union(clients))
+        forgotten = []
+        forget_after_s = lane.settings.forget_after_s
+        if forget_after_s is None:
+            return []
+        for name in sorted(clients.keys() - served):
+            since_ms = now_ms - int(forget_after_s * 1000)
+            if await self._forget(lane, client, name, clients[name], since_ms):
+                forgotten.append(name)
+        most = lane.settings.max_clients
+        absent = clients.keys() - served - set(forgotten)
+        if (too_many := len(absent) + len(served) - most) > 0:
+            await self._look_up(client, absent, lane)
+            for name in sorted(absent, key=lambda each: (self._last_ms.get(each, 0), each)):
+                if too_many <= 0 or self._lanes.find(name) is not None:
+                    continue
+                since_ms = now_ms - _ABSENT_MS
+                if await self._forget(lane, client, name, clients[name], since_ms):
                     forgotten.append(name)
-            except _LockLost:
-                _log.info("client not forgotten: its locks are not available", group=name)
-            except RemotingError as error:
-                _noisy.warning(name, "client not forgotten yet", group=name, reason=str(error))
+                    too_many -= 1
+                else:
+                    self._last_ms.pop(name, None)  # it may have returned
+        for name in forgotten:
+            known.forget(lane.name, name)
+            self._last_ms.pop(name, None)
         return forgotten
+
+    async def _look_up(self, client: BrokerClient, names: Iterable[Group], lane: GroupLane) -> None:
+        """Find out when clients were last served, by one queue of each."""
+        topics = [Topic(topic.name) for topic in lane.settings.topics]
+        with suppress(RemotingError):  # the others count as absent longest, and are checked
+            existing = set(await client.topics())
+            for name in sorted(set(names) - self._last_ms.keys()):
+                one = _AbsentClient(client, name, topics, 0)
+                self._last_ms[name] = await one.seen_ms(existing)
+
+    async def _forget(
+        self,
+        lane: GroupLane,
+        client: BrokerClient,
+        name: Group,
+        consumed: set[Topic],
+        since_ms: int,
+    ) -> bool:
+        """Forget client *name* unless it was served since then; return whether it was
+        forgotten.
+        """
+        if self._lanes.find(name) is not None:
+            return False
+        topics = consumed | {Topic(topic.name) for topic in lane.settings.topics}
+        try:
+            return await _AbsentClient(client, name, topics, since_ms).forget()
+        except _LockLost:
+            _log.info("client not forgotten: its locks are not available", group=name)
+        except RemotingError as error:
+            _noisy.warning(name, "client not forgotten yet", group=name, reason=str(error))
+        return False
 
 
 class _AbsentClient:
@@ -128,8 +186,22 @@ class _AbsentClient:
         finally:
             with suppress(RemotingError):  # the locks expire in time
                 await self._client.unlock(self._group, self._queues)
-        _log.warning("client forgotten: it has not pulled for forget_after_s", group=self._group)
+        _log.warning(
+            "client forgotten: it was absent for forget_after_s, or longest of more than"
+            " max_clients",
+            group=self._group,
+        )
         return True
+
+    async def seen_ms(self, existing: set[Topic]) -> int:
+        """Return about when the client was last served, in ms since 1970; 0: unknown.
+
+        *existing*: all topics.
+        """
+        for topic in sorted(belongings(self._group, self._topics, existing).records):
+            if queues := await self._of(topic):
+                return await self._last_ms(queues[0])
+        return 0
 
     async def _delete(self, left: Belongings) -> None:
         client = self._client

@@ -12,6 +12,7 @@ from proxy.history.record import History
 from proxy.net.wakeup import Signal
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.audit import Audit
+from proxy.upstream.pace import Count
 from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
 from proxy.upstream.records.take_overs import TakeOvers
@@ -33,6 +34,9 @@ class UpstreamContext:
     #: Reason why this proxy takes part in no group; empty: it takes part.
     away: str = ""
     settled: Signal = field(default_factory=Signal)
+    #: Queues that are read now, and groups that this proxy takes part in.
+    reads: Count = field(default_factory=Count)
+    groups: Count = field(default_factory=Count)
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
     audit: Audit = field(init=False)
     clock_jumps: ClockJumps = field(init=False)

@@ -28,6 +28,7 @@ from proxy.core.parking.parked_copy import origin_of, parked_chain
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.group_lane import GroupLane
+from proxy.upstream.broker_tasks import Selection
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.refills import Refills
 from proxy.upstream.records.queue_range import read_range
@@ -51,15 +52,15 @@ class KeyChanges:
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
         """Check the queues until cancelled. *lanes* is iterated again each time."""
+        selection = Selection(lanes)
         while True:
             await asyncio.sleep(_EVERY_S)
-            for lane in lanes:
-                for pipeline in list(lane.buffer):
-                    if _is_due(pipeline) and pipeline not in self._tasks:
-                        name = f"order key {pipeline.queue}"
-                        task = spawn(self._look_after(lane, pipeline), name=name)
-                        self._tasks[pipeline] = task
-                        task.add_done_callback(partial(self._done, pipeline))
+            for lane, pipeline in selection.take():
+                if _is_due(pipeline) and pipeline not in self._tasks:
+                    name = f"order key {pipeline.queue}"
+                    task = spawn(self._look_after(lane, pipeline), name=name)
+                    self._tasks[pipeline] = task
+                    task.add_done_callback(partial(self._done, pipeline))
 
     def _done(self, pipeline: QueuePipeline, _: asyncio.Task[None]) -> None:
         del self._tasks[pipeline]

@@ -14,6 +14,7 @@ from broker_core.names import RETRY_PREFIX
 from broker_core.remoting.bodies import Heartbeat, LockBatch
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.lock_renewal import lock_names_from_json
 
 _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
@@ -103,6 +104,14 @@ def _locks(request: RemotingCommand) -> list[Need]:
     return [_group(batch.group), *(_topic(topic, Right.SUB) for topic in sorted(topics))]
 
 
+def _renewals(request: RemotingCommand) -> list[Need]:
+    names = lock_names_from_json(request.body)
+    return [
+        *(_group(group) for group in sorted({group for group, _, _ in names})),
+        *(_topic(topic, Right.SUB) for topic in sorted({topic for _, topic, _ in names})),
+    ]
+
+
 def _ending(request: RemotingCommand) -> list[Need]:
     """Return the right to the topic, which 5.x names.
 
@@ -128,6 +137,7 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _consuming(group="consumerGroup"),
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.RENEW_LOCKS: _renewals,
     36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back
     12: _consuming(topic="topic"),  # messages by key
 }

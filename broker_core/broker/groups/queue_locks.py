@@ -136,6 +136,24 @@ class QueueLocks:
             if sequence:
                 self._freed[group, queue] = _Freed(client_id, sequence, now_ns)
 
+    def renew(
+        self, client_id: str, names: Iterable[tuple[Group, QueueName]], *, now_ns: int
+    ) -> tuple[list[tuple[Group, QueueName]], int]:
+        """Renew locks that *client_id* holds; return the names of the others, and ``to_save``.
+
+        Takes none, so one that arrives after the release of a lock has no effect on it.
+        """
+        refused = []
+        to_save = 0
+        for name in names:
+            lock = self._locks.get(name)
+            if lock is None or lock.holder != client_id:
+                refused.append(name)
+                continue
+            lock.renewed_ns = max(lock.renewed_ns, now_ns)
+            to_save = max(to_save, lock.change)
+        return refused, to_save
+
     def _is_late(self, group: Group, queue: QueueName, client_id: str, sequence: int) -> bool:
         freed = self._freed.get((group, queue))
         if freed is None or freed.holder != client_id:

@@ -24,7 +24,7 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import MAX_READ_BYTES, ReadResult, ReadStatus, StoreReader
 
 MAX_MESSAGES = 4096
-_MAX_SUSPEND_MS = 60_000  # a pull held for a vanished client uses memory
+_MAX_SUSPEND_MS = 600_000  # a pull held for a vanished client uses memory
 
 #: Code and remark of each read status. NO_MESSAGE is a wrong offset unless 0 was requested.
 _ANSWERS = {

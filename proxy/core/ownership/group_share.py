@@ -202,6 +202,11 @@ class GroupShare:
         steady = all(each.settled for each in self._steady.values())
         return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the last check found no other member."""
+        return self._listed <= 1
+
     def next_look_s(self, *, settled: bool) -> tuple[float, float]:
         """Return the least seconds until the next check, and those until it without any notice.
 

@@ -14,11 +14,11 @@ from broker_core.errors import RemotingError
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_tasks import Work, run_periodically
+from proxy.upstream.broker_tasks import FEW_QUEUES, Work, run_periodically
 from proxy.upstream.context import UpstreamContext
 
 #: Every 12th run also sends unchanged offsets: a crashed broker may have lost the commits of the
-#: last seconds.
+#: last seconds. With very many queues only those are sent whose broker was lost since.
 _RUNS_UNTIL_ALL = 12
 
 _noisy = NoisyLog(structlog.get_logger("committer"))
@@ -32,6 +32,12 @@ class Committer:
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
         self._locks: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
+        self._sent_ns: WeakKeyDictionary[QueuePipeline, int] = WeakKeyDictionary()
+        self._lost_ns: dict[str, int] = {}  # time of the last lost connection, by broker
+
+    def broker_lost(self, broker: str) -> None:
+        """Note a lost connection: *broker* may have lost commits."""
+        self._lost_ns[broker] = now_ns()
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated again each time."""
@@ -41,8 +47,13 @@ class Committer:
     def _work(self, number: int) -> Work:
         unchanged_too = number % _RUNS_UNTIL_ALL == 0
         commit = partial(self.commit, unchanged_too=unchanged_too)
-        due = _always if unchanged_too else _changed
+        due = self._may_be_lost if unchanged_too else _changed
         return Work("commit", commit, due, _noisy, not_due=_nothing_left)
+
+    def _may_be_lost(self, pipeline: QueuePipeline) -> bool:
+        if _changed(pipeline) or self._context.reads.number <= FEW_QUEUES:
+            return True
+        return self._sent_ns.get(pipeline, 0) <= self._lost_ns.get(pipeline.queue.broker, -1)
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
@@ -82,6 +93,7 @@ class Committer:
             )
             return False
         pipeline.committed_at(offset, now_ns())
+        self._sent_ns[pipeline] = asked_ns
         self._context.history.write(
             "commit",
             group=lane.name,
@@ -100,7 +112,3 @@ def _changed(pipeline: QueuePipeline) -> bool:
 
 def _nothing_left(pipeline: QueuePipeline) -> None:
     pipeline.nothing_to_commit(now_ns())  # later finishes start a new lag
-
-
-def _always(_: QueuePipeline) -> bool:
-    return True

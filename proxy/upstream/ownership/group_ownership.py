@@ -1,4 +1,4 @@
-"""The local share of a group's queues, and the renewal of their locks.
+"""The local share of a group's queues, and their locks; ``lock_renewals`` renews them.
 
 A proxy takes part in a group while it has clients for it, and shows which topics these want. Every
 member computes its share of each topic by averaging over the members that want it, as listed by the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 
 import structlog
@@ -24,32 +24,45 @@ from proxy.core.ownership.group_share import GroupShare, Present
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.demand import GroupMembers, Strangers
+from proxy.upstream.ownership.lock_renewals import LockRenewals
 from proxy.upstream.ownership.named_owners import GivenQueues
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.ownership.record_renewal import renew_records
 from proxy.upstream.ownership.resets import FreeReset, Moving, NoOwnerNow
+from proxy.upstream.pace import interval_s
 from proxy.upstream.parking.parked_keys import Parking
 
 _log = structlog.get_logger("ownership")
 
+#: Seconds between two looks at a settled group, with very many groups: as its only member, as one
+#: of several, and of its local demand; and looks per second in all.
+_SOLE_LOOK_S, _CALM_LOOK_S, _DEMAND_LOOK_S, _LOOKS_PER_S = 60.0, 20.0, 10.0, 16.0
 _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
 #: Maximum wait for hand-overs before leaving the group.
 _LEAVE_WITHIN_S = 0.5
 #: A broker that does not list a sign within that time never will.
 _UNSEEN_NS = 30_000_000_000
-#: Time after a stop of the process in which input that arrived meanwhile is read.
-_RESUME_AFTER_S = 0.5
 
 
 class GroupOwnership:
     """One group's share of queues at this proxy."""
 
-    def __init__(self, context: UpstreamContext, committer: Committer, lane: GroupLane) -> None:
+    def __init__(
+        self,
+        context: UpstreamContext,
+        committer: Committer,
+        lane: GroupLane,
+        *,
+        renews: bool = True,
+    ) -> None:
+        """Start to take part in the group of *lane* while it is wanted.
+
+        *renews* false: the caller renews the locks of all its groups.
+        """
         self._context = context
         self._committer = committer
         self._lane = lane
@@ -68,10 +81,11 @@ class GroupOwnership:
         self._moving: set[QueueName] = set()
         self._noisy = NoisyLog(_log)
         self._closing = False
-        self._tasks = [
-            spawn(self._balance(), name=f"balance {lane.name}"),
-            spawn(self._renew(), name=f"renew {lane.name}"),
-        ]
+        self._balancing = spawn(self._balance(), name=f"balance {lane.name}")
+        self._renewing: asyncio.Task[None] | None = None
+        if renews:
+            renewals = LockRenewals(context, {lane.name: self}, together=False)
+            self._renewing = spawn(renewals.run(), name=f"renew {lane.name}")
 
     def wake(self) -> None:
         """Check the share: members, topics or clients have changed."""
@@ -151,8 +165,14 @@ class GroupOwnership:
         """Hand over all queues, then leave the group."""
         self._closing = True
         self.wake()
-        await asyncio.wait(self._tasks[:1])
-        await cancel_and_wait(*self._tasks)
+        await asyncio.wait([self._balancing])
+        await cancel_and_wait(self._balancing, self._renewing)
+        await self._given_queues.close()
+
+    async def abandon(self) -> None:
+        """Stop at once without handing queues over, as in a crash."""
+        await cancel_and_wait(self._balancing, self._renewing)
+        await asyncio.gather(*(owned.abandon() for owned in self._queues.values()))
         await self._given_queues.close()
 
     # ---- the share ------------------------------------------------------------------------------
@@ -172,7 +192,21 @@ class GroupOwnership:
             except Exception as error:
                 settled = False
                 self._complain("share not computed; retrying", error)
-            await self._pause(*self._share.next_look_s(settled=settled))
+            rest_s, look_s = self._share.next_look_s(settled=settled)
+            if settled and self._lane.presence.joined:
+                look_s = max(look_s, self._calm_look_s())
+            await self._pause(rest_s, look_s)
+
+    def _calm_look_s(self) -> float:
+        """Return the time until the next look at a settled group: with very many groups longer, as
+        brokers announce changes of members.
+        """
+        return interval_s(
+            self._context.groups.number,
+            least_s=0.0,
+            most_s=_SOLE_LOOK_S if self._share.is_alone else _CALM_LOOK_S,
+            per_s=_LOOKS_PER_S,
+        )
 
     @property
     def _wanted(self) -> bool:
@@ -185,13 +219,36 @@ class GroupOwnership:
 
     async def _pause(self, rest_s: float, look_s: float) -> None:
         began_ns = now_ns()
-        try:
-            async with asyncio.timeout(look_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        while not await self._woken(min(look_s, _DEMAND_LOOK_S)):
+            look_s -= _DEMAND_LOOK_S
+            if look_s <= 0 or self._demand_changed():
+                return
         if not self._closing:
             await asyncio.sleep(rest_s - (now_ns() - began_ns) / 1e9)
+
+    async def _woken(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _demand_changed(self) -> bool:
+        """Return whether the proxy joins or leaves, or shows other topics, at its next look."""
+        presence = self._lane.presence
+        if not self._wanted or not presence.joined:
+            return self._wanted != presence.joined
+        return set(self._wanted_topics(self.topics)) != presence.shown
+
+    def _wanted_topics(self, topics: Iterable[Topic]) -> list[Topic]:
+        presence, leave_after_s = self._lane.presence, self._leave_after_s
+        leased = {queue.topic for queue in self._leased}
+        return [
+            topic
+            for topic in topics
+            if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
+        ]
 
     async def _take_part(self) -> bool:
         """Run once; return False if locks, members or hand-overs are still pending."""
@@ -219,14 +276,10 @@ class GroupOwnership:
 
     def _show(self, topics: list[Topic]) -> list[Group]:
         """Decide which *topics* this proxy wants and return its signs of them."""
-        presence, leave_after_s = self._lane.presence, self._leave_after_s
-        leased = {queue.topic for queue in self._leased}
-        wanted = [
-            topic
-            for topic in topics
-            if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
-        ]
-        presence.show(wanted, shows_all=wanted == topics)
+        wanted = self._wanted_topics(topics)
+        if not self._lane.presence.joined:
+            self._context.groups.begin()
+        self._lane.presence.show(wanted, shows_all=wanted == topics)
         return [sign_of(self._lane.name, topic) for topic in wanted]
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
@@ -358,6 +411,7 @@ class GroupOwnership:
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
             self._lane.presence.leave()
+            self._context.groups.end()
             self._lane.denied.clear()
             self._share.leave()
             await self._context.membership.leave(self._lane.name)
@@ -380,28 +434,36 @@ class GroupOwnership:
     def _trust_ns(self) -> int:
         return int(self._context.settings.lock.trust_s * 1e9)
 
-    async def _renew(self) -> None:
-        """Renew locks separately at each broker, so that a slow one does not delay the others."""
-        lock = self._context.settings.lock
-        tasks = BrokerTasks(f"renew {self._lane.name}")
-        try:
-            while True:
-                before_ns = now_ns()
-                await asyncio.sleep(lock.renewal_s)
-                if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
-                    # Input that arrived meanwhile is read first.
-                    asyncio.get_running_loop().call_later(_RESUME_AFTER_S, self._resume)
-                for broker in dict.fromkeys(queue.broker for queue in self._queues):
-                    tasks.start(broker, self._renew_once, broker)
-        finally:
-            await tasks.close()
+    @property
+    def group(self) -> Group:
+        """The group's name."""
+        return self._lane.name
 
-    def _resume(self) -> None:
+    @property
+    def brokers(self) -> set[str]:
+        """Brokers of queues whose locks may have to be renewed."""
+        return {queue.broker for queue in self._queues}
+
+    def renewable(self, broker: str) -> list[OwnedQueue] | None:
+        """Return the queues at *broker* whose locks must be renewed; None if they have to be
+        renewed by ``renew``.
+        """
+        client, group = self._context.client, self._lane.name
+        held = [
+            owned
+            for queue, owned in self._queues.items()
+            if queue.broker == broker and owned.state not in _UNLOCKED
+        ]
+        plain = all(client.holds_plainly(group, owned.queue) for owned in held)
+        return held if plain else None
+
+    def resume(self) -> None:
         """Forget clients after the process was stopped for longer than its locks are trusted."""
         self._lane.presence.forget_clients()
         self.wake()
 
-    async def _renew_once(self, broker: str) -> None:
+    async def renew(self, broker: str) -> None:
+        """Renew the locks at *broker*, or take them again if no other client has them."""
         try:
             timeout_s = self._context.settings.lock.request_timeout_s
             await self._renew_at(broker, timeout_s=timeout_s)

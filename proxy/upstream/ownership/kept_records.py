@@ -39,9 +39,12 @@ from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.pace import interval_s
 
 #: Approximate interval of checks. Brokers delete every ten seconds or less often.
 _EVERY_S = 5.0
+#: The same with very many queues, and queues checked per second.
+_LONGEST_S, _QUEUES_PER_S = 30.0, 200.0
 #: Queues without an owner checked per run at a broker, and concurrently.
 _FREE_PER_RUN, _AT_ONCE = 256, 16
 
@@ -76,7 +79,13 @@ class KeptRecords:
         tasks = BrokerTasks("kept records")
         try:
             while True:
-                await asyncio.sleep(_EVERY_S * chance.between(0.8, 1.2))
+                every_s = interval_s(
+                    self._context.reads.number,
+                    least_s=_EVERY_S,
+                    most_s=_LONGEST_S,
+                    per_s=_QUEUES_PER_S,
+                )
+                await asyncio.sleep(every_s * chance.between(0.8, 1.2))
                 at_brokers = await self._by_broker()
                 for broker, queues in at_brokers.items():
                     tasks.start(broker, self._look, broker, queues)

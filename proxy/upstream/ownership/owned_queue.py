@@ -10,7 +10,8 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
-from broker_core.names import QueueName
+from broker_core.names import Group, QueueName
+from broker_core.remoting.lock_renewal import LockName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.ownership.named_owners import Handoffs
@@ -106,6 +107,16 @@ class OwnedQueue:
         self._handing_over: asyncio.Task[Any] | None = None
 
     @property
+    def group(self) -> Group:
+        """The group that owns it."""
+        return self._lane.name
+
+    @property
+    def lock_name(self) -> LockName:
+        """The name of its lock at its broker."""
+        return self._lane.name, self.queue.topic, self.queue.queue_id
+
+    @property
     def is_sure(self) -> bool:
         """Whether it is certainly owned."""
         return self.state is QueueState.OWNED and self._trust.is_sure
@@ -113,7 +124,9 @@ class OwnedQueue:
     # ---- renewals -------------------------------------------------------------------------------
 
     def renewed(self, trusted_until_ns: int) -> None:
-        """Extend the trust after the broker granted the lock again."""
+        """Extend the trust after the broker granted the lock again, unless it was released."""
+        if self.state is QueueState.UNLOCKING or self.state is QueueState.GONE:
+            return
         self._trust.renewed(trusted_until_ns, self._pipeline)
 
     def connection_lost(self) -> None:
@@ -382,6 +395,11 @@ class OwnedQueue:
             self._handing_over.add_done_callback(self._lose_after_bug)
         return self._handing_over
 
+    async def abandon(self) -> None:
+        """Stop at once, as in a crash: the lock expires, and the next owner reads the records."""
+        await cancel_and_wait(self._acquiring, self._handing_over, self._reader)
+        await self._trust.check_no_more()
+
     async def _hand_over(self) -> None:
         await asyncio.wait([self._acquiring])
         if self._pipeline is None:
@@ -394,11 +412,15 @@ class OwnedQueue:
         await cancel_and_wait(self._reader)
         await self._trust.check_no_more()
         await drained(self._context, pipeline, until_ns=lambda: self._trust.until_ns)
-        twin_clean = self.parking is None or await self.parking.hand_over()
-        if not await self._committer.commit(self._lane, pipeline):
-            self._log.warning("the last commit failed; the ownership record contains the offset")
-        clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
-        await self._give_back("handed over", clean=clean)
+        # Thousands of queues end at once: together their requests would exceed their time limits.
+        async with self._context.take_overs.end_slot(self.queue.broker):
+            twin_clean = self.parking is None or await self.parking.hand_over()
+            if not await self._committer.commit(self._lane, pipeline):
+                self._log.warning(
+                    "the last commit failed; the ownership record contains the offset"
+                )
+            clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
+            await self._give_back("handed over", clean=clean)
 
     async def _give_back(self, reason: str, *, clean: bool = False) -> None:
         """End the period and unlock; *clean*: the records contain the live leases."""

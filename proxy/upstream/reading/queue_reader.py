@@ -17,10 +17,12 @@ from proxy.core.records.record import Anchor
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.pace import interval_s
 from proxy.upstream.records.anchors import is_another
 
 _MAX_MESSAGES = 256
-_SUSPEND_MS = 15_000
+#: Times that a broker holds a pull without messages, in s, and such pulls per second in all.
+_SUSPEND_S, _LONGEST_SUSPEND_S, _PULLS_PER_S = 15.0, 600.0, 12.0
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
 _DAMAGED_S = 5.0  # until the broker is asked again for a damaged message
@@ -45,6 +47,21 @@ async def read_queue(
     *on_reset* receives the end of a queue that has lost messages; *on_new_life* is called if the
     topic was deleted and created again.
     """
+    context.reads.begin()
+    try:
+        await _read(context, lane, pipeline, on_reset=on_reset, on_new_life=on_new_life)
+    finally:
+        context.reads.end()
+
+
+async def _read(
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    *,
+    on_reset: Callable[[int], None],
+    on_new_life: Callable[[], None],
+) -> None:
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     patience = Patience()
@@ -133,7 +150,15 @@ async def _pulled(
             group=lane.name,
             offset=pipeline.position,
             max_messages=max_messages,
-            suspend_ms=_SUSPEND_MS,
+            suspend_ms=int(
+                interval_s(
+                    context.reads.number,
+                    least_s=_SUSPEND_S,
+                    most_s=_LONGEST_SUSPEND_S,
+                    per_s=_PULLS_PER_S,
+                )
+                * 1000
+            ),
             tags=pipeline.rules.tag_expression,
             life=pipeline.life,
         )

@@ -1,4 +1,4 @@
-"""Limits and shares requests of queues that are taken over at the same time.
+"""Limits and shares requests of queues that are taken over, or handed over, at the same time.
 
 A proxy that is alone, or returns, gets thousands of queues by one lock request. Each sends its
 broker a dozen requests; all at once would exceed their time limits, and no take-over would
@@ -52,6 +52,7 @@ class TakeOvers:
         self._client = client
         # One per broker, so that one that does not answer delays no other.
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(_slots)
+        self._leaving: defaultdict[str, asyncio.Semaphore] = defaultdict(_slots)
         self._asked: dict[str, _Asked] = {}
         self._first_starts: dict[tuple[Group, Topic], _FirstStart] = {}
 
@@ -61,6 +62,15 @@ class TakeOvers:
         renewed meanwhile.
         """
         async with self._slots[broker]:
+            yield
+
+    @asynccontextmanager
+    async def end_slot(self, broker: str) -> AsyncIterator[None]:
+        """Wait for a free slot at *broker*, to record the end of an ownership period.
+
+        Not one of ``slot``: a take-over that waits for its broker delays no hand-over.
+        """
+        async with self._leaving[broker]:
             yield
 
     async def locks_since_ms(self, broker: str) -> int:

@@ -123,3 +123,30 @@ async def test_a_client_with_dead_letters_is_kept_and_an_interrupted_sweep_is_co
         assert await sweep(proxy, weeks=1.1) == [a]
         assert await kept(gateway, a) == (set(), set())
         assert dead not in await gateway.client.topics()
+
+
+async def test_a_consumer_that_changes_its_client_id_uses_bounded_storage(tmp_path: Path) -> None:
+    """Those absent longest are forgotten early; a client with dead letters is kept."""
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        broadcast(gateway, ownership={"leave_after_s": 0.2})
+        gateway.settings["groups"][0]["max_clients"] = 3
+        proxy, at = await gateway.start_proxy()
+        await gateway.send(KEYS)
+        kept_one = await consumed(gateway, proxy, at.thrift, "dead")
+        dead = Topic(f"%DLQ%{kept_one}")
+        (queue,) = await gateway.cluster.create_topic(dead, queues=1)
+        await gateway.client.send(queue, OutgoingMessage(dead, b"given up"))
+        looking = ClientSweep(proxy.context, proxy.lanes)
+        forgotten: list[Group] = []
+        for number in range(12):
+            await consumed(gateway, proxy, at.thrift, f"id-{number}")
+            if number % 3 == 2:
+                forgotten += await looking.sweep(now_ms=wall_ms() + 120_000)
+            records = [
+                topic for topic in await gateway.client.topics() if topic.startswith("%OWN%")
+            ]
+            assert len(records) <= 6
+        assert len(forgotten) >= 9
+        assert kept_one not in forgotten
+        assert all(await kept(gateway, kept_one))
+        assert all(await kept(gateway, Group(f"{gateway.group}%id-11")))
