@@ -23,10 +23,11 @@ import yaml
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.group_bodies import GroupConfig
 from proxy.app import Proxy
 from proxy.live.settings_file import SettingsFile
 from proxy.settings.proxy_settings import load_settings
@@ -438,8 +439,15 @@ class World:
         """
         await self.operator.do(self._admin.deletions.forget_topic(Topic(topic)))
 
+    async def define_group(self, group: str) -> None:
+        """Configure a consumer group at all brokers. Raises RemotingError as ``make_topic``."""
+        body = GroupConfig(group=Group(group), retry_max_times=3).to_json()
+        await self._ask_brokers(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, None, body=body
+        )
+
     async def _ask_brokers(
-        self, code: RequestCode, ext: dict[str, str], broker: str | None
+        self, code: RequestCode, ext: dict[str, str], broker: str | None, *, body: bytes = b""
     ) -> None:
         asked = [each for each in self.brokers if broker in (None, each.name)]
         if away := [each.name for each in asked if not each.runs]:
@@ -447,7 +455,7 @@ class World:
 
         async def ask() -> None:
             for each in asked:
-                await self._admin.requests.ask(each.name, code, ext)
+                await self._admin.requests.ask(each.name, code, ext, body=body)
 
         await self.operator.do(ask())
 
