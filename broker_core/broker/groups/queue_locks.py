@@ -106,13 +106,8 @@ class QueueLocks:
                 self.change += 1
                 self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
             if lock.holder == client_id:
-                lock.loaded = False
-                if lock.aged:
-                    self.change += 1
-                    lock.aged, lock.change = False, self.change
                 lock.sequence = max(lock.sequence, sequence)
-                # Never earlier: a lock loaded or granted a moment ago must keep its time.
-                lock.renewed_ns = max(lock.renewed_ns, now_ns)
+                self._renew(lock, now_ns)
                 granted.add(queue)
                 to_save = max(to_save, lock.change)
         return Grant(frozenset(granted), to_save)
@@ -150,9 +145,17 @@ class QueueLocks:
             if lock is None or lock.holder != client_id:
                 refused.append(name)
                 continue
-            lock.renewed_ns = max(lock.renewed_ns, now_ns)
+            self._renew(lock, now_ns)
             to_save = max(to_save, lock.change)
         return refused, to_save
+
+    def _renew(self, lock: _Lock, now_ns: int) -> None:
+        lock.loaded = False
+        if lock.aged:
+            self.change += 1
+            lock.aged, lock.change = False, self.change
+        # Never earlier: a lock loaded or granted a moment ago must keep its time.
+        lock.renewed_ns = max(lock.renewed_ns, now_ns)
 
     def _is_late(self, group: Group, queue: QueueName, client_id: str, sequence: int) -> bool:
         freed = self._freed.get((group, queue))

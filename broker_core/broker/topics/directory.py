@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -46,31 +46,42 @@ class TopicDirectory:
         self._unsaved: set[Topic] = set()  # changes that the table lacks
         self._must_save = False
 
-    async def define(self, config: TopicConfig) -> None:
-        """Create or change a topic; on return it is on disk and announced.
+    async def define(self, *configs: TopicConfig) -> None:
+        """Create or change topics; on return they are on disk and announced.
 
-        It cannot be used before it is on disk, or a crash could remove a topic with acknowledged
-        messages. Raises OSError without a change, and BrokerError beyond the limit.
+        They cannot be used before they are on disk, or a crash could remove a topic with
+        acknowledged messages. Raises OSError without a change, and BrokerError without one if they
+        would exceed the limit.
         """
-        await uncancelled(self._define(config), name=f"define topic {config.topic}")
+        names = ", ".join(config.topic for config in configs[:3])
+        await uncancelled(self._define(configs), name=f"define topic {names}")
 
-    async def _define(self, config: TopicConfig) -> None:
+    async def _define(self, configs: Sequence[TopicConfig]) -> None:
         async with self._turn:
             now_ms = wall_ms()
-            patch = self.topics.plan(config, now_ms=now_ms)
-            if patch is None:
+            wanted = list({config.topic: config for config in configs}.values())
+            changed = [each for each in wanted if self.topics.find(each.topic) != each]
+            if not changed:
                 return
-            if self.topics.find(config.topic) is None:
-                self._limit.check(
-                    len(self.topics) + 1,
-                    refused=f"topic {config.topic!r} is not created",
-                    held=f"this broker has {len(self.topics)} topics",
-                )
-            await self._write(patch)
-            self.topics.put(config, now_ms=now_ms)
-            if self.topics.patch([config.topic]) != patch:  # a deletion came in between
-                self._unsaved.add(config.topic)
-        await self._announce([config.topic])
+            self._check_room(changed)
+            planned = self.topics.plan(changed, now_ms=now_ms)
+            await self._write(planned)
+            for config in changed:
+                self.topics.put(config, now_ms=now_ms)
+            names = [config.topic for config in changed]
+            if self.topics.patch(names) != planned:  # a deletion came in between
+                self._unsaved.update(names)
+        await self._announce(names)
+
+    def _check_room(self, wanted: Iterable[TopicConfig]) -> None:
+        new = [each.topic for each in wanted if self.topics.find(each.topic) is None]
+        if new:
+            more = f" nor {len(new) - 1} more" if len(new) > 1 else ""
+            self._limit.check(
+                len(self.topics) + len(new),
+                refused=f"topic {new[0]!r} is not created{more}",
+                held=f"this broker has {len(self.topics)} topics",
+            )
 
     async def remove(
         self, topic: Topic, *, delete_messages: Callable[[Topic], Awaitable[None]]

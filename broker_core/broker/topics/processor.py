@@ -42,13 +42,12 @@ class AdminProcessor:
     async def _define_topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         fields = JsonObject.parse(request.body, "topics", max_bytes=_MAX_TOPICS_BYTES)
         wanted = [_config_of(_header_of(each)) for each in fields.objects("topicConfigList")]
-        for config in wanted:
-            await self._define(config)
+        await self._define(*wanted)
         return request.response()
 
-    async def _define(self, config: TopicConfig) -> None:
+    async def _define(self, *configs: TopicConfig) -> None:
         try:
-            await self._directory.define(config)
+            await self._directory.define(*configs)
         except OSError as error:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error.strerror}"

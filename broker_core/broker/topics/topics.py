@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from broker_core.errors import InvalidCommand
@@ -97,16 +97,19 @@ class Topics:
             self.version = DataVersion(now_ms, self.version.counter + 1)
         return config
 
-    def plan(self, config: TopicConfig, *, now_ms: int) -> dict[str, Any] | None:
-        """Return the merge patch of the table that ``put`` will need; None if nothing changes."""
+    def plan(self, configs: Sequence[TopicConfig], *, now_ms: int) -> dict[str, Any]:
+        """Return the merge patch of the table that ``put`` of each of *configs* will need."""
         trial = Topics()
-        if (known := self._configs.get(config.topic)) is not None:
-            trial._configs[config.topic] = known
-            if (life := self._lives.get(config.topic)) is not None:
-                trial._lives[config.topic] = life
+        for name in (config.topic for config in configs):
+            if (known := self._configs.get(name)) is not None:
+                trial._configs[name] = known
+            if (life := self._lives.get(name)) is not None:
+                trial._lives[name] = life
         trial.version, trial.deletions = self.version, self.deletions
         trial._last_life = self._last_life
-        return trial.patch([config.topic]) if trial.put(config, now_ms=now_ms) else None
+        for config in configs:
+            trial.put(config, now_ms=now_ms)
+        return trial.patch(config.topic for config in configs)
 
     def patch(self, topics: Iterable[Topic]) -> dict[str, Any]:
         """Return a merge patch that brings a saved table up to date for *topics*."""

@@ -66,6 +66,28 @@ async def test_the_first_topic_too_many_is_refused_by_name(tmp_path: Path) -> No
 
 
 @pytest.mark.sockets
+async def test_topics_requested_together_are_created_all_or_none(tmp_path: Path) -> None:
+    topics, told = Topics(), list[object]()
+
+    async def noted(names: Iterable[Topic] | None) -> None:
+        told.append(names)
+
+    table = JournaledTable(tmp_path / "topics.json")
+    directory = TopicDirectory(topics, table, announce=noted, limit=limit("max_topics", 4))
+    await directory.define(config("a"), config("b"), config("b"), config("c"))
+    with pytest.raises(BrokerError, match=r"topic 'd' is not created nor 1 more: .* 3 topics"):
+        await directory.define(config("a", queues=2), config("d"), config("e"))
+    assert directory.writable(Topic("a"), 0).write_queues == 1
+    await directory.define(config("a", queues=2), config("d"))
+    assert told == [["a", "b", "c"], ["a", "d"]]
+    loaded = Topics.from_table(JournaledTable(table.path).load())
+    assert list(loaded) == list(topics)
+    assert [loaded.life(each.topic) for each in loaded] == [
+        topics.life(each.topic) for each in topics
+    ]
+
+
+@pytest.mark.sockets
 async def test_the_first_group_too_many_is_refused_on_both_ways(tmp_path: Path) -> None:
     in_use = {Group("used")}
     table = JournaledTable(tmp_path / "subscriptionGroup.json")
