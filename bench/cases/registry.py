@@ -8,10 +8,10 @@ from bench.cases import (
     acks,
     chains,
     drain,
-    groups,
     history,
     hotkey,
     idle,
+    idle_groups,
     ladder,
     latency,
     memory,
@@ -28,7 +28,7 @@ from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, idle, groups, restart, starts, chains),
+    *(acks, scales, workers, memory, idle, idle_groups, restart, starts, chains),
     *(history, orderkey, simulate),
 )
 

@@ -1,4 +1,4 @@
-"""Case ``groups``: cost of idle consumer groups for proxy and broker, and of a drain with them."""
+"""Case ``idlegroups``: the cost of consumer groups at rest, and of a drain with them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _cpu_percent(meter: CpuMeter, seconds: float) -> dict[str, float]:
 
 CASES = (
     Case(
-        name="groups",
+        name="idlegroups",
         title="Idle groups",
         question="What do consumer groups cost that have nothing to do?",
         about="One proxy and one broker with the given number of consumer groups, each of which"
