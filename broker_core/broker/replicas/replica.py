@@ -178,7 +178,7 @@ class Replica:
     @property
     def log_id(self) -> str | None:
         """Id of the log, None while there is none."""
-        return self._identity.log_id
+        return self._identity.log_id if self._follower is None else self._follower.log_id
 
     @property
     def has_failed(self) -> bool:

@@ -102,6 +102,11 @@ class MasterFollower:
         self._refusals = 0  # by the disk, since something was copied
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def log_id(self) -> str | None:
+        """Id of the log, None while it has no messages."""
+        return self._identity.log_id
+
     def start(self) -> None:
         """Start to follow. Needs the running loop."""
         self._task = spawn(self._run(), name="follow the master")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import pytest
+
+from broker_core.broker import Broker, BrokerSettings
 from broker_core.client.broker_client import BrokerClient
-from broker_core.errors import RemotingError
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import RemotingError, StoreError
 from broker_core.names import Group, QueueName
-from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.bodies import LockBatch
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.signing import Credentials
 from testkit.eventually import eventually
 from tests.support.elected_group import TOPIC, ElectedGroup, elected_group
 
@@ -100,3 +108,191 @@ async def test_a_topic_that_was_created_survives_its_master(tmp_path: Path) -> N
         await group.stop(first, crash=True)
         second = await group.until_served()
         assert group.brokers[second].components.directory.topics.find(TOPIC) is not None
+
+
+async def test_forged_votes_and_beats_are_refused(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        term = group.brokers[master].components.replica.figures()["masterEpoch"]
+        slave = next(number for number in group.brokers if number != master)
+        vote = {
+            "brokerName": "broker-a",
+            "term": str(int(term) + 1),
+            "candidate": str(6 - master - slave),
+            "logEpoch": "999999",
+            "logEnd": "999999999",
+            "trial": "false",
+        }
+        beat = {"brokerName": "broker-a", "term": str(int(term) + 1), "master": str(slave)}
+        forged = [
+            (RequestCode.REQUEST_VOTE, {"candidate": "9"}, ResponseCode.NO_PERMISSION),
+            (RequestCode.REQUEST_VOTE, {"candidate": str(slave)}, ResponseCode.NO_PERMISSION),
+            (RequestCode.REQUEST_VOTE, {"brokerName": "other"}, ResponseCode.NO_PERMISSION),
+            (RequestCode.REQUEST_VOTE, {"logId": "another"}, ResponseCode.NO_PERMISSION),
+            (RequestCode.REQUEST_VOTE, {"term": str(2**62)}, ResponseCode.SYSTEM_ERROR),
+            (RequestCode.REQUEST_VOTE, {"term": "-1"}, ResponseCode.SYSTEM_ERROR),
+            (RequestCode.REQUEST_VOTE, {"term": "many"}, ResponseCode.SYSTEM_ERROR),
+            (RequestCode.MASTER_BEAT, {"master": "9"}, ResponseCode.NO_PERMISSION),
+            (RequestCode.MASTER_BEAT, {"master": str(slave)}, ResponseCode.NO_PERMISSION),
+            (RequestCode.MASTER_BEAT, {"term": str(2**62)}, ResponseCode.SYSTEM_ERROR),
+        ]
+        for code, change, expected in forged:
+            given = vote if code is RequestCode.REQUEST_VOTE else beat
+            answer = await group.ask(slave, code, {**given, **change})
+            assert answer.code == expected, (change, answer.remark)
+        # A correct request for a vote is answered, but not granted while the master lives.
+        answer = await group.ask(slave, RequestCode.REQUEST_VOTE, vote)
+        assert (answer.code, answer.ext["granted"]) == (0, "false")
+        assert group.serving == [master]
+
+
+async def test_with_accounts_only_administrators_vote_and_lead(tmp_path: Path) -> None:
+    accounts = tmp_path / "accounts.yaml"
+    accounts.write_text(
+        "accounts:\n"
+        "  - {accessKey: admin-key, secretKey: admin-secret, admin: true}\n"
+        "  - {accessKey: clerk-key, secretKey: clerk-secret, defaultTopicPerm: PUB|SUB}\n"
+    )
+    async with elected_group(tmp_path, acl=accounts) as group:
+        await group.start(1, 2, 3)
+        await eventually(lambda: len(group.serving) == 1, within_s=60)
+        (master,) = group.serving
+        slave = next(number for number in group.brokers if number != master)
+        clerk = ConnectionPool(credentials=Credentials("clerk-key", "clerk-secret"))
+        for pool in (group.pool, clerk):
+            for code in (RequestCode.REQUEST_VOTE, RequestCode.MASTER_BEAT):
+                answer = await pool.request(
+                    group.brokers[slave].address, RemotingCommand(code, ext={}), timeout_s=5
+                )
+                assert answer.code == ResponseCode.NO_PERMISSION
+        await clerk.close()
+
+
+async def test_a_replica_is_refused_what_only_the_master_may_answer(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        assert await sent(client, queue, b"one")
+        slaves = [number for number in group.brokers if number != master]
+        for number in slaves:
+            for code in (
+                RequestCode.SEND_MESSAGE_V2,
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+            ):
+                answer = await group.ask(number, code)
+                assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+        for number in slaves:
+            await group.stop(number, crash=True)
+        await eventually(lambda: group.serving == [], within_s=20)
+        for code in (
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.PULL_MESSAGE,
+            RequestCode.GET_MAX_OFFSET,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+        ):
+            answer = await group.ask(master, code)
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+        body = LockBatch(Group("g"), "client", frozenset({queue})).to_json()
+        answer = await group.ask(master, RequestCode.LOCK_BATCH_MQ, body=body)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_master_that_is_stopped_hands_over_at_once(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        first = await group.until_served()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await group.stop(first)
+        await eventually(lambda: len(group.serving) == 1, within_s=60)
+        assert loop.time() - began_s < 4
+
+
+async def test_a_replica_with_an_empty_folder_does_not_decide(tmp_path: Path) -> None:
+    """The confirmed messages may have been on its lost disk and on the dead master only."""
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        behind, wiped = (number for number in group.brokers if number != master)
+        await group.stop(behind, crash=True)
+        assert await sent(client, queue, b"only on two disks")
+        await group.stop(wiped, crash=True)
+        await group.stop(master, crash=True)
+        shutil.rmtree(group.settings(wiped).data)
+        await group.start(behind, wiped)
+        await asyncio.sleep(60)
+        assert group.serving == []
+        await group.start(master)
+        again = await group.until_served()
+        assert again == master
+        assert await bodies(group, again) == [b"only on two disks"]
+
+
+async def test_a_former_master_gives_up_what_was_never_confirmed(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        first = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        assert await sent(client, queue, b"confirmed")
+        others = [number for number in group.brokers if number != first]
+        for number in others:
+            await group.stop(number, crash=True)
+        assert not await sent(client, queue, b"lost", within_s=2)
+        await group.stop(first, crash=True)
+        await group.start(*others)
+        second = await group.until_served()
+        assert await sent(client, queue, b"next")
+        await group.start(first)
+        replica = group.brokers[second].components.replica
+        await eventually(lambda: replica.figures().get("inSyncReplicas") == "1,2,3", within_s=60)
+        assert await bodies(group, first) == [b"confirmed", b"next"]
+
+
+async def test_a_damaged_ballot_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        await group.until_served()
+        await group.stop(1)
+        ballot = group.settings(1).data / "config" / "election.json"
+        ballot.write_bytes(b"{")
+        with pytest.raises(StoreError, match="an older vote must not be used"):
+            await group.start(1)
+
+
+async def test_slaves_of_a_manual_group_can_become_voters(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        for number in (1, 2, 3):
+            manual = {
+                "role": "master" if number == 1 else "slave",
+                "broker_id": number - 1,
+                "voters": (),
+                "election_timeout_s": 4.0,
+            }
+            values = {**group.settings(number).model_dump(), **manual}
+            for name in ("voters", "election_timeout_s", "total_replicas"):
+                del values[name]
+            if number > 1:
+                del values["in_sync_replicas"], values["slave_timeout_s"]
+            else:
+                values["replication"] = "sync"
+            broker = Broker(BrokerSettings(**values))
+            await broker.start()
+            group.brokers[number] = broker
+        client = await group.client()
+        queue = await made_queue(client)
+        assert await sent(client, queue, b"before")
+        stores = [broker.components.store for broker in group.brokers.values()]
+        await eventually(lambda: len({store.durable_end for store in stores}) == 1)
+        for number in (1, 2, 3):
+            await group.stop(number)
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        assert await sent(client, queue, b"after")
+        assert await bodies(group, master) == [b"before", b"after"]
