@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from broker_core.client.requests import BrokerRequests
-from broker_core.client.results import LogSpan
+from broker_core.client.results import ElectedReplicas, LogSpan
 from broker_core.client.routes import RouteCache
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
@@ -72,6 +72,23 @@ async def locks_since_ms(requests: BrokerRequests, broker: str) -> int:
     """
     table = await _runtime(requests, broker)
     return _number(table, "lockTableTimestamp" if "lockTableTimestamp" in table else _BOOT)
+
+
+async def elected_replicas(requests: BrokerRequests, broker: str) -> ElectedReplicas | None:
+    """Return the replicas of *broker*, None if they do not elect their master."""
+    table = await _runtime(requests, broker)
+    if "voters" not in table:
+        return None
+    return ElectedReplicas(
+        master=_number(table, "masterId"),
+        epoch=_number(table, "masterEpoch"),
+        in_sync=_ids(table.get("inSyncReplicas", "")),
+        voters=_ids(table["voters"]),
+    )
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(",") if each.isdecimal())
 
 
 async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:

@@ -18,6 +18,7 @@ from broker_core.client.queries import Queries
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
 from broker_core.client.results import (
+    ElectedReplicas,
     LockAnswer,
     LogSpan,
     PulledRecords,
@@ -511,6 +512,10 @@ class BrokerClient:
     async def locks_since_ms(self, broker: str) -> int:
         """Return since when *broker* has forgotten no orderly lock, ms since 1970."""
         return await administration.locks_since_ms(self._requests, broker)
+
+    async def elected_replicas(self, broker: str) -> ElectedReplicas | None:
+        """Return the replicas of *broker*, None if they do not elect their master."""
+        return await administration.elected_replicas(self._requests, broker)
 
     async def log_span(self, broker: str) -> LogSpan:
         """Return the range of the log that *broker* keeps."""

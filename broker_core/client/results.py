@@ -85,6 +85,21 @@ class SendReceipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ElectedReplicas:
+    """Replicas that elect their master: ids, and the epoch of the master."""
+
+    master: int
+    epoch: int
+    in_sync: tuple[int, ...]
+    voters: tuple[int, ...]
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """Ids of replicas that are not connected, or lack confirmed messages."""
+        return tuple(each for each in self.voters if each not in self.in_sync)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
     """The range of a broker's log, of all topics: bytes from ``begin`` up to ``end``."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from broker_core.client.results import ElectedReplicas
 from broker_core.names import Topic
 from proxy.cli.connect import ask_proxy, broker_client, proxy_groups
 from proxy.cli.group_doctor import diagnose_group
@@ -114,13 +115,27 @@ async def _brokers(nameserver: str) -> str:
         brokers: set[str] = set()
         for topic in topics:
             brokers.update(await client.broker_names(Topic(topic)))
+        shown = []
+        behind = []
         for broker in sorted(brokers):
             await client.broker_start_ms(broker)
+            replicas = await client.elected_replicas(broker)
+            shown.append(broker if replicas is None else f"{broker} ({_replicas(replicas)})")
+            if replicas is not None and replicas.behind:
+                ids = ", ".join(map(str, replicas.behind))
+                behind.append(f"{broker}: replica {ids} is not in sync: start it, or see its log")
+    if behind:
+        raise OrderlaneError("; ".join(behind))
     if not brokers:
         raise OrderlaneError(
             f"no broker is registered at the nameserver {nameserver}: start one with --nameserver"
         )
-    return f"{', '.join(sorted(brokers))} with {number(len(topics), 'topic')}"
+    return f"{', '.join(shown)} with {number(len(topics), 'topic')}"
+
+
+def _replicas(replicas: ElectedReplicas) -> str:
+    in_sync = ", ".join(map(str, replicas.in_sync))
+    return f"master {replicas.master}, epoch {replicas.epoch}, in sync {in_sync}"
 
 
 def _proxy(http: str) -> str:

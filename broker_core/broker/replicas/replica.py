@@ -218,6 +218,7 @@ class Replica:
             "replicaComplete": str(self._history is not None and self._history.complete).lower(),
             "masterId": str(elector.master_id),
             "masterEpoch": str(elector.term),
+            "voters": ",".join(map(str, sorted(self._settings.replica_addresses))),
         }
         if self.serves and master is not None:
             ids = sorted((self._settings.broker_id, *master.replicas.in_sync()))

@@ -11,6 +11,7 @@ import pytest
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.results import ElectedReplicas
 from broker_core.errors import RemotingError, StoreError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch
@@ -93,6 +94,25 @@ async def test_a_killed_master_is_replaced_and_its_messages_stay(tmp_path: Path)
         )
 
 
+async def test_operators_see_master_epoch_and_replicas_in_sync(tmp_path: Path) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        replica = group.brokers[master].components.replica
+        await eventually(lambda: replica.figures()["inSyncReplicas"] == "1,2,3")
+        assert await client.elected_replicas("broker-a") == ElectedReplicas(
+            master=master, epoch=1, in_sync=(1, 2, 3), voters=(1, 2, 3)
+        )
+        away = next(number for number in group.brokers if number != master)
+        await group.stop(away)
+        found = await client.elected_replicas("broker-a")
+        assert found is not None
+        assert found.behind == (away,)
+        config = await group.ask(master, RequestCode.GET_BROKER_CONFIG)
+        assert b"brokerId=0\n" in bytes(config.body)
+
+
 async def test_a_topic_that_was_created_survives_its_master(tmp_path: Path) -> None:
     async with elected_group(tmp_path) as group:
         await group.start(1, 2, 3)
@@ -124,7 +144,8 @@ async def test_forged_votes_and_beats_are_refused(tmp_path: Path) -> None:
             "logEnd": "999999999",
             "trial": "false",
         }
-        beat = {"brokerName": "broker-a", "term": str(int(term) + 1), "master": str(slave)}
+        third = str(6 - master - slave)
+        beat = {"brokerName": "broker-a", "term": str(int(term) + 1), "master": third}
         forged = [
             (RequestCode.REQUEST_VOTE, {"candidate": "9"}, ResponseCode.NO_PERMISSION),
             (RequestCode.REQUEST_VOTE, {"candidate": str(slave)}, ResponseCode.NO_PERMISSION),
@@ -196,7 +217,7 @@ async def test_a_replica_is_refused_what_only_the_master_may_answer(tmp_path: Pa
         ):
             answer = await group.ask(master, code)
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
-        body = LockBatch(Group("g"), "client", frozenset({queue})).to_json()
+        body = LockBatch(group=Group("g"), client_id="client", queues=frozenset({queue})).to_json()
         answer = await group.ask(master, RequestCode.LOCK_BATCH_MQ, body=body)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
