@@ -252,6 +252,37 @@ async def impersonated(at: Installation) -> str:
         )
 
 
+@attack(
+    "a master that is cut off from its replicas, but not from clients",
+    answer="it answers nothing once its lease ends, and goes on when they are back",
+)
+async def cut_off(at: Installation) -> str:
+    """Pause both others, so that none of them can be elected either."""
+    async with replicas(at) as group:
+        number = await group.master(in_sync="1,2,3")
+        others = [child for each, child in group.children.items() if each != number]
+        for child in others:
+            child.pause()
+        began_s = time.monotonic()
+        while (await group.figures(number)).get("replicaRole") == "master":
+            assert time.monotonic() - began_s < 30, "the master keeps its role alone"
+            await asyncio.sleep(0.05)
+        ended_s, acked = time.monotonic() - began_s, len(group.acked)
+        codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET)
+        for code in (*codes, RequestCode.UPDATE_CONSUMER_OFFSET):
+            answer = await group.pool.request(
+                group.addresses[number], RemotingCommand(code), timeout_s=10
+            )
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+        await asyncio.sleep(3)
+        assert len(group.acked) == acked, "a send was acknowledged without a majority"
+        for child in others:
+            child.resume()
+        await group.until_acked(time.monotonic())
+        total = await check(group)
+    return f"silent after {ended_s:.1f} s; {total} of {total} acknowledged messages stored in order"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of a sequence of ends; exit code 1 if one exceeds the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
