@@ -121,7 +121,9 @@ class Proxy:
         )
         principals = Principals(settings)
         self._gate = Gate(principals, topics_of=self._topics_of, asked_as=self._lanes.asked_as)
-        self._guard = Guard(principals, loopback=is_loopback(settings.listen.http))
+        self._guard = Guard(
+            principals, loopback=is_loopback(settings.listen.http), topics_of=self._topics_of
+        )
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
         self._listening = Listening(settings.listen, self._thrift)

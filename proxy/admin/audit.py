@@ -20,11 +20,15 @@ class AuditQuery(RequestModel):
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
-    group: Annotated[str | None, Field(description="the changed group", max_length=500)] = None
-    topic: Annotated[str | None, Field(description="the topic", max_length=500)] = None
-    target: Annotated[str | None, Field(description="the key, queue or lease", max_length=500)] = (
+    group: Annotated[
+        str | None, Field(description="the changed group", min_length=1, max_length=500)
+    ] = None
+    topic: Annotated[str | None, Field(description="the topic", min_length=1, max_length=500)] = (
         None
     )
+    target: Annotated[
+        str | None, Field(description="the key, queue or lease", min_length=1, max_length=500)
+    ] = None
     after: Annotated[
         str | None,
         Field(

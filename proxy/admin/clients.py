@@ -22,7 +22,9 @@ class ClientsQuery(RequestModel):
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 500
-    group: Annotated[str | None, Field(description="a group whose messages they pull")] = None
+    group: Annotated[
+        str | None, Field(description="a group whose messages they pull", min_length=1)
+    ] = None
 
 
 class ClientGroupView(Answer):

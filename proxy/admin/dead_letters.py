@@ -22,7 +22,7 @@ class DeadLettersQuery(RequestModel):
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
-    topic: Annotated[str | None, Field(description="the original topic")] = None
+    topic: Annotated[str | None, Field(description="the original topic", min_length=1)] = None
     key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 
@@ -33,7 +33,7 @@ class ExportQuery(RequestModel):
     count: Annotated[
         int | None, Field(description="the maximum number, 1 or more", ge=1, lt=2**53)
     ] = None
-    topic: Annotated[str | None, Field(description="the original topic")] = None
+    topic: Annotated[str | None, Field(description="the original topic", min_length=1)] = None
     key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 

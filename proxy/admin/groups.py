@@ -38,6 +38,16 @@ class GroupBody(ChangeBody):
     expect: Expect = None
     dry_run: DryRun = False
 
+    def named_topics(self) -> tuple[str, ...]:
+        """Return the topics in the settings: their messages may be sent to a target named there."""
+        topics = self.settings.get("topics")
+        names = [
+            topic.get("name")
+            for topic in (topics if isinstance(topics, list) else [])
+            if isinstance(topic, dict)
+        ]
+        return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
 
 class DeleteQuery(RequestModel):
     """Parameters of a deletion."""

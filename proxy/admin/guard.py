@@ -8,7 +8,7 @@ of the path. Probes and metrics are open: they name groups, but no messages.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from proxy.admin.operations import OPEN
 from proxy.core.access.rights import ANY_GROUP, Access, Right, too_large
@@ -38,11 +38,18 @@ def is_loopback(address: str) -> bool:
 
 
 class Guard:
-    """Authorizes HTTP requests."""
+    """Authorizes HTTP requests. *topics_of*: the topics of a group, for requests that name none."""
 
-    def __init__(self, principals: Principals, *, loopback: bool) -> None:
+    def __init__(
+        self,
+        principals: Principals,
+        *,
+        loopback: bool,
+        topics_of: Callable[[str], Sequence[str]] = lambda _group: (),
+    ) -> None:
         self._principals = principals
         self._loopback = loopback
+        self._topics_of = topics_of
         self.refused = 0
 
     def check(
@@ -60,6 +67,25 @@ class Guard:
         """
         try:
             return self._check(path, names, headers, certificate)
+        except NotAllowed:
+            self.refused += 1
+            raise
+
+    def check_topics(self, who: str | None, names: Mapping[str, str], asked: Sequence[str]) -> None:
+        """Raise Forbidden unless *who*, as returned by ``check``, has a right to the topics that a
+        request concerns: *asked*, those in its query or body, or else all topics of its group.
+
+        A topic in the path was checked before.
+        """
+        if who is None or "group" not in names or "topic" in names:
+            return
+        topics = asked or self._topics_of(names["group"])
+        if not topics:
+            return
+        try:
+            self._check_access(
+                who, Access(Right.ADMIN, names["group"], tuple(topics)), ", ".join(topics[:10])
+            )
         except NotAllowed:
             self.refused += 1
             raise
@@ -92,12 +118,15 @@ class Guard:
             )
         topic = names.get("topic")
         act = Access(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
+        about = " ".join(f"{name} {value}" for name, value in names.items()) or "all groups"
+        self._check_access(who, act, about)
+        return who
+
+    def _check_access(self, who: str, act: Access, about: str) -> None:
         if why := too_large(act):
             raise Forbidden(f"the request {why}")
         if not self._principals.may(who, act):
-            about = " ".join(f"{name} {value}" for name, value in names.items()) or "all groups"
             raise Forbidden(f"{who} has no right admin for {about}: see the proxy's setting access")
-        return who
 
 
 def _refuse_other_sites(headers: Mapping[str, str]) -> None:

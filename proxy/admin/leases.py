@@ -21,10 +21,12 @@ class LeasesQuery(RequestModel):
     limit: Annotated[
         int, Field(description=f"a number from 1 to {_MOST_SHOWN:,}", ge=1, le=_MOST_SHOWN)
     ] = 1000
-    topic: Annotated[str | None, Field(description="a topic of the group")] = None
-    queue: Annotated[str | None, Field(description="a queue, such as broker-a_0")] = None
+    topic: Annotated[str | None, Field(description="a topic of the group", min_length=1)] = None
+    queue: Annotated[str | None, Field(description="a queue, such as broker-a_0", min_length=1)] = (
+        None
+    )
     key: Annotated[str | None, Field(description="an order key"), PLAIN_KEY] = None
-    client: Annotated[str | None, Field(description="a client name")] = None
+    client: Annotated[str | None, Field(description="a client name", min_length=1)] = None
 
 
 class ExtendBody(ChangeBody):

@@ -18,7 +18,7 @@ _MOST = 2**62
 class OffsetsQuery(RequestModel):
     """Selects queues."""
 
-    topic: Annotated[str | None, Field(description="a topic of the group")] = None
+    topic: Annotated[str | None, Field(description="a topic of the group", min_length=1)] = None
 
 
 class ToOffset(RequestModel):

@@ -64,6 +64,12 @@ class Call:
         return str(said or self.remote)
 
     @property
+    def named_topics(self) -> tuple[str, ...]:
+        """Topics in the query and the body."""
+        given = [each for each in (self.query, self.body) if isinstance(each, RequestModel)]
+        return tuple(topic for each in given for topic in each.named_topics())
+
+    @property
     def why(self) -> dict[str, str]:
         """Caller and reason of a change, as keyword arguments of desks."""
         return {"by": self.by, "reason": self.body.reason}

@@ -16,7 +16,8 @@ class OrderKeyQuery(RequestModel):
     """Sample and parameters of a comparison."""
 
     topic: Annotated[
-        str | None, Field(description="a topic of the group (default: the first one)")
+        str | None,
+        Field(description="a topic of the group (default: the first one)", min_length=1),
     ] = None
     sample: Annotated[
         int,

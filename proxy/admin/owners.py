@@ -16,7 +16,7 @@ _PLACE = "/api/owners"
 class OwnersQuery(RequestModel):
     """Selects a group."""
 
-    group: Annotated[str | None, Field(description="a group of this proxy")] = None
+    group: Annotated[str | None, Field(description="a group of this proxy", min_length=1)] = None
 
 
 class ProxyView(Answer):

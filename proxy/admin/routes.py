@@ -79,7 +79,9 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             request.headers,
             certificate=_certificate_name(request),
         )
-        answer = await operation.handle(await _call(request, operation, who, body_within_s))
+        call = await _call(request, operation, who, body_within_s)
+        guard.check_topics(who, call.path, call.named_topics)
+        answer = await operation.handle(call)
         if isinstance(answer, web.StreamResponse):
             return answer
         if operation.media == NDJSON:

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -46,6 +47,9 @@ _VERBS = {
     "order-key": "order_key:app",
     "spark": "spark_judging:app",
 }
+
+#: Options with names. An empty one would otherwise mean all topics or queues.
+_NAMING = frozenset({"--topic", "--queue", "--group", "--client"})
 
 #: Variables set by shells for completion; zsh and fish set the second to the typed words.
 COMPLETE, _TYPED = "_ORDERLANE_COMPLETE", "_TYPER_COMPLETE_ARGS"
@@ -106,6 +110,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
     Errors that a user can fix end with one sentence on stderr and exit code 2.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    for word, following in pairwise([*words, None]):
+        option, given, value = str(word).partition("=")
+        if option in _NAMING and (value if given else following) == "":
+            say(f"orderlane: {option} is empty: give a name, or leave the option out")
+            sys.exit(2)
     verb = next((word for word in words if not word.startswith("-")), None)
     try:
         if COMPLETE in os.environ:

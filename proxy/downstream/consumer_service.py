@@ -18,19 +18,18 @@ from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.keys.ids import LeaseId
 from proxy.downstream.port.connection import Entry, Reply
 from proxy.downstream.port.gate import refuse_by
+from proxy.downstream.port.interpretation import interpretation_of, place_of
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.replays import Replays, RequestName
 from proxy.downstream.port.requests import (
     Addressed,
     linger_ms,
     pull_response,
-    refuse_contradictions,
     refuse_floods,
     request_name,
     uses_our_fields,
     verdicts_of_acks,
     verdicts_of_result,
-    wanted_topics,
     wish_of,
 )
 from proxy.downstream.refusals import answer_unserved, refuse
@@ -122,12 +121,13 @@ class ConsumerService:
         ours = uses_our_fields(request)
         connection = reply.connection.connection_id
         try:
+            meaning = interpretation_of(reply, arguments)
             self._apply_all(request, connection)
-            refuse_contradictions(request)
             name = request_name(request)
-            lane = self._lanes.serving(request.groupId, wanted_topics(request), request.clientId)
+            lane = self._lanes.serving(meaning.group, meaning.topics, request.clientId)
             wish = wish_of(
                 request,
+                meaning,
                 group=lane.settings,
                 ours=ours,
                 connection=connection,
@@ -150,7 +150,12 @@ class ConsumerService:
             self._not_served(request, reply, self._too_many_pulls(), ours=ours)
 
     def submit(self, arguments: Any, reply: Reply) -> None:
-        """Apply verdicts by offset without pulling; always answers true, like DDMQ."""
+        """Apply verdicts by offset without pulling; answers true, like DDMQ, to valid requests."""
+        try:
+            interpretation_of(reply, arguments)
+        except Refused as error:
+            refuse(reply, consumer_service.submit_result, error)
+            return
         try:
             refuse_floods(result=arguments.result)
             self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
@@ -166,6 +171,7 @@ class ConsumerService:
         try:
             if request is None:
                 raise Refused("settle came without its request")
+            interpretation_of(reply, arguments)
             refuse_floods(acks=request.acks)
             verdicts = verdicts_of_acks(request.acks)
             void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
@@ -183,10 +189,16 @@ class ConsumerService:
             error = Refused("extend came without its request")
             refuse(reply, consumer_service.extend_result, error)
             return
+        try:
+            interpretation_of(reply, arguments)
+        except Refused as error:
+            refuse(reply, consumer_service.extend_result, error)
+            return
         not_held = []
         for reference in request.leases or ():
             context = reference.context or consumer.Context()
-            lane = self._lanes.holder_of(context.groupId, request.clientId)
+            place = place_of(context)
+            lane = place and self._lanes.holder_of(place.group, request.clientId)
             lease_id = LeaseId(reference.leaseId or 0)
             if lane is not None:
                 lane.seen()
@@ -350,6 +362,7 @@ class ConsumerService:
             refuse(reply, consumer_service.pull_result, error)
             return
         try:
+            interpretation_of(reply, arguments)
             self._apply_all(request, reply.connection.connection_id)
         except OrderlaneError as wrong:
             error = wrong
@@ -378,7 +391,8 @@ class ConsumerService:
         """Apply each verdict to its group; return the leases that were not held."""
         not_held: list[tuple[consumer.Context, int]] = []
         for context, verdicts in addressed:
-            lane = self._lanes.holder_of(context.groupId, client)
+            place = place_of(context)
+            lane = place and self._lanes.holder_of(place.group, client)
             if lane is None:
                 self.skipped_acks += 1
                 void = verdicts.named

@@ -24,12 +24,13 @@ from broker_core.remoting.message import KEYS, OutgoingMessage
 from broker_core.remoting.recall_handle import RecallHandle
 from proxy.downstream.delay_times import delay_properties
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
+from proxy.downstream.port.interpretation import CANCEL, topic_of_delay
 from thrift_idl import producer
 
 _OK, _UNKNOWN, _ILLEGAL, _TIMED_OUT, _NO_DELAYS = 0, 10, 11, 12, 18
 _BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 30, 31, 32, 33
 
-ADD, CANCEL = 1, 2  # DelayMessage.action
+ADD = 1  # DelayMessage.action
 _ONCE = 2  # DelayMessage.dmsgtype
 _GROUP = Group("orderlane")
 #: Latest accepted time: a larger one was probably given in milliseconds instead of seconds.
@@ -143,7 +144,7 @@ class DelayRequests:
             ) from None
         if message.topic and message.topic != handle.topic:
             raise _Refused(_BAD_ID, f"the message was sent to topic {handle.topic}")
-        topic = topic_named(handle.topic)
+        topic = topic_named(topic_of_delay(message))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._client.delays.recall(handle.broker_name, topic, text, group=_GROUP)

@@ -29,6 +29,7 @@ from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import DelayRequests
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
+from proxy.errors import OrderlaneError, Overloaded
 from proxy.history.record import History
 from proxy.observe.logs import NoisyLog
 from thrift_idl import producer, producer_service
@@ -255,9 +256,8 @@ def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
 def _refusals(result: Callable[..., Any], outcome: Callable[..., Any]) -> tuple[Refuse, Refuse]:
     """Return the answers to a forbidden send, and to one over a limit."""
 
-    def by(code: int) -> Refuse:
-        return lambda _arguments, reply, error: reply(
-            result(success=outcome(code=code, msg=str(error)))
-        )
+    def refuse(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+        code = TOO_FAST if isinstance(error, Overloaded) else NOT_ALLOWED
+        reply(result(success=outcome(code=code, msg=str(error))))
 
-    return by(NOT_ALLOWED), by(TOO_FAST)
+    return refuse, refuse

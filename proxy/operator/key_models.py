@@ -24,7 +24,7 @@ DryRun = Annotated[bool, Field(description="true or false: only show the effect,
 Key = Annotated[str, Field(description="the order key, a string", max_length=65536), PLAIN_KEY]
 Queue = Annotated[
     str | None,
-    Field(description="a queue of the topic, such as broker-a_0", max_length=255),
+    Field(description="a queue of the topic, such as broker-a_0", min_length=1, max_length=255),
 ]
 
 

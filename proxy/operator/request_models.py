@@ -17,6 +17,11 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    def named_topics(self) -> tuple[str, ...]:
+        """Return the topics that the request names besides those in its path."""
+        topic = getattr(self, "topic", None)
+        return () if topic is None else (topic,)
+
 
 Reason = Annotated[
     str,

@@ -20,6 +20,7 @@ from proxy.downstream.bulk.positions import BulkPositions, Position
 from proxy.downstream.bulk.scheduler import BulkScheduler, ReadPermit
 from proxy.downstream.port.connection import Reply
 from proxy.downstream.port.frames import Spliced
+from proxy.downstream.port.interpretation import interpretation_of
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
 from proxy.errors import Refused
@@ -52,7 +53,7 @@ class BulkFetch:
         self._limits = limits
         self._load = load
 
-    async def fetch(self, arguments: Any, _reply: Reply) -> Any:
+    async def fetch(self, arguments: Any, reply: Reply) -> Any:
         """Answer as soon as there are messages, or after the linger."""
         request = arguments.request
         if request is None:
@@ -64,7 +65,7 @@ class BulkFetch:
             )
         linger_ms = min(max(request.maxLingerTime or 0, MIN_LINGER_MS), MAX_LINGER_MS)
         until_ns = now_ns() + linger_ms * MS
-        asked = await self._positions.asked(request)
+        asked = await self._positions.asked(request, interpretation_of(reply, arguments))
         give = self._records if request.format == _RECORDS else self._messages
         answer, news = await give(request, asked, until_ns)
         if not news:  # an empty answer at once would make DDMQ's Java client spin

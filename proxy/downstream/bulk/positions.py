@@ -17,6 +17,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic, parse_qid
 from proxy.core.ownership.allocation import allocate
 from proxy.downstream.bulk.readers import BulkReaders
+from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.requests import MAX_TEXT
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
@@ -62,14 +63,16 @@ class BulkPositions:
         """Log a warning that clients can provoke, at a limited rate."""
         self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])
 
-    async def asked(self, request: Any) -> list[Position]:
-        """Return the positions of a FetchRequest: those it names, or its reader's share."""
+    async def asked(self, request: Any, meaning: Interpretation) -> list[Position]:
+        """Return the positions of a FetchRequest, interpreted as *meaning*: those it names, or its
+        reader's share.
+        """
         named = request.fetchOffset or {}
         try:
-            lane = self._lanes.require(request.groupId, named)
+            lane = self._lanes.require(meaning.group, meaning.topics or ())
         except UnknownName as error:
             self.warn("fetch names an unknown group or topic", error)
-            if (found := self._lanes.find(request.groupId)) is None:
+            if (found := self._lanes.find(meaning.group)) is None:
                 return [Position(*each) for each in _entries(named)]
             lane = found
         reader = reader_of(request)
@@ -78,6 +81,8 @@ class BulkPositions:
             return await self.named(lane, named)
         positions = []
         for topic in lane.settings.topics:
+            if not meaning.serves(topic.name):
+                continue
             try:
                 queues = await self._client.queues(Topic(topic.name))
                 share = allocate(reader, members, queues)

@@ -19,6 +19,7 @@ from proxy.downstream.bulk.positions import BulkPositions, Position, reader_of
 from proxy.downstream.bulk.scheduler import BulkCounts, BulkScheduler
 from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.gate import refuse_by
+from proxy.downstream.port.interpretation import Interpretation, interpretation_of
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.requests import (
     MAX_LINGER_MS,
@@ -106,13 +107,19 @@ class BulkService:
 
     # ---- ack ------------------------------------------------------------------------------------
 
-    async def _ack(self, arguments: Any, _reply: Reply) -> Any:
-        taken = arguments.result is not None and await self._commit(arguments.result)
+    async def _ack(self, arguments: Any, reply: Reply) -> Any:
+        try:
+            meaning = interpretation_of(reply, arguments)
+        except Refused as error:
+            self._positions.warn("ack failed", error)
+            taken = False
+        else:
+            taken = arguments.result is not None and await self._commit(arguments.result, meaning)
         self.refused_acks += not taken
         return consumer_service.ack_result(success=taken)
 
-    async def _commit(self, request: Any) -> bool:
-        lane = self._lanes.find(request.groupId)
+    async def _commit(self, request: Any, meaning: Interpretation) -> bool:
+        lane = self._lanes.find(meaning.group)
         if lane is None or lane.presence.joined:
             return False  # unknown, or a group whose offsets its leases decide
         positions = await self._positions.named(lane, request.offsets or {})
@@ -162,17 +169,17 @@ class BulkService:
 
     # ---- queries --------------------------------------------------------------------------------
 
-    async def _consume_stats(self, arguments: Any, _reply: Reply) -> Any:
-        request = arguments.request
-        lane = None if request is None else self._lanes.find(request.group)
-        topics = () if lane is None else lane.settings.topics
+    async def _consume_stats(self, arguments: Any, reply: Reply) -> Any:
         try:
+            meaning = interpretation_of(reply, arguments)
+            lane = self._lanes.find(meaning.group)
+            topics = () if lane is None else lane.settings.topics
             stats = [
                 await self._stats(lane.name, Topic(topic.name))
                 for topic in topics
-                if lane is not None and request.topic in (None, topic.name)
+                if lane is not None and meaning.serves(topic.name)
             ]
-        except RemotingError as error:
+        except (Refused, RemotingError) as error:
             return consumer_service.getConsumeStats_result(error=refusal(error))
         return consumer_service.getConsumeStats_result(success=stats)
 
@@ -190,13 +197,14 @@ class BulkService:
             produceOffsets=dict(zip(qids, ends, strict=True)),
         )
 
-    async def _ranges(self, arguments: Any, _reply: Reply) -> Any:
+    async def _ranges(self, arguments: Any, reply: Reply) -> Any:
         request = arguments.request
         try:
             if request is None:
                 raise Refused("ranges came without its request")
-            topics = dict.fromkeys(request.topics or ())
-            lane = self._lanes.require(request.groupId, topics)
+            meaning = interpretation_of(reply, arguments)
+            topics = meaning.topics or ()
+            lane = self._lanes.require(meaning.group, topics)
             queues = [
                 queue for topic in topics for queue in await self._client.queues(Topic(topic))
             ]
@@ -221,6 +229,9 @@ class BulkService:
 
 
 def _refuse_fetch(arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+    if isinstance(error, Refused):
+        reply.fail(error)  # the answer has no field for a sentence
+        return
     answer = consumer.FetchResponse(code=refusal(error).code, results=[])
     linger_ms = (arguments.request and arguments.request.maxLingerTime) or 0
     delay_s = min(max(linger_ms, MIN_LINGER_MS), MAX_LINGER_MS) / 1000

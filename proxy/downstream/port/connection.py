@@ -148,13 +148,17 @@ def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Metho
 class Reply:
     """The answer to one call. A second answer raises RuntimeError: a bug in the proxy."""
 
-    __slots__ = ("_answered", "call", "connection", "on_lost")
+    __slots__ = ("_answered", "call", "connection", "interpretation", "on_lost", "principal")
 
     def __init__(self, connection: Connection, call: Call) -> None:
         self.connection = connection
         self.call = call
         #: Called once if the connection ends before the whole answer has left the process.
         self.on_lost: Callable[[], None] | None = None
+        #: As made by ``interpretation.interpretation_of``; None before.
+        self.interpretation: Any = None
+        #: The caller, once it is authenticated; None without authentication.
+        self.principal: str | None = None
         self._answered = False
 
     @property
@@ -187,6 +191,14 @@ class Reply:
         whole answer has left the process.
         """
         self.on_lost = callback
+
+    def interpret_as(self, interpretation: Any) -> None:
+        """Keep *interpretation* for all that serve the call."""
+        self.interpretation = interpretation
+
+    def identify(self, principal: str) -> None:
+        """Name the authenticated caller."""
+        self.principal = principal
 
     def lost(self) -> None:
         """Notify the callback that the answer was not sent completely."""

@@ -9,11 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.core.access.rights import Access, too_large
-from proxy.downstream.port.call_rights import TopicsOf, acts_of
 from proxy.downstream.port.connection import Entry, Method, Refuse, Reply
+from proxy.downstream.port.interpretation import (
+    Interpretation,
+    TopicsOf,
+    interpret,
+    interpretation_of,
+)
 from proxy.downstream.port.requests import refusal
-from proxy.errors import Forbidden, NotAllowed, OrderlaneError
+from proxy.errors import Forbidden, NotAllowed, OrderlaneError, Refused
 from proxy.net.principals import Principals
+
+#: Topics named in a refusal.
+_SHOWN_TOPICS = 5
 
 
 def refuse_by(result: Callable[..., Any]) -> Refuse:
@@ -71,7 +79,7 @@ class Gate:
     def _guarded(self, name: str, entry: Entry) -> Method:
         def method(arguments: Any, reply: Reply) -> None:
             try:
-                self.check(name, arguments, certificate=reply.connection.certificate_name)
+                self._admit(name, arguments, reply)
             except NotAllowed as error:
                 self.refused += 1
                 client = reply.connection.address
@@ -79,42 +87,83 @@ class Gate:
                     f"token {client}", "call refused", client=client, reason=str(error)
                 )
                 entry.refuse(arguments, reply, error)
+            except Refused as error:
+                entry.refuse(arguments, reply, error)
             else:
                 entry.method(arguments, reply)
 
         return method
 
+    def _admit(self, name: str, arguments: Any, reply: Reply) -> None:
+        """Authenticate, interpret and authorize a call, in this order. Raises NotAllowed, Refused.
+
+        The service serves the same interpretation.
+        """
+        who = self._authenticated(name, arguments, reply.connection.certificate_name)
+        reply.identify(who[0])
+        if self._principals.have_rules:
+            meaning = interpretation_of(reply, arguments).with_granted(self._topics_of)
+            reply.interpret_as(meaning)
+            self._authorize(name, who, meaning)
+
     def check(self, method: str, arguments: Any, *, certificate: str | None = None) -> None:
-        """Raise NotAllowed or Forbidden unless the call is allowed.
+        """Raise NotAllowed or Forbidden unless the call is allowed, Refused if it is invalid.
 
         NotAllowed: a request in a generated ``*_args`` lacks a valid token, and *certificate* is
         not the common name of a principal. Forbidden: the principal's rules do not allow it.
         """
+        who = self._authenticated(method, arguments, certificate)
+        if self._principals.have_rules:
+            meaning = interpret(method, arguments).with_granted(self._topics_of)
+            self._authorize(method, who, meaning)
+
+    def _authenticated(self, method: str, arguments: Any, certificate: str | None) -> list[str]:
+        """Return the principal of each request in *arguments*: of a batch, of each message."""
+        known: dict[str | None, str] = {}
+        found = []
         for request in list(_requests(arguments)) or [None]:
             token = getattr(request, "token", None) or None
-            principal = self._principals.of(token, certificate)
-            if principal is None and token is None:
-                raise NotAllowed(f"{method} requires a token: set the client's option token")
+            principal = known.get(token)
             if principal is None:
-                raise NotAllowed(f"{method} has an invalid token: see the proxy's setting tokens")
-            if request is not None and self._principals.have_rules:
-                self._check_acts(method, principal, request)
+                principal = known[token] = self._principal_of(method, token, certificate)
+            found.append(principal)
+        return found
 
-    def _check_acts(self, method: str, principal: str, request: Any) -> None:
-        for act in acts_of(method, request, self._topics_of):
-            if why := too_large(act):
-                raise Forbidden(f"{method} {why}")
-            if act.group is not None:
-                act = replace(act, group=self._asked_as(act.group))
-            if not self._principals.may(principal, act):
-                raise Forbidden(
-                    f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"
-                )
+    def _principal_of(self, method: str, token: str | None, certificate: str | None) -> str:
+        principal = self._principals.of(token, certificate)
+        if principal is None and token is None:
+            raise NotAllowed(f"{method} requires a token: set the client's option token")
+        if principal is None:
+            raise NotAllowed(f"{method} has an invalid token: see the proxy's setting tokens")
+        return principal
+
+    def _authorize(self, method: str, who: list[str], meaning: Interpretation) -> None:
+        for act in meaning.accesses():
+            self._check_access(method, who[0], act)
+        if meaning.sends:
+            asked = dict.fromkeys(zip(who, meaning.sends, strict=True))
+            for principal, topic in asked:
+                if not topic:
+                    continue  # no right concerns it: the service refuses the whole request
+                self._check_access(method, principal, Access(meaning.right, None, (topic,)))
+
+    def _check_access(self, method: str, principal: str, act: Access) -> None:
+        if why := too_large(act):
+            raise Forbidden(f"{method} {why}")
+        if act.group is not None:
+            act = replace(act, group=self._asked_as(act.group))
+        if not self._principals.may(principal, act):
+            raise Forbidden(
+                f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"
+            )
 
 
 def _what(act: Access) -> str:
-    topics = ", ".join(act.topics) or "all topics"
-    return topics if act.group is None else f"{topics} of the group {act.group}"
+    shown = [repr(topic) for topic in act.topics[:_SHOWN_TOPICS]]
+    if len(act.topics) > _SHOWN_TOPICS:
+        shown.append(f"{len(act.topics) - _SHOWN_TOPICS} more topics")
+    topics = ", ".join(shown) or "all topics"
+    return topics if act.group is None else f"{topics} of the group {act.group!r}"
 
 
 def _requests(arguments: Any) -> Iterable[Any]:

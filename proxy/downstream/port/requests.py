@@ -21,6 +21,7 @@ from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
+from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.replays import ClientName, RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.lane.listener import Verdicts
@@ -78,12 +79,6 @@ def uses_our_fields(request: Any) -> bool:
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
-def refuse_contradictions(request: Any) -> None:
-    """Raise Refused for a PullRequest with contradictory fields."""
-    if request.topic is not None and request.topics is not None:
-        raise Refused("a pull sets both topic and topics: set only one")
-
-
 def request_name(request: Any) -> RequestName | None:
     """Return the name for repeating the answer to a PullRequest; None if it has no request id.
 
@@ -105,21 +100,20 @@ def linger_ms(request: Any, *, ours: bool) -> int:
     return min(max(request.maxLingerTime or 0, MIN_LINGER_MS), longest)
 
 
-def wanted_topics(request: Any) -> list[str] | None:
-    """Return the distinct topics of a pull; None for any topic of the group."""
-    if request.topics:
-        return list(dict.fromkeys(request.topics))
-    return None if not request.topic else [request.topic]
-
-
 def wish_of(
-    request: Any, *, group: GroupSettings, ours: bool, connection: int, max_bytes: int
+    request: Any,
+    asked: Interpretation,
+    *,
+    group: GroupSettings,
+    ours: bool,
+    connection: int,
+    max_bytes: int,
 ) -> PullWish:
-    """Convert a PullRequest for *group*, within the limits of its topics.
+    """Convert a PullRequest for *group*, interpreted as *asked*, within the limits of its topics.
 
     Raises Refused if it names a topic that the proxy delivers itself.
     """
-    topics = _pulled_topics(request, group)
+    topics = _pulled_topics(asked, group)
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
@@ -134,15 +128,19 @@ def wish_of(
     )
 
 
-def _pulled_topics(request: Any, group: GroupSettings) -> list[str] | None:
+def _pulled_topics(asked: Interpretation, group: GroupSettings) -> list[str] | None:
     """Return the topics that a pull may get, None for any. Raises Refused if the proxy delivers
     them.
     """
-    wanted = wanted_topics(request)
-    if not group.delivers:
-        return wanted
+    wanted = None if asked.topics is None else list(asked.topics)
+    if wanted is None and asked.granted is None and not group.delivers:
+        return None
     delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
-    pulled = [topic.name for topic in group.topics if topic.name not in delivered]
+    pulled = [
+        topic.name
+        for topic in group.topics
+        if topic.name not in delivered and asked.serves(topic.name)
+    ]
     for name in wanted or ([] if pulled else list(delivered)[:1]):
         if (settings := delivered.get(name)) is not None:
             raise Refused(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proxy.admin.groups import GroupBody
 from proxy.admin.guard import Guard, is_loopback
 from proxy.errors import Forbidden, NotAllowed
 from proxy.net.principals import Principals
@@ -168,3 +169,43 @@ def test_a_client_certificate_authenticates() -> None:
     assert made.check(KEYS, NAMES, {}, certificate="ops.test") == "ops"
     with pytest.raises(NotAllowed):
         made.check(KEYS, NAMES, {}, certificate="other.test")
+
+
+READERS = {"dead": ("%DLQ%billing",), "mixed": ("orders", "%DLQ%billing"), "plain": ("orders",)}
+
+
+@pytest.mark.parametrize(
+    ("group", "asked", "topics", "may"),
+    [
+        ("plain", (), ("*",), True),
+        ("plain", ("orders",), ("*",), True),
+        ("plain", ("%DLQ%billing",), ("*",), False),  # as in settings that add such a topic
+        ("plain", ("orders", "%DLQ%billing"), ("*",), False),
+        ("dead", (), ("*",), False),
+        ("dead", (), ("*", "%DLQ%*"), True),
+        ("mixed", (), ("*",), False),
+        ("mixed", ("orders",), ("*",), True),
+        ("mixed", ("%DLQ%billing",), ("*", "%DLQ%billing"), True),
+        ("unknown", (), ("*",), True),
+    ],
+)
+def test_topics_outside_the_path_need_a_right_too(
+    group: str, asked: tuple[str, ...], topics: tuple[str, ...], may: bool
+) -> None:
+    rule = {"principals": ["anna"], "may": ["admin"], "topics": list(topics)}
+    settings = Settings.model_validate({"tokens": [token("anna")], "access": [rule]})
+    made = Guard(Principals(settings), loopback=False, topics_of=lambda name: READERS.get(name, ()))
+    who = made.check("/api/groups/{group}/leases", {"group": group}, shown("anna"))
+    if may:
+        made.check_topics(who, {"group": group}, asked)
+    else:
+        with pytest.raises(Forbidden, match=r"anna has no right admin for .*%DLQ%billing"):
+            made.check_topics(who, {"group": group}, asked)
+        assert made.refused == 1
+
+
+def test_settings_of_a_group_name_their_topics() -> None:
+    topics: list[Any] = [{"name": "a"}, {"name": "%DLQ%x"}, {"name": 3}, {}, "b", {"name": "a"}]
+    body = GroupBody(reason="r", settings={"topics": topics})
+    assert body.named_topics() == ("a", "%DLQ%x")
+    assert GroupBody(reason="r", settings={}).named_topics() == ()

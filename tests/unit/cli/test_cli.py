@@ -194,6 +194,14 @@ def test_a_row_of_a_wide_table_stays_on_one_line(capsys: pytest.CaptureFixture[s
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+@pytest.mark.parametrize("words", [("--topic", ""), ("--topic=",), ("--queue", "")])
+def test_an_empty_name_is_not_the_same_as_none(
+    words: tuple[str, ...], orderlane: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert orderlane("leases", "ls", "billing", *words) == 2
+    assert f"{words[0].rstrip('=')} is empty: give a name" in capsys.readouterr().err
+
+
 def test_a_token_is_printed_with_its_hash_for_the_settings(
     orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,16 +9,15 @@ import pytest
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from proxy.core.group.group_buffer import Batch
 from proxy.core.leases.verdicts import Nack
+from proxy.downstream.port.interpretation import interpret
 from proxy.downstream.port.requests import (
     linger_ms,
     pull_response,
     refusal,
-    refuse_contradictions,
     user_properties,
     uses_our_fields,
     verdicts_of_acks,
     verdicts_of_result,
-    wanted_topics,
     wish_of,
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
@@ -29,7 +28,7 @@ from testkit.lanes import group_settings
 from testkit.messages import keyed
 from testkit.pipelines import lease, pipeline, rules
 from testkit.thrift_client import chain, ddmq_pull, link, our_pull
-from thrift_idl import consumer
+from thrift_idl import consumer, consumer_service
 
 CONTEXT = consumer.Context("billing", "orders", "broker-a_0#1")
 OURS: dict[str, Any] = {
@@ -45,7 +44,8 @@ OURS: dict[str, Any] = {
 
 def wish(request: Any, *, ours: bool = True, **settings: Any) -> Any:
     group = group_settings(**settings)
-    return wish_of(request, group=group, ours=ours, connection=5, max_bytes=9)
+    meaning = interpret("pull", consumer_service.pull_args(request))
+    return wish_of(request, meaning, group=group, ours=ours, connection=5, max_bytes=9)
 
 
 # ---- kinds of clients -----------------------------------------------------------------------
@@ -77,23 +77,9 @@ def test_a_pull_waits_within_bounds(asked: int | None, for_ours: int, for_ddmq: 
     assert linger_ms(request, ours=False) == for_ddmq
 
 
-def test_topic_and_topics_exclude_each_other() -> None:
-    for fields in ({"topics": ["a"]}, {"topic": "a"}):
-        refuse_contradictions(our_pull("g", **fields))
-    with pytest.raises(Refused):
-        refuse_contradictions(our_pull("g", topic="", topics=[]))
-
-
 @pytest.mark.parametrize(("asked", "wanted"), [(None, 1), (0, 1), (1, 1), (2, 2), (10**6, 10**6)])
 def test_runs_are_given_to_clients_that_ask(asked: int | None, wanted: int) -> None:
     assert wish(our_pull("g", maxRun=asked)).max_run == wanted
-
-
-def test_topics_are_wanted_once_each_and_none_means_any() -> None:
-    assert wanted_topics(our_pull("g", topics=["b", "a", "b"])) == ["b", "a"]
-    assert wanted_topics(our_pull("g", topic="a")) == ["a"]
-    assert wanted_topics(our_pull("g", topic="")) is None
-    assert wanted_topics(our_pull("g", topics=[])) is None
 
 
 def test_a_wish_has_the_groups_batch_unless_the_client_names_one() -> None:

@@ -1,0 +1,248 @@
+"""The one interpretation of a Thrift call, which authorization and service share. No I/O.
+
+Each call is interpreted once: its group, its topics, the places of its verdicts and the topics of
+its sends become one value. The gate asks for the rights that this value needs, and the service
+serves this value, so neither can read a request differently from the other. An empty name is never
+a wildcard: it is refused. Only an absent name means all topics of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from broker_core.errors import InvalidCommand
+from broker_core.remoting.recall_handle import RecallHandle
+from proxy.core.access.rights import Access, Right
+from proxy.downstream.port.connection import Reply
+from proxy.errors import Refused
+
+#: The topics of a group, for requests that name no topic.
+TopicsOf = Callable[[str], Sequence[str]]
+
+#: ``DelayMessage.action`` of a cancellation.
+CANCEL = 2
+
+
+class Place(NamedTuple):
+    """The group and topic that a verdict or a lease extension addresses."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """The meaning of a call.
+
+    Args:
+        right: The right that it needs.
+        group: The requested group; None if only ``places`` or ``sends`` are concerned.
+        topics: The named topics, each once; None: all topics of the group.
+        places: Where its verdicts apply.
+        sends: The topic of each sent message, in order; empty for a message without one.
+        granted: The topics that a call without ``topics`` may get; None: no rule limits them.
+    """
+
+    right: Right
+    group: str | None = None
+    topics: tuple[str, ...] | None = None
+    places: frozenset[Place] = frozenset()
+    sends: tuple[str, ...] = ()
+    granted: frozenset[str] | None = None
+
+    def with_granted(self, topics_of: TopicsOf) -> Interpretation:
+        """Return the same meaning with its topics fixed to those that the group has now."""
+        if self.group is None or self.topics:
+            return self
+        return replace(self, granted=frozenset(topics_of(self.group)))
+
+    def serves(self, topic: str) -> bool:
+        """Return whether the call concerns *topic* of its group."""
+        if self.topics is not None:
+            return topic in self.topics
+        return self.granted is None or topic in self.granted
+
+    def accesses(self) -> Iterator[Access]:
+        """Yield the rights that it needs, apart from those of its sends."""
+        if self.group is not None:
+            topics = self.topics or tuple(sorted(self.granted or ()))
+            yield Access(self.right, self.group, topics)
+        for place in self.places:
+            yield Access(Right.PULL, place.group, (place.topic,))
+
+
+def interpretation_of(reply: Reply, arguments: Any) -> Interpretation:
+    """Return the interpretation of the call that *reply* answers, made at the first request for it.
+
+    Raises Refused for an empty name, or for names that contradict each other.
+    """
+    known: Interpretation | None = reply.interpretation
+    if known is None:
+        known = interpret(reply.call.name, arguments)
+        reply.interpret_as(known)
+    return known
+
+
+def interpret(method: str, arguments: Any) -> Interpretation:
+    """Return the interpretation of *arguments*, a generated ``*_args``.
+
+    Raises Refused like ``interpretation_of``, and KeyError for a method without an entry here: add
+    one with each new method.
+    """
+    return _METHODS[method](arguments)
+
+
+def place_of(context: Any) -> Place | None:
+    """Return the place that a Context names; None if it names none, so that it has no effect.
+
+    Raises Refused for a partly empty one. Clients in C++ send an absent Context as empty names.
+    """
+    if context is None or not (context.groupId or context.topic or context.qid):
+        return None
+    for name in ("groupId", "topic", "qid"):
+        if getattr(context, name) == "":
+            raise Refused(
+                f"a verdict's context has an empty {name}: return the context of the answer"
+                " unchanged"
+            )
+    if context.groupId is None or context.topic is None:
+        return None
+    return Place(context.groupId, context.topic)
+
+
+def topic_of_delay(message: Any) -> str:
+    """Return the topic of a DelayMessage. A cancellation concerns the topic in its handle,
+    whichever topic it names; an invalid handle has none.
+    """
+    if message is None:
+        return ""
+    if message.action == CANCEL:
+        try:
+            return RecallHandle.from_text(message.uniqDelayMsgId or "").topic
+        except InvalidCommand:
+            pass
+    return message.topic or ""
+
+
+# ---- the methods --------------------------------------------------------------------------------
+
+
+def _pull(arguments: Any) -> Interpretation:
+    request = arguments.request
+    if request is None:
+        return Interpretation(Right.PULL)
+    if request.topic is not None and request.topics is not None:
+        raise Refused("a pull sets both topic and topics: set only one")
+    topics = None
+    if request.topic is not None:
+        topics = _named("topic", [request.topic])
+    elif request.topics:
+        topics = _named("topics", request.topics)
+    places = _places(_contexts(request.result, request.acks))
+    return Interpretation(Right.PULL, request.groupId or "", topics, places)
+
+
+def _submit(arguments: Any) -> Interpretation:
+    return Interpretation(Right.PULL, places=_places(_contexts(arguments.result, None)))
+
+
+def _settle(arguments: Any) -> Interpretation:
+    acks = () if arguments.request is None else arguments.request.acks
+    return Interpretation(Right.PULL, places=_places(_contexts(None, acks)))
+
+
+def _extend(arguments: Any) -> Interpretation:
+    leases = () if arguments.request is None else arguments.request.leases or ()
+    return Interpretation(Right.PULL, places=_places(each.context for each in leases))
+
+
+def _stats(arguments: Any) -> Interpretation:
+    request = arguments.request
+    if request is None:
+        return Interpretation(Right.PULL)
+    topics = None if request.topic is None else _named("topic", [request.topic])
+    return Interpretation(Right.PULL, request.group or "", topics)
+
+
+def _fetch(arguments: Any) -> Interpretation:
+    request = arguments.request
+    return _bulk(request, "fetchOffset", None if request is None else request.fetchOffset)
+
+
+def _ack(arguments: Any) -> Interpretation:
+    request = arguments.result
+    return _bulk(request, "offsets", None if request is None else request.offsets)
+
+
+def _ranges(arguments: Any) -> Interpretation:
+    request = arguments.request
+    if request is None:
+        return Interpretation(Right.BULK)
+    return Interpretation(Right.BULK, request.groupId or "", _named("topics", request.topics or ()))
+
+
+def _bulk(
+    request: Any, field: str, offsets: Mapping[str, Mapping[str, int]] | None
+) -> Interpretation:
+    if request is None:
+        return Interpretation(Right.BULK)
+    topics = _named(field, offsets) if offsets else None
+    for queues in (offsets or {}).values():
+        if "" in queues:
+            raise Refused(f"{field} names a queue that is empty: name queues such as broker-a_0")
+    return Interpretation(Right.BULK, request.groupId or "", topics)
+
+
+def _send(arguments: Any) -> Interpretation:
+    return _sends([arguments.message])
+
+
+def _send_batch(arguments: Any) -> Interpretation:
+    return _sends(arguments.messages or [])
+
+
+def _sends(messages: Iterable[Any]) -> Interpretation:
+    topics = tuple("" if each is None else each.topic or "" for each in messages)
+    return Interpretation(Right.PRODUCE, sends=topics)
+
+
+def _send_delay(arguments: Any) -> Interpretation:
+    return Interpretation(Right.PRODUCE, sends=(topic_of_delay(arguments.delayMessage),))
+
+
+def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct *names*. Raises Refused for an empty one."""
+    distinct = tuple(dict.fromkeys(names))
+    if "" in distinct:
+        raise Refused(f"{field} has an empty name: name a topic, or leave the field out")
+    return distinct
+
+
+def _contexts(result: Any, acks: Iterable[Any] | None) -> Iterator[Any]:
+    while result is not None:
+        yield result.context
+        result = result.nextResult
+    for batch in acks or ():
+        yield batch.context
+
+
+def _places(contexts: Iterable[Any]) -> frozenset[Place]:
+    return frozenset(place for each in contexts if (place := place_of(each)) is not None)
+
+
+_METHODS: Mapping[str, Callable[[Any], Interpretation]] = {
+    "pull": _pull,
+    "submit": _submit,
+    "settle": _settle,
+    "extend": _extend,
+    "getConsumeStats": _stats,
+    "fetch": _fetch,
+    "ack": _ack,
+    "ranges": _ranges,
+    "sendSync": _send,
+    "sendAsync": _send,
+    "sendBatchSync": _send_batch,
+    "sendDelaySync": _send_delay,
+}
