@@ -206,11 +206,10 @@ class KeyIndexer:
         The size of the last message may be what is damaged: the search begins there.
         """
         index = self._index
-        start = max(segment.start, min(self._last, index.position))
+        start = self._last if self._last >= segment.start else index.position
         for message in LogScan(self._log, start=start, until=min(segment.end, end)):
             if message.physical_offset > self._last:
-                index.advance(max(index.position, message.physical_offset))
-                self._last = max(self._last, message.physical_offset - 1)
+                index.advance(message.physical_offset)
                 return False
         ended = segment.end <= end
         index.advance(segment.end if ended else end, ends_segment=ended)

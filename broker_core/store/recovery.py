@@ -37,6 +37,9 @@ from broker_core.store.log_scan import Gap, LogScan
 from broker_core.store.record_check import damaged_record
 
 
+_MOST_TRIED = 64  # last messages of queues
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Consume queues were on disk for all messages before ``physical``: ``entries`` of them."""
@@ -117,10 +120,10 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         return None
     result = Recovery()
     ended = ended_queue(queues)
-    last = _last_message(log, queues, before=physical)
-    for message in LogScan(log, start=last, until=physical):
+    before = LogScan(log, start=_last_message(log, queues, before=physical), until=physical)
+    for message in before:
         result.last_store_ms = message.store_ms
-    result.lost_bytes = _lost_before(log, last, physical)
+    result.lost_bytes = _lost_in(before, end=physical)
     scan = LogScan(log, start=physical)
     for message in scan:
         queue = queues.obtain(message.topic, message.queue_id)
@@ -142,11 +145,8 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
     return result
 
 
-def _lost_before(log: CommitLog, start: int, end: int) -> int:
-    """Return the damaged bytes between the last message, which starts at *start*, and *end*."""
-    scan = LogScan(log, start=start, until=end)
-    for _ in scan:
-        pass
+def _lost_in(scan: LogScan, *, end: int) -> int:
+    """Return the damaged bytes that *scan*, which was to reach *end*, has found."""
     lost = sum(gap.size for gap in scan.gaps)
     return lost if scan.damaged_from is None else lost + max(0, end - scan.damaged_from)
 
@@ -347,14 +347,24 @@ def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterato
 
 
 def _last_message(log: CommitLog, queues: ConsumeQueues, *, before: int) -> int:
-    """Return the start in the log of the last message of all queues, or *before*."""
-    place = -1
+    """Return the start of the last intact message that a queue ends with, or *before*.
+
+    A place where none starts is passed over: perhaps the entry is wrong.
+    """
+    places: list[int] = []
     for queue in queues:
         if queue.end_offset > queue.first_offset:
-            at, size, _ = queue.entry(queue.end_offset - 1)
-            if size > LOST_BYTES:
-                place = max(place, at)
-    return place if log.first_offset <= place < before else before
+            place, size, _ = queue.entry(queue.end_offset - 1)
+            if size > LOST_BYTES and log.first_offset <= place < before:
+                places.append(place)
+    if not places:
+        return before
+    for place in sorted(places, reverse=True)[:_MOST_TRIED]:
+        first = next(iter(LogScan(log, start=place, until=place + 1)), None)
+        if first is not None and first.physical_offset == place:
+            return place
+    segment = log.segment_at(max(places))
+    return before if segment is None else segment.start
 
 
 def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> None:
