@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from broker_core.clock import now_ns
+from broker_core.connection_counts import ConnectionCounts
 from broker_core.errors import reason_of
 from broker_core.rare_warnings import RareWarnings
 from broker_core.refused_connection import RefusedConnection
@@ -36,6 +37,7 @@ class RemotingServer:
         idle_s: float = 120.0,
         stuck_s: float = 60.0,
         max_connections: int = 10_000,
+        max_connections_per_address: int = 1_000,
         tls: ServerTls | None = None,
     ) -> None:
         """Prepare a server. Raise TlsError if the files of *tls* cannot be used.
@@ -47,14 +49,18 @@ class RemotingServer:
                 default
             stuck_s: seconds (or up to a quarter more) after which a connection is closed if a
                 request is incomplete or answers are unread
-            max_connections: connections above this number are closed at once
+            max_connections: connections above this number are closed at once; they count from
+                the time that they are accepted, before a TLS handshake
+            max_connections_per_address: the same for connections from one address
             tls: None for plain connections
         """
         self._handlers = handlers
         self._on_closed = on_closed
         self._idle_s = idle_s
         self._stuck_s = stuck_s
-        self._max_connections = max_connections
+        self._counts = ConnectionCounts[RemotingChannel](
+            max_connections, max_connections_per_address
+        )
         if tls is None or tls.mode == "disabled":
             self._tls: LiveContext | None = None
         else:
@@ -100,11 +106,11 @@ class RemotingServer:
             return address_text(plain.sockets[0].getsockname())
         listener = TlsListener(
             self._tls,
-            self._channel,
+            self._take,
             self._warnings,
             plain_too=self._plain_too,
             silent_s=min(self._idle_s, self._stuck_s),
-            is_full=self._is_full,
+            gone=self._counts.leave,
         )
         self._tls_listeners.append(listener)
         return listener.listen(host, port)
@@ -120,19 +126,26 @@ class RemotingServer:
         for plain in self._listeners:
             await plain.wait_closed()
 
+    def _take(self, address: str) -> RemotingChannel | None:
+        """Return the channel of a connection before its handshake, None if it is one too many."""
+        if self._counts.is_full(address):
+            self._warn_full(address)
+            return None
+        channel = self._channel()
+        self._counts.enter(channel, address)
+        return channel
+
     def _accept(self) -> asyncio.BaseProtocol:
-        if self._is_full():
+        if self._counts.exceeds_total():
+            self._warn_full("any")
             return RefusedConnection()
         # Listed before it opens; a close in between would miss it otherwise.
         channel = self._channel()
         self._channels[channel] = None
         return channel
 
-    def _is_full(self, more: int = 0) -> bool:
-        full = len(self._channels) + more >= self._max_connections
-        if full:
-            self._warnings.warn("connection refused: too many connections", peer="any")
-        return full
+    def _warn_full(self, address: str) -> None:
+        self._warnings.warn("connection refused: too many connections", peer=address)
 
     def _channel(self) -> RemotingChannel:
         return RemotingChannel(
@@ -145,9 +158,14 @@ class RemotingServer:
 
     def _opened(self, channel: RemotingChannel) -> None:
         self._channels[channel] = None
+        address = channel.peer.rpartition(":")[0].strip("[]")
+        if not self._counts.enter(channel, address):
+            self._warn_full(address)
+            channel.abort()
 
     def _connection_ended(self, channel: RemotingChannel) -> None:
         self._channels.pop(channel, None)
+        self._counts.leave(channel)
         if self._on_closed is not None:
             self._on_closed(channel)
 

@@ -27,30 +27,30 @@ class TlsListener:
     def __init__(
         self,
         tls: LiveContext,
-        make_protocol: Callable[[], asyncio.Protocol],
+        take: Callable[[str], asyncio.Protocol | None],
         warnings: RareWarnings,
         *,
         plain_too: bool,
         silent_s: float,
-        is_full: Callable[[int], bool],
+        gone: Callable[[Any], None],
     ) -> None:
         """Prepare a listener.
 
         Args:
             tls: certificates for new connections
-            make_protocol: creates the protocol of each connection
+            take: creates the protocol of an accepted connection from the peer's address, without
+                its port; None refuses the connection
             warnings: log of refused connections
             plain_too: accept plain connections as well, instead of refusing them
             silent_s: seconds after which a connection without any data is closed
-            is_full: true if no further connection is accepted, given the number of those not yet
-                established
+            gone: receives the protocol of a connection that ended before it was established
         """
         self._tls = tls
-        self._make_protocol = make_protocol
+        self._protocol_of = take
         self._warnings = warnings
         self._plain_too = plain_too
         self._silent_s = silent_s
-        self._is_full = is_full
+        self._gone = gone
         self._acceptor: Acceptor | None = None
         self._greetings: set[asyncio.Task[None]] = set()
 
@@ -72,16 +72,30 @@ class TlsListener:
         )
 
     def _take(self, connection: socket.socket, address: Any) -> None:
-        if self._is_full(len(self._greetings)):
+        protocol = self._protocol_of(str(address[0]))
+        if protocol is None:
             connection.close()
             return
         connection.setblocking(False)
         peer = address_text(address)
-        task = spawn(self._greet(connection, peer), name=f"greet {peer}")
+        task = spawn(self._greet(connection, peer, protocol), name=f"greet {peer}")
         self._greetings.add(task)
         task.add_done_callback(self._greetings.discard)
 
-    async def _greet(self, connection: socket.socket, peer: str) -> None:
+    async def _greet(
+        self, connection: socket.socket, peer: str, protocol: asyncio.Protocol
+    ) -> None:
+        is_open = False
+        try:
+            is_open = await self._opened(connection, peer, protocol)
+        finally:
+            if not is_open:
+                self._gone(protocol)
+
+    async def _opened(
+        self, connection: socket.socket, peer: str, protocol: asyncio.Protocol
+    ) -> bool:
+        """Return whether the connection was established."""
         try:
             async with asyncio.timeout(self._silent_s):
                 first = await _first_byte(connection)
@@ -91,27 +105,32 @@ class TlsListener:
             connection.close()
             raise
         if first == _HANDSHAKE:
-            await self._serve(
+            return await self._serve(
                 connection,
                 peer,
+                protocol,
                 ssl=self._tls.newest,
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-        elif first and self._plain_too:
-            await self._serve(connection, peer)
-        else:
-            connection.close()
-            if first:
-                self._warnings.warn("plain connection refused: this port requires TLS", peer=peer)
+        if first and self._plain_too:
+            return await self._serve(connection, peer, protocol)
+        connection.close()
+        if first:
+            self._warnings.warn("plain connection refused: this port requires TLS", peer=peer)
+        return False
 
-    async def _serve(self, connection: socket.socket, peer: str, **tls: Any) -> None:
+    async def _serve(
+        self, connection: socket.socket, peer: str, protocol: asyncio.Protocol, **tls: Any
+    ) -> bool:
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(self._make_protocol, connection, **tls)
+            await loop.connect_accepted_socket(lambda: protocol, connection, **tls)
         except OSError as error:  # the connection is closed then
             why, what = why_broken(error), "TLS handshake failed" if tls else "connection failed"
             self._warnings.warn(f"{what}, disconnected", peer=peer, reason=why)
+            return False
+        return True
 
 
 async def _first_byte(connection: socket.socket) -> bytes:

@@ -100,6 +100,8 @@ class Broker:
             self.server = RemotingServer(
                 self._access.guarded(self._handlers()),
                 on_closed=self.components.connection_closed,
+                max_connections=settings.max_connections,
+                max_connections_per_address=settings.max_connections_per_address,
                 tls=settings.tls,
             )
             host, _, port = settings.listen.rpartition(":")

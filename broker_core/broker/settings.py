@@ -91,6 +91,12 @@ class BrokerSettings(BaseModel):
     acl: Path | None = None
     """File of accounts, in the form of RocketMQ's `plain_acl.yml`, reloaded when it changes; null:
     authentication is disabled."""
+    max_connections: int = Field(default=10_000, ge=1)
+    """Maximum number of connections; further ones are closed at once. A connection counts from the
+    time that it is accepted, before a TLS handshake."""
+    max_connections_per_address: int = Field(default=1_000, ge=1)
+    """Maximum number of connections from one address, so that one host cannot lock out the
+    others."""
     tls: ServerTls | None = None
     """TLS on listen; null: none. The files are checked every 5 s, and new connections use the
     current content."""

@@ -16,7 +16,7 @@ import orjson
 
 from broker_core.errors import InvalidCommand
 from broker_core.names import Group, QueueName, Topic, check_name
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 from broker_core.remoting.key_hash import java_hash
 
 D = TypeVar("D")
@@ -177,7 +177,13 @@ class Heartbeat:
 
         An invalid group or subscription does not affect the others.
         """
-        fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES, forgiving=True)
+        fields = JsonObject.parse(
+            data,
+            "heartbeat",
+            max_bytes=MAX_HEARTBEAT_BYTES,
+            max_elements=MAX_REQUEST_ELEMENTS,
+            forgiving=True,
+        )
         groups = _at_most(MAX_HEARTBEAT_GROUPS, fields, "consumerDataSet")
         producers = _at_most(MAX_HEARTBEAT_PRODUCERS, fields, "producerDataSet")
         expiry_ms = MEMBER_EXPIRY_MS
@@ -225,7 +231,9 @@ class LockBatch:
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> LockBatch:
         """Read the body. Raise InvalidCommand."""
-        fields = JsonObject.parse(data, "lock request", max_bytes=MAX_LOCK_BYTES)
+        fields = JsonObject.parse(
+            data, "lock request", max_bytes=MAX_LOCK_BYTES, max_elements=MAX_REQUEST_ELEMENTS
+        )
         return cls(
             group=_group_of(fields, "consumerGroup"),
             client_id=_client_id_of(fields, "clientId"),

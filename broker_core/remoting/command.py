@@ -18,6 +18,7 @@ import orjson
 
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.remoting.header_fields import read_int32
+from broker_core.remoting.json_budget import exceeds
 from broker_core.remoting.json_fields import short
 
 #: RocketMQ 4.9.8: new enough for strict JSON from nameservers, too old to announce 5.x features.
@@ -30,6 +31,11 @@ LANGUAGES = (
 )
 _LANGUAGE_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
 _OTHER = _LANGUAGE_NUMBERS["OTHER"]
+
+#: Largest header: five times the properties of a message, each character escaped.
+MAX_HEADER_BYTES = 1024 * 1024
+#: Most fields of a header; requests have up to thirty.
+MAX_HEADER_FIELDS = 1024
 
 _OVERHEAD_BYTES = 1024  # of a command, besides its texts and body
 _RESPONSE = 1
@@ -156,7 +162,7 @@ def header_bytes(word: bytes | memoryview, frame_bytes: int) -> int:
     """Return the header's length from its *word*, in a frame of *frame_bytes* after the length
     word.
 
-    Raises RemoteProtocolError if the frame is too short for it.
+    Raises RemoteProtocolError if the frame is too short for it, or it exceeds MAX_HEADER_BYTES.
     """
     if frame_bytes < 4:
         raise RemoteProtocolError(f"a frame of {frame_bytes} bytes has no room for a header word")
@@ -165,6 +171,8 @@ def header_bytes(word: bytes | memoryview, frame_bytes: int) -> int:
         raise RemoteProtocolError(
             f"a header of {size} bytes does not fit in a frame of {frame_bytes}"
         )
+    if size > MAX_HEADER_BYTES:
+        raise RemoteProtocolError(f"a header of {size} bytes: at most {MAX_HEADER_BYTES} are read")
     return size
 
 
@@ -200,6 +208,10 @@ def _encode_json(command: RemotingCommand) -> bytes:
 
 
 def _decode_json(header: bytes) -> RemotingCommand:
+    if len(header) > MAX_HEADER_FIELDS and exceeds(header, MAX_HEADER_FIELDS):
+        raise RemoteProtocolError(
+            f"the frame's header is not JSON with at most {MAX_HEADER_FIELDS} values"
+        )
     try:
         fields = orjson.loads(header)
     except orjson.JSONDecodeError as error:
@@ -324,8 +336,13 @@ def _decode_binary(header: bytes) -> RemotingCommand:
 
 def _decode_ext(data: bytes) -> dict[str, str]:
     ext: dict[str, str] = {}
-    position = 0
+    position = fields = 0
     while position < len(data):
+        fields += 1
+        if fields > MAX_HEADER_FIELDS:
+            raise RemoteProtocolError(
+                f"the binary header has too many fields: at most {MAX_HEADER_FIELDS} are read"
+            )
         key, position = _take(data, position, _INT16)
         value, position = _take(data, position, _INT32)
         ext[key.decode()] = value.decode()

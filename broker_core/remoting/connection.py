@@ -147,6 +147,8 @@ class RemotingConnection:
                 f" legal are 4 to {self._max_frame_bytes}"
             )
         if self._held < 4 + length:
+            if self._held >= 8:
+                self._check_header(start, length)
             return None
         end = start + length
         if end > len(self._data):
@@ -156,6 +158,13 @@ class RemotingConnection:
             self._keep(self._data, end)
         self._held -= 4 + length
         return command
+
+    def _check_header(self, start: int, length: int) -> None:
+        """Raise RemoteProtocolError for a header that is too large, before it is received."""
+        if len(self._data) < start + 4:
+            self._join()
+            start = 4
+        header_bytes(self._data[start : start + 4], length)
 
     def _decode_spread(self, start: int, length: int) -> RemotingCommand:
         """Return the frame of which only the beginning is in ``_data``.

@@ -14,7 +14,7 @@ import orjson
 
 from broker_core.errors import InvalidCommand
 from broker_core.names import Group, check_name
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 from broker_core.remoting.route_bodies import DataVersion
 
 #: Number of groups in one request that defines groups.
@@ -97,7 +97,11 @@ class GroupConfig:
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> GroupConfig:
         """Read the body of 200. Raise InvalidCommand."""
-        return cls.from_fields(JsonObject.parse(data, "group", max_bytes=MAX_GROUPS_BYTES))
+        return cls.from_fields(
+            JsonObject.parse(
+                data, "group", max_bytes=MAX_GROUPS_BYTES, max_elements=MAX_REQUEST_ELEMENTS
+            )
+        )
 
 
 def group_list_to_json(configs: Iterable[GroupConfig]) -> bytes:
@@ -107,7 +111,9 @@ def group_list_to_json(configs: Iterable[GroupConfig]) -> bytes:
 
 def group_list_from_json(data: bytes | memoryview) -> list[GroupConfig]:
     """Read the body of 225. Raise InvalidCommand."""
-    fields = JsonObject.parse(data, "groups", max_bytes=MAX_GROUPS_BYTES)
+    fields = JsonObject.parse(
+        data, "groups", max_bytes=MAX_GROUPS_BYTES, max_elements=MAX_REQUEST_ELEMENTS
+    )
     return [GroupConfig.from_fields(each) for each in fields.objects("groupConfigList")]
 
 

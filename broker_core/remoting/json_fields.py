@@ -17,9 +17,15 @@ import orjson
 
 from broker_core.errors import InvalidCommand
 from broker_core.remoting.header_fields import read_bool, read_int64
+from broker_core.remoting.json_budget import at_most
 
 D = TypeVar("D")
 _REQUIRED: Any = object()
+
+#: Values in a document: registrations and answers have up to nine for each topic.
+MAX_ELEMENTS = 2_000_000
+#: Values in a request of a client: more than its subscriptions and locks ever have.
+MAX_REQUEST_ELEMENTS = 250_000
 
 #: Maximum size for the search of bare keys, at 0.3 s per MiB in the worst case; routes are far
 #: shorter.
@@ -30,11 +36,14 @@ _MAX_DIALECT_BYTES = 1024 * 1024
 _STRING_OR_BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.S)
 
 
-def parse_json(data: bytes | memoryview, *, what: str) -> Any:
+def parse_json(data: bytes | memoryview, *, what: str, max_elements: int = MAX_ELEMENTS) -> Any:
     """Parse JSON, bare integer keys allowed (``{0:"x"}``, as fastjson writes maps).
 
-    Raises InvalidCommand that names the document, *what*.
+    Raises InvalidCommand that names the document, *what*, before parsing it if it may have more
+    than *max_elements* values.
     """
+    if len(data) > max_elements and (found := at_most(data)) > max_elements:
+        raise InvalidCommand(f"{what} has {found} values: at most {max_elements} are allowed")
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -77,12 +86,16 @@ class JsonObject:
         what: str,
         *,
         max_bytes: int | None = None,
+        max_elements: int = MAX_ELEMENTS,
         forgiving: bool = False,
     ) -> JsonObject:
-        """Parse a body. Raise InvalidCommand if it is not a JSON object or exceeds *max_bytes*."""
+        """Parse a body. Raise InvalidCommand if it is not a JSON object or exceeds *max_bytes* or
+        *max_elements*.
+        """
         if max_bytes is not None and len(data) > max_bytes:
             raise InvalidCommand(f"{what} has {len(data)} bytes: at most {max_bytes} are allowed")
-        return cls(parse_json(data, what=what), what, forgiving=forgiving)
+        parsed = parse_json(data, what=what, max_elements=max_elements)
+        return cls(parsed, what, forgiving=forgiving)
 
     @overload
     def text(self, name: str) -> str: ...

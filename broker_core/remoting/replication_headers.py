@@ -16,7 +16,8 @@ import orjson
 
 from broker_core.errors import InvalidCommand
 from broker_core.remoting.header_fields import Header, Int32
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_budget import at_most
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 
 _MAX_PROBES = 4096
 _MAX_TABLES_BYTES = 512 * 1024 * 1024
@@ -85,6 +86,8 @@ def probes_to_json(probes: Iterable[tuple[int, int, int]]) -> bytes:
 
 def probes_from_json(data: bytes | memoryview) -> list[tuple[int, int, int]]:
     """Read the body of a join. Raise InvalidCommand."""
+    if (found := at_most(data)) > MAX_REQUEST_ELEMENTS:
+        raise InvalidCommand(f"the probes have {found} values: at most {MAX_REQUEST_ELEMENTS}")
     try:
         items = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -161,7 +164,8 @@ def tables_from_json(data: bytes | memoryview) -> dict[str, tuple[str, dict[str,
 
 def names_from_json(data: bytes | memoryview) -> list[str]:
     """Read a list of names of tables, ``{"names": [...]}``. Raise InvalidCommand."""
-    return JsonObject.parse(data, "names of tables").texts("names")
+    fields = JsonObject.parse(data, "names of tables", max_elements=MAX_REQUEST_ELEMENTS)
+    return fields.texts("names")
 
 
 def names_to_json(names: Iterable[str]) -> bytes:

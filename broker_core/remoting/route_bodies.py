@@ -14,7 +14,7 @@ import orjson
 
 from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 
 MASTER_ID = 0
 
@@ -102,7 +102,8 @@ class DataVersion:
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> DataVersion:
         """Read the body of 322. Raise InvalidCommand."""
-        return cls.from_fields(JsonObject.parse(data, "data version"))
+        fields = JsonObject.parse(data, "data version", max_elements=MAX_REQUEST_ELEMENTS)
+        return cls.from_fields(fields)
 
 
 def topics_to_json(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:

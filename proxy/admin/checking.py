@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from broker_core.remoting.json_budget import exceeds
 from proxy.errors import OrderlaneError
 from proxy.operator.request_models import RequestModel
 
@@ -18,6 +19,10 @@ AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 _LONGEST_NAME = 60
+#: Values in a body: a redrive names up to 10,000 messages.
+MAX_ELEMENTS = 50_000
+#: Levels of a body: more than a group's settings have.
+_MAX_DEPTH = 32
 
 
 class Malformed(OrderlaneError):
@@ -26,6 +31,8 @@ class Malformed(OrderlaneError):
 
 def body_of(content: bytes, model: type[AnyRequest]) -> AnyRequest:
     """Parse the body of a request. Raises Malformed."""
+    if len(content) > MAX_ELEMENTS and exceeds(content, MAX_ELEMENTS):
+        raise Malformed(f"the request has too many values: the limit is {MAX_ELEMENTS}")
     try:
         asked = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -35,12 +42,14 @@ def body_of(content: bytes, model: type[AnyRequest]) -> AnyRequest:
     return _checked(_whole_numbers(asked), model)
 
 
-def _whole_numbers(value: Any) -> Any:
-    """Convert 5.0 to 5 in *value*, since JSON has one number type."""
+def _whole_numbers(value: Any, depth: int = 0) -> Any:
+    """Convert 5.0 to 5 in *value*, since JSON has one number type. Raises Malformed."""
+    if depth > _MAX_DEPTH:
+        raise Malformed(f"the request is nested too deeply: the limit is {_MAX_DEPTH} levels")
     if isinstance(value, dict):
-        return {name: _whole_numbers(each) for name, each in value.items()}
+        return {name: _whole_numbers(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
-        return [_whole_numbers(each) for each in value]
+        return [_whole_numbers(each, depth + 1) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

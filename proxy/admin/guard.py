@@ -1,8 +1,9 @@
 """Authorization of HTTP requests, before every operation. No I/O.
 
-On loopback every local user is allowed, but no page of another site in a user's browser. On other
-addresses each request needs a token, whose principal needs the right admin for the group and topic
-of the path. Probes and metrics are open: they name groups, but no messages.
+On loopback every local user is allowed, but no page of another site in a user's browser, and only
+under a local host name. On other addresses each request needs a token, whose principal needs the
+right admin for the group and topic of the path. Probes and metrics need no token, under any host
+name where the port is not on loopback: they name groups, but no messages.
 """
 
 from __future__ import annotations
@@ -97,11 +98,12 @@ class Guard:
         headers: Mapping[str, str],
         certificate: str | None,
     ) -> str | None:
+        if self._loopback:
+            _refuse_other_names(headers.get("Host", ""))
         if path in OPEN:
             return None
         _refuse_other_sites(headers)
         if self._loopback:
-            _refuse_other_names(headers.get("Host", ""))
             return None
         if not self._principals:
             raise NotAllowed(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -24,15 +22,9 @@ from proxy.admin.routes import application
 from proxy.admin.shared import of_any_worker
 from proxy.admin.snapshots import GroupsView
 from proxy.downstream.port.load import Load
-from proxy.net.tls import HANDSHAKE_S
-from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
 
 VERSION = "1"
-#: Leaves room for a percent-encoded order key of 64 KiB in the query string.
-MAX_LINE_BYTES = 1 << 20
-
-_log = structlog.get_logger("admin")
 
 
 class AdminHttp:
@@ -69,7 +61,7 @@ class AdminHttp:
         self._tls = tls
         await self._runner.setup()
         listener = await asyncio.get_running_loop().create_server(
-            self._connections.factory(_server_of(self._runner)), host, port, **_secured_by(tls)
+            self._connections.factory(_server_of(self._runner), tls=tls), host, port
         )
         self._listeners.append(listener)
         self._sweep = spawn(self._connections.sweep(), name="slow HTTP requests")
@@ -79,7 +71,7 @@ class AdminHttp:
         """Accept connections by ``accept_passed``, made to the address shared by *workers*."""
         self._shared = self._made(of_any_worker(self._operations, workers))
         await self._shared.setup()
-        self._passed = self._connections.factory(_server_of(self._shared))
+        self._passed = self._connections.factory(_server_of(self._shared), tls=self._tls)
 
     async def accept_passed(self, connection: socket.socket) -> None:
         """Serve a connection made to the shared port. Requires ``share``."""
@@ -87,9 +79,7 @@ class AdminHttp:
             connection.close()
             return
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                self._passed, connection, **_secured_by(self._tls)
-            )
+            await asyncio.get_running_loop().connect_accepted_socket(self._passed, connection)
         except OSError:
             connection.close()
 
@@ -126,13 +116,7 @@ class AdminHttp:
         patience_s = self._connections.patience_s
         served = application(operations, self._guard, body_within_s=patience_s)
         self._connections.watched(served)
-        return web.AppRunner(
-            served,
-            access_log=None,
-            logger=_quiet_logger(),
-            max_line_size=MAX_LINE_BYTES,
-            keepalive_timeout=patience_s,
-        )
+        return web.AppRunner(served, access_log=None)  # its server makes no connections itself
 
     async def _healthz(self, _call: Call) -> str:
         return "ok\n"
@@ -162,20 +146,3 @@ class AdminHttp:
 def _server_of(runner: web.AppRunner) -> web.Server:
     assert runner.server is not None  # it was set up
     return runner.server
-
-
-def _secured_by(tls: ssl.SSLContext | None) -> dict[str, Any]:
-    return {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S}
-
-
-def _quiet_logger() -> logging.Logger:
-    """Return a rate-limited logger for aiohttp, which logs a stack trace per malformed request."""
-    noisy = NoisyLog(_log)
-
-    def log_rarely(record: logging.LogRecord) -> bool:
-        noisy.warning("aiohttp", "malformed HTTP request", reason=record.getMessage())
-        return False
-
-    logger = logging.Logger("admin")
-    logger.addFilter(log_rarely)
-    return logger

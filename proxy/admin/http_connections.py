@@ -1,24 +1,103 @@
-"""Limits of HTTP connections: their number, and the time until the first request is complete."""
+"""Limits of HTTP connections: their number, memory, and time until a request is complete."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from broker_core.refused_connection import RefusedConnection
+from broker_core.connection_counts import ConnectionCounts
+from proxy.admin.routes import malformed
 from proxy.downstream.port.load import Load
+from proxy.net.counted_tls import CountedTls, address_of
 from proxy.net.dead_peers import find_dead_peer
 from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
 
-_noisy = NoisyLog(structlog.get_logger("admin"))
+_log = structlog.get_logger("admin")
+_noisy = NoisyLog(_log)
+
+#: Longest request line: leaves room for a percent-encoded order key of 64 KiB.
+MAX_LINE_BYTES = 256 * 1024
+#: Bytes of all requests that are being received or served. Beyond it, connections whose request is
+#: not small are closed.
+MAX_RECEIVED_BYTES = 32 * 1024 * 1024
+#: Size up to which a request is small: more than a browser sends.
+SMALL_BYTES = 16 * 1024
 
 _Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpConnection(RequestHandler):
+    """One HTTP connection, whose bytes count from their arrival until the answer is complete."""
+
+    __slots__ = ("_connections", "_received_bytes")
+
+    def __init__(self, connections: HttpConnections, server: web.Server) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=connections.patience_s,
+            logger=_quiet_logger(),
+            access_log=cast(logging.Logger, None),
+            max_line_size=MAX_LINE_BYTES,
+        )
+        self._connections = connections
+        self._received_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the connection, unless it is one too many."""
+        super().connection_made(transport)
+        if not self._connections.enter(self, address_of(transport)):
+            self.drop()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle received bytes, unless there is no room for them."""
+        self._received_bytes += len(data)
+        if self._connections.receive(self._received_bytes, len(data)):
+            super().data_received(data)
+        else:
+            self.drop()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count the connection no more."""
+        self.answered()
+        self._connections.leave(self)
+        super().connection_lost(exc)
+
+    def answered(self) -> None:
+        """Forget the bytes of requests that were answered."""
+        self._connections.release(self._received_bytes)
+        self._received_bytes = 0
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to bytes that are not HTTP, and close the connection."""
+        reason = message or type(exc).__name__
+        _noisy.warning("malformed", "malformed HTTP request", client=request.remote, reason=reason)
+        if request.writer.output_size > 0:
+            raise ConnectionError("an error after the beginning of the answer")
+        answer = malformed(exc)
+        answer.force_close()
+        return answer
 
 
 class HttpConnections:
@@ -34,6 +113,10 @@ class HttpConnections:
         self.patience_s = limits.slow_request_s
         self._limits = limits
         self._load = load
+        self._counts = ConnectionCounts[HttpConnection](
+            limits.max_http_connections, limits.max_connections_per_address
+        )
+        self._received_bytes = 0
         self._servers: list[web.Server] = []
         self._asked: set[RequestHandler] = set()
         self._since_s: dict[RequestHandler, float] = {}  # connections without a request
@@ -43,18 +126,55 @@ class HttpConnections:
         """Connections that are open now."""
         return {each for server in self._servers for each in server.connections}
 
-    def factory(self, server: web.Server) -> Callable[[], asyncio.BaseProtocol]:
-        """Return a protocol factory for connections of *server*."""
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of requests that are being received or served."""
+        return self._received_bytes
+
+    def factory(
+        self, server: web.Server, *, tls: ssl.SSLContext | None = None
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """Return a protocol factory for accepted connections of *server*."""
         self._servers.append(server)
 
-        def take() -> asyncio.BaseProtocol:
-            if sum(len(each.connections) for each in self._servers) < self._most:
-                return server()
-            self.refused += 1
-            _noisy.warning("full", "connection refused", reached="max_http_connections")
-            return RefusedConnection()
+        def make() -> asyncio.BaseProtocol:
+            connection = HttpConnection(self, server)
+            if tls is None:
+                return connection
+            return CountedTls(connection, tls, self.enter, self.leave)
 
-        return take
+        return make
+
+    def enter(self, connection: HttpConnection, address: str) -> bool:
+        """Count an accepted connection of *address*; return False if it is one too many."""
+        has_room = self._counts.enter(connection, address)
+        if not has_room:
+            self._refuse(address)
+        return has_room
+
+    def leave(self, connection: HttpConnection) -> None:
+        """Count a connection no more."""
+        self._counts.leave(connection)
+
+    def receive(self, held_bytes: int, more_bytes: int) -> bool:
+        """Count *more_bytes* of a connection; return False if there is no room for its request of
+        *held_bytes*.
+        """
+        self._received_bytes += more_bytes
+        self._load.change(more_bytes)
+        if held_bytes <= SMALL_BYTES:
+            return True
+        if self._received_bytes <= MAX_RECEIVED_BYTES and not self._load.is_over:
+            return True
+        limit = "max_inflight_bytes"
+        self._load.refuse(limit, "")
+        _noisy.warning("heads", "connection closed: too many bytes in flight", reached=limit)
+        return False
+
+    def release(self, held_bytes: int) -> None:
+        """Count *held_bytes* no more."""
+        self._received_bytes -= held_bytes
+        self._load.change(-held_bytes)
 
     def watched(self, application: web.Application) -> None:
         """Record which connections had a request. Call before *application* starts."""
@@ -67,7 +187,10 @@ class HttpConnections:
                 if request.transport is not None:
                     of_it = request.transport.get_extra_info("socket")
                     find_dead_peer(of_it, within_s=self._limits.dead_peer_s)
-            return await handler(request)
+            try:
+                return await handler(request)
+            finally:
+                connection.answered()
 
         application.middlewares.append(note)
 
@@ -84,15 +207,26 @@ class HttpConnections:
                 if now_s - began_s >= self.patience_s * 3 / 4:
                     self._drop(connection)
 
-    @property
-    def _most(self) -> int:
-        return self._limits.max_http_connections
+    def _refuse(self, address: str) -> None:
+        self.refused += 1
+        full = self._counts.exceeds_total(more=0)
+        limit = "max_http_connections" if full else "max_connections_per_address"
+        _noisy.warning("full", "connection refused", client=address, reached=limit)
 
     def _drop(self, connection: RequestHandler) -> None:
         limit = "slow_request_s"
         self._load.dropped[limit] += 1
         _noisy.warning("slow", "connection closed: no request received in time", reached=limit)
-        transport = connection.transport
-        connection.force_close()
-        if transport is not None:
-            transport.abort()
+        cast(HttpConnection, connection).drop()
+
+
+def _quiet_logger() -> logging.Logger:
+    """Return a rate-limited logger for aiohttp, which logs a stack trace per malformed request."""
+    logger = logging.Logger("admin")
+    logger.addFilter(_log_rarely)
+    return logger
+
+
+def _log_rarely(record: logging.LogRecord) -> bool:
+    _noisy.warning("aiohttp", "malformed HTTP request", reason=record.getMessage())
+    return False

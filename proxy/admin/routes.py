@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import orjson
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from pydantic import BaseModel
 
 from broker_core.errors import RemotingError
@@ -39,6 +40,12 @@ from proxy.observe.logs import NoisyLog
 #: Header of a 421 response: addresses of the proxies that own other queues.
 OWNERS = "Orderlane-Owners"
 MAX_BODY_BYTES = 1 << 20
+_LONGEST_REASON = 200
+_WRONG_ENCODING = (
+    "the request body is cut short, or not in the encoding that its Content-Encoding names"
+)
+#: Encodings of bodies that are inflated.
+_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _POLICY = "Content-Security-Policy"
 
 _log = structlog.get_logger("admin")
@@ -59,7 +66,10 @@ def application(
     made.on_response_prepare.append(_secured)
     for operation in operations:
         made.router.add_route(
-            operation.method, operation.path, _served(operation, guard, body_within_s)
+            operation.method,
+            operation.path,
+            _served(operation, guard, body_within_s),
+            expect_handler=_expected,
         )
     return made
 
@@ -113,6 +123,11 @@ async def _call(
         # Pages of other sites can send forms and plain text only, without a CORS preflight.
         if request.content_type != JSON:
             raise web.HTTPUnsupportedMediaType(text=f"send the request with Content-Type: {JSON}")
+        encoding = request.headers.get("Content-Encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            raise web.HTTPUnsupportedMediaType(
+                text="unknown Content-Encoding: send the body as it is, or with gzip or deflate"
+            )
         body = body_of(await _read(request, body_within_s), operation.body)
     return Call(
         path=dict(request.match_info),
@@ -139,6 +154,8 @@ async def _read(request: web.Request, within_s: float | None) -> bytes:
     except TimeoutError:
         sentence = f"the request body was not complete within {within_s:g} s"
         raise web.HTTPRequestTimeout(text=sentence) from None
+    except (web.PayloadAccessError, web.RequestPayloadError, HttpProcessingError):
+        raise Malformed(_WRONG_ENCODING) from None
 
 
 async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
@@ -213,6 +230,29 @@ async def _errors(request: web.Request, handler: _Served) -> web.StreamResponse:
         return _failed(500, "internal error: see the proxy's log")
 
 
+def malformed(error: BaseException | None) -> web.Response:
+    """Return the answer to bytes that are not HTTP. *error* is the parser's: its first line says
+    what is wrong, what follows quotes the request.
+    """
+    if isinstance(error, ContentEncodingError):
+        return _failed(400, _WRONG_ENCODING, headers=SECURITY_HEADERS)
+    reason = error.message if isinstance(error, HttpProcessingError) else ""
+    line = reason.strip().partition("\n")[0].partition(" when reading")[0].strip(" :")
+    if not line or not line.isprintable():
+        line = "it cannot be parsed"
+    sentence = f"the request is not valid HTTP/1.1: {line[:_LONGEST_REASON]}"
+    return _failed(400, sentence, headers=SECURITY_HEADERS)
+
+
+async def _expected(request: web.Request) -> web.StreamResponse | None:
+    """Answer an Expect header: continue, or refuse the request."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        return _failed(417, "unknown Expect header: only 100-continue is supported")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer has not begun
+    return None
+
+
 def _refused(request: web.Request, error: web.HTTPException) -> web.Response:
     headers = {}
     sentence = error.text or error.reason
@@ -232,7 +272,7 @@ def _failed(
     sentence: str,
     *,
     owners: list[str] | None = None,
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     answer = ErrorAnswer(error=sentence, owners=owners).model_dump(exclude_none=True)
     return web.Response(

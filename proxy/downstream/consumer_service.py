@@ -404,7 +404,8 @@ class ConsumerService:
         return not_held
 
     def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-        request = arguments.request or consumer.PullRequest(clientId="none")
+        request = arguments and arguments.request
+        request = request or consumer.PullRequest(clientId="none")
         answer_unserved(request, reply, error, ours=uses_our_fields(request))
 
     def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:

@@ -276,7 +276,10 @@ PROCESS: dict[str, MetricDefinition] = {
     ),
     "connections": MetricDefinition("connections", "Open client connections", ()),
     "bad_frames": MetricDefinition(
-        "bad_frames_total", "Connections closed because of invalid requests", (), counter=True
+        "bad_frames_total",
+        "Invalid requests, and those with too many elements",
+        (),
+        counter=True,
     ),
     "refused": MetricDefinition(
         "refused_connections_total", "Connections refused by a limit", (), counter=True

@@ -35,6 +35,7 @@ from proxy.settings.types import (
     Seconds,
     ServerAddress,
     SettingsGroup,
+    Share,
     named_once,
     some,
 )
@@ -153,6 +154,10 @@ class LimitSettings(SettingsGroup):
     """Maximum requests a second from one address, with bursts of one second's worth; further ones
     are refused at once with 503. null: no limit, because a thousand clients may share one
     address."""
+    max_decoding_share_per_address: Share | None = 0.25
+    """Largest share of the process's time, from 0 to 1, for decoding requests of more than 2 KiB
+    from one address, with bursts of one second's worth; further ones are refused at once with 503.
+    A batch of 1,000 messages takes some milliseconds. null: no limit."""
     slow_request_s: Seconds = 30.0
     """Seconds within which a request has to arrive completely; otherwise its connection is closed.
     Silence between two requests is not limited, except on the HTTP port, where this limit

@@ -74,6 +74,8 @@ FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
 AnswerBytes = Annotated[int, Field(strict=True, ge=1024, le=15 * 2**20)]
 #: Messages a second.
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
+#: A part of a whole.
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 #: Seconds, at least twice the interval of one hour in which owners record their clients.
 ForgetAfter = Annotated[float, Field(strict=True, ge=7_200, allow_inf_nan=False)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]

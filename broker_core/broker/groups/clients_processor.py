@@ -28,7 +28,7 @@ from broker_core.remoting.bodies import (
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHeader
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 _STOOD_STILL_NS = 2_000_000_000
@@ -130,7 +130,11 @@ class ClientProcessor:
         """Validate a subscription; Java's consumers request it at their start for filters without
         tags.
         """
-        asked = JsonObject.parse(request.body, "check of a client's configuration")
+        asked = JsonObject.parse(
+            request.body,
+            "check of a client's configuration",
+            max_elements=MAX_REQUEST_ELEMENTS,
+        )
         if asked.items("subscriptionData"):
             fields = JsonObject(asked.items("subscriptionData"), "subscription")
             wanted_by(Subscription.from_fields(fields))

@@ -11,7 +11,7 @@ from broker_core.remoting.admin_headers import TopicOnlyHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import CreateTopicHeader
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 from broker_core.remoting.route_bodies import Perm, TopicConfig, topics_to_json
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
@@ -40,7 +40,12 @@ class AdminProcessor:
         return request.response()
 
     async def _define_topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        fields = JsonObject.parse(request.body, "topics", max_bytes=_MAX_TOPICS_BYTES)
+        fields = JsonObject.parse(
+            request.body,
+            "topics",
+            max_bytes=_MAX_TOPICS_BYTES,
+            max_elements=MAX_REQUEST_ELEMENTS,
+        )
         wanted = [_config_of(_header_of(each)) for each in fields.objects("topicConfigList")]
         await self._define(*wanted)
         return request.response()

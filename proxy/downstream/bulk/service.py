@@ -233,7 +233,8 @@ def _refuse_fetch(arguments: Any, reply: Reply, error: OrderlaneError) -> None:
         reply.fail(error)  # the answer has no field for a sentence
         return
     answer = consumer.FetchResponse(code=refusal(error).code, results=[])
-    linger_ms = (arguments.request and arguments.request.maxLingerTime) or 0
+    request = arguments and arguments.request
+    linger_ms = (request and request.maxLingerTime) or 0
     delay_s = min(max(linger_ms, MIN_LINGER_MS), MAX_LINGER_MS) / 1000
     # An immediate answer would make DDMQ's Java client spin.
     asyncio.get_running_loop().call_later(

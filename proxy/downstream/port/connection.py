@@ -32,6 +32,7 @@ from proxy.downstream.port.frames import (
     encode_failure,
     encode_spliced,
 )
+from proxy.downstream.port.large_requests import SMALL_BYTES
 from proxy.downstream.port.load import Load
 from proxy.errors import OrderlaneError, Overloaded
 from proxy.net.dead_peers import find_dead_peer
@@ -58,8 +59,12 @@ class Method(Protocol):
         """Process one call."""
 
 
-#: Answers a forbidden call.
+#: Answers a forbidden call; arguments are None if it was refused before they were decoded.
 Refuse = Callable[[Any, "Reply", OrderlaneError], None]
+
+
+#: Raises NotAllowed, or FrameError for invalid bytes, unless the call has valid credentials.
+Authenticate = Callable[[Call, "Connection"], None]
 
 
 def _fail(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
@@ -78,6 +83,8 @@ class Entry:
     shed: Refuse | None = None
     #: The method frees memory, so it is also served when memory is short.
     frees: bool = False
+    #: Checks the credentials of a call that is not decoded yet; None: authentication is disabled.
+    authenticate: Authenticate | None = None
 
 
 class Server(Protocol):
@@ -123,6 +130,9 @@ class Server(Protocol):
 
     def closed_for(self, connection: Connection, reason: str, /) -> None:
         """Close a connection that sent an invalid request."""
+
+    def decode(self, connection: Connection, entry: Entry, call: Call, /) -> Any:
+        """Return the arguments of a large call. Raises OrderlaneError to refuse it."""
 
     def refusal(
         self, connection: Connection, entry: Entry, /, *, passed_over: bool
@@ -225,6 +235,8 @@ class Connection(asyncio.Protocol):
         self.server = server
         #: Rate limit of its requests; None: unlimited.
         self.bucket: TokenBucket | None = None
+        #: Nanoseconds that its address may spend on decoding large requests; None: unlimited.
+        self.decoding: TokenBucket | None = None
         self._transport: asyncio.Transport | None = None
         self._tls = False
         self._rest = memoryview(b"")  # unsent part of the answer, with TLS
@@ -254,6 +266,10 @@ class Connection(asyncio.Protocol):
     def limit_rate(self, bucket: TokenBucket) -> None:
         """Take a token from *bucket* for each request."""
         self.bucket = bucket
+
+    def limit_decoding(self, bucket: TokenBucket) -> None:
+        """Take the nanoseconds of decoding a large request from *bucket*."""
+        self.decoding = bucket
 
     def pull_waits(self, give_up: Callable[[], None], *, movable: bool) -> None:
         """Register a waiting pull. *give_up* answers it with nothing; *movable*: see the
@@ -437,11 +453,18 @@ class Connection(asyncio.Protocol):
             call = decode_call(frame)
             entry = self.server.methods.get(call.name)
             passed_over, self._passing_over = self._passing_over, False
-            arguments = None if entry is None or passed_over else call.decode(entry.arguments())
+            arguments = wrong = None
+            if entry is not None and not passed_over:
+                if len(frame) <= SMALL_BYTES:
+                    arguments = call.decode(entry.arguments())
+                else:
+                    arguments = self.server.decode(self, entry, call)
         except FrameError as error:
             self.server.closed_for(self, str(error))
             return
-        self._request_bytes = len(frame)
+        except OrderlaneError as error:
+            wrong = error
+        self._request_bytes = call.frame_bytes
         self._current = reply = Reply(self, call)
         if entry is None:
             sentence = f"unknown method {call.name!r}"
@@ -449,6 +472,10 @@ class Connection(asyncio.Protocol):
             self.answer(reply, failure)
             return
         try:
+            if wrong is not None:
+                over = isinstance(wrong, Overloaded) and entry.shed
+                (over or entry.refuse)(None, reply, wrong)
+                return
             load = self.server.load
             if load.used > load.limit or self.bucket is not None or passed_over:
                 refusal = self.server.refusal(self, entry, passed_over=passed_over)

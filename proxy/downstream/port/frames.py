@@ -23,6 +23,8 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
+from proxy.downstream.port.element_count import Budget, Uncountable, count_binary, count_compact
+
 _COMPACT_VERSION = 1
 _BINARY_VERSION = 0x800100  # the three bytes before the message type
 _LENGTH = struct.Struct(">i")
@@ -127,6 +129,7 @@ class _Codec:
     after_name: int  # bytes of a head after the name
     empty: bytes  # the encoding of an empty binary field
     blob_length: Callable[[int], bytes]  # the prefix of a binary field, by its length
+    count: Callable[..., int]  # spends a budget on a struct without creating objects
 
 
 @dataclass(slots=True)
@@ -148,15 +151,36 @@ class Call:
     _frame: bytes
     _head_bytes: int
 
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the frame, without its length."""
+        return len(self._frame)
+
     def decode(self, arguments: Any) -> Any:
         """Decode into the ``*_args`` struct *arguments*. Raises FrameError for invalid bytes."""
+        return self.decode_by(arguments, arguments.thrift_spec)
+
+    def decode_by(self, arguments: Any, specification: Any) -> Any:
+        """Decode the fields in *specification* into *arguments*; other fields are skipped without
+        creating objects. Raises FrameError for invalid bytes.
+        """
         source = _Source(TMemoryBuffer(self._frame, self._head_bytes))
         try:
-            self.codec.decode(arguments, source, [arguments.__class__, arguments.thrift_spec])
+            self.codec.decode(arguments, source, [arguments.__class__, specification])
         except Exception as error:
             # For invalid bytes the codecs raise various exceptions, from EOFError to OverflowError.
             raise FrameError(f"the arguments of {self.name} cannot be read: {error!r}") from error
         return arguments
+
+    def count(self, budget: Budget) -> None:
+        """Spend *budget* on the arguments, without creating objects for them.
+
+        Raises TooManyElements if it does not suffice, FrameError for invalid bytes.
+        """
+        try:
+            self.codec.count(self._frame, self._head_bytes, budget, max_container=MAX_CONTAINER)
+        except Uncountable as error:
+            raise FrameError(f"the arguments of {self.name} cannot be read: {error}") from error
 
     def answer_frame(self, kind: int, payload: bytes) -> bytes:
         """Return the frame with this call's head, the message type *kind*, and *payload*."""
@@ -285,6 +309,7 @@ _CODECS = {
         after_name=0,
         empty=b"\0",
         blob_length=_to_varint,
+        count=count_compact,
     ),
     0x80: _Codec(
         decode=fastbinary.decode_binary,
@@ -296,5 +321,6 @@ _CODECS = {
         after_name=4,  # the sequence id
         empty=bytes(4),
         blob_length=_LENGTH.pack,
+        count=count_binary,
     ),
 }

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.core.access.rights import Access, too_large
-from proxy.downstream.port.connection import Entry, Method, Refuse, Reply
+from proxy.downstream.port.connection import Authenticate, Connection, Entry, Method, Refuse, Reply
+from proxy.downstream.port.credentials import TokenReader
+from proxy.downstream.port.frames import Call
 from proxy.downstream.port.interpretation import (
     Interpretation,
     TopicsOf,
@@ -54,7 +56,10 @@ class Gate:
             return dict(entries)
         return {
             name: replace(
-                entry, method=self._guarded(name, entry), shed=self._guarded_shed(name, entry)
+                entry,
+                method=self._guarded(name, entry),
+                shed=self._guarded_shed(name, entry),
+                authenticate=self._authenticating(name, entry),
             )
             for name, entry in entries.items()
         }
@@ -76,16 +81,26 @@ class Gate:
 
         return answer
 
+    def _authenticating(self, name: str, entry: Entry) -> Authenticate:
+        """Return the check of the tokens alone, for a call that is not decoded yet."""
+        reader = TokenReader(entry.arguments)
+
+        def authenticate(call: Call, connection: Connection) -> None:
+            try:
+                for token in reader.tokens(call):
+                    self._principal_of(name, token or None, connection.certificate_name)
+            except NotAllowed as error:
+                self._count(connection, error)
+                raise
+
+        return authenticate
+
     def _guarded(self, name: str, entry: Entry) -> Method:
         def method(arguments: Any, reply: Reply) -> None:
             try:
                 self._admit(name, arguments, reply)
             except NotAllowed as error:
-                self.refused += 1
-                client = reply.connection.address
-                reply.connection.server.noisy.warning(
-                    f"token {client}", "call refused", client=client, reason=str(error)
-                )
+                self._count(reply.connection, error)
                 entry.refuse(arguments, reply, error)
             except Refused as error:
                 entry.refuse(arguments, reply, error)
@@ -156,6 +171,13 @@ class Gate:
             raise Forbidden(
                 f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"
             )
+
+    def _count(self, connection: Connection, error: NotAllowed) -> None:
+        self.refused += 1
+        client = connection.address
+        connection.server.noisy.warning(
+            f"token {client}", "call refused", client=client, reason=str(error)
+        )
 
 
 def _what(act: Access) -> str:

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from proxy.errors import Overloaded
 
 #: Limits that refuse requests, and limits that close connections, by setting.
-REFUSING = ("max_inflight_bytes", "max_requests_per_s_per_address", "max_waiting_pulls")
+REFUSING = (
+    "max_inflight_bytes",
+    "max_requests_per_s_per_address",
+    "max_decoding_share_per_address",
+    "max_waiting_pulls",
+)
 DROPPING = ("slow_request_s", "slow_reader_s", "dead_peer_s")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,14 +12,19 @@ from typing import Any
 import structlog
 
 from broker_core.clock import now_ns
+from broker_core.connection_counts import ConnectionCounts
 from broker_core.time_slices import TimeSlices
+from proxy.core.group.token_bucket import SECOND
 from proxy.downstream.port.connection import Connection, Entry
+from proxy.downstream.port.element_count import TooManyElements
+from proxy.downstream.port.frames import Call
+from proxy.downstream.port.large_requests import decode_large, has_time
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.request_rate import RequestRate, take
 from proxy.errors import Overloaded
+from proxy.net.counted_tls import CountedTls
 from proxy.net.dead_peers import is_dead_peer
 from proxy.net.overdue import Overdue
-from proxy.net.tls import HANDSHAKE_S, SHUTDOWN_S
 from proxy.net.wakeup import Signal
 from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
@@ -46,9 +50,13 @@ class ThriftServer:
         #: Connections with an unsent answer, and with an incomplete request.
         self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
         self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)
-        self._addresses: Counter[str] = Counter()
+        self._counts = ConnectionCounts[Connection](
+            limits.max_connections, limits.max_connections_per_address
+        )
         rate = limits.max_requests_per_s_per_address
         self._rate = None if rate is None else RequestRate(rate)
+        share = limits.max_decoding_share_per_address
+        self._decoding = None if share is None else RequestRate(share * SECOND)
         self.noisy = NoisyLog(_log)  # for events that clients can provoke
         self._all_closed = Signal()
         self._last_id = 0
@@ -75,7 +83,7 @@ class ThriftServer:
         """Listen on *host*:*port* (0: any free one); return the port. Raises OSError."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(
-            self._connection, host, port, backlog=1024, ssl=tls, **_times(tls)
+            lambda: self._secured(self._connection()), host, port, backlog=1024
         )
         self._listeners.append(listener)
         self._tls = tls
@@ -93,9 +101,9 @@ class ThriftServer:
         """
         connection = self._connection()
         if self.listening:
-            with suppress(OSError):  # the client left, or does not speak TLS
+            with suppress(OSError):  # the client has left
                 await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection, accepted, ssl=self._tls, **_times(self._tls)
+                    lambda: self._secured(connection), accepted
                 )
                 return connection
         accepted.close()
@@ -123,30 +131,44 @@ class ThriftServer:
     def admit(self, connection: Connection) -> bool:
         """Register a new connection; return False if a limit is reached."""
         self.open[connection.connection_id] = connection
-        self._addresses[connection.address] += 1
+        self._limit(connection)
+        return self._greet(connection, connection.address)
+
+    def _secured(self, connection: Connection) -> asyncio.BaseProtocol:
+        """Return the protocol of an accepted connection, which has no address yet."""
+        if self._tls is None:
+            return connection
+        return CountedTls(connection, self._tls, self._greet, self._counts.leave)
+
+    def _greet(self, connection: Connection, address: str) -> bool:
+        """Count a connection before its handshake; return False if it is one too many."""
+        has_room = self._counts.enter(connection, address)
+        if not has_room:
+            self._refuse_connection(address)
+        return has_room
+
+    def _refuse_connection(self, client: str) -> None:
+        self.refused_connections += 1
+        full = self._counts.exceeds_total(more=0)
+        limit = "max_connections" if full else "max_connections_per_address"
+        self.noisy.warning(f"refused {client}", "connection refused", client=client, reached=limit)
+
+    def _limit(self, connection: Connection) -> None:
         if self._rate is not None:
             connection.limit_rate(self._rate.enter(connection.address, now_ns()))
-        full = len(self.open) > self.limits.max_connections
-        if full or self._addresses[connection.address] > self.limits.max_connections_per_address:
-            self.refused_connections += 1
-            client = connection.address
-            limit = "max_connections" if full else "max_connections_per_address"
-            self.noisy.warning(
-                f"refused {client}", "connection refused", client=client, reached=limit
-            )
-            return False
-        return True
+        if self._decoding is not None:
+            connection.limit_decoding(self._decoding.enter(connection.address, now_ns()))
 
     def forget(self, connection: Connection, reason: BaseException | None = None) -> None:
         """Unregister a closed connection; *reason* is its transport's, if any."""
         if is_dead_peer(reason):
             self._dropped(connection, "dead_peer_s", "its peer stopped answering")
-        if self.open.pop(connection.connection_id, None) is not None:
-            self._addresses[connection.address] -= 1
-            if not self._addresses[connection.address]:
-                del self._addresses[connection.address]
-                if self._rate is not None:
-                    self._rate.leave(connection.address, now_ns())
+        self._counts.leave(connection)
+        known = self.open.pop(connection.connection_id, None) is not None
+        if known and not self._counts.has(connection.address):
+            for rate in (self._rate, self._decoding):
+                if rate is not None:
+                    rate.leave(connection.address, now_ns())
         if not self.open:
             self._all_closed.fire()
         self._changed()
@@ -159,6 +181,38 @@ class ThriftServer:
             f"bad {client}", "connection closed: invalid request", client=client, reason=reason
         )
         connection.abort()
+
+    def decode(self, connection: Connection, entry: Entry, call: Call) -> Any:
+        """Return the arguments of a large call.
+
+        Raises Overloaded if its address has used its share of the time, TooManyElements,
+        NotAllowed, or FrameError for invalid bytes.
+        """
+        if not has_time(connection.decoding):
+            limit = "max_decoding_share_per_address"
+            error = self.load.refuse(
+                limit,
+                f"large requests from {connection.address} take more than this proxy's setting"
+                f" limits.{limit} ({self.limits.max_decoding_share_per_address:g}) allows: try"
+                " again later, or send smaller requests",
+            )
+            self._refused(connection, error)
+            raise error
+        check = entry.authenticate
+        try:
+            return decode_large(
+                call,
+                entry.arguments,
+                authenticate=None if check is None else lambda call: check(call, connection),
+                time=connection.decoding,
+            )
+        except TooManyElements as wrong:
+            self.bad_frames += 1
+            client = connection.address
+            self.noisy.warning(
+                f"elements {client}", "request refused", client=client, reason=str(wrong)
+            )
+            raise
 
     def refusal(
         self, connection: Connection, entry: Entry, *, passed_over: bool
@@ -180,11 +234,14 @@ class ThriftServer:
             )
         else:
             return None
+        self._refused(connection, told)
+        return told
+
+    def _refused(self, connection: Connection, error: Overloaded) -> None:
         client = connection.address
         self.noisy.warning(
-            f"{told.limit} {client}", "request refused", client=client, reached=told.limit
+            f"{error.limit} {client}", "request refused", client=client, reached=error.limit
         )
-        return told
 
     def _drop_slow_reader(self, connection: Connection) -> None:
         self._dropped(connection, "slow_reader_s", "its client did not read the answer in time")
@@ -208,9 +265,3 @@ class ThriftServer:
     def _changed(self) -> None:
         if self.on_change is not None:
             self.on_change()
-
-
-def _times(tls: ssl.SSLContext | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    return {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}

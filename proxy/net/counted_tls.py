@@ -1,0 +1,61 @@
+"""TLS for accepted connections that are known before their handshake.
+
+``asyncio`` shows a connection with TLS to its protocol after the handshake only, so a client that
+never finishes one would not count anywhere. Here the layer in between counts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import sslproto
+from collections.abc import Callable
+from typing import Any
+
+from proxy.net.tls import HANDSHAKE_S, SHUTDOWN_S
+
+#: Counts a connection of an address; returns False if it is one too many.
+Enter = Callable[[Any, str], bool]
+#: Counts a connection no more.
+Leave = Callable[[Any], None]
+
+
+class CountedTls(sslproto.SSLProtocol):
+    """TLS between the transport and *protocol*, which is counted from the accept on."""
+
+    def __init__(
+        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, enter: Enter, leave: Leave
+    ) -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            protocol,
+            context,
+            None,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+        self._counted = protocol
+        self._enter = enter
+        self._leave = leave
+        self._begun = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, unless the connection is one too many."""
+        if self._enter(self._counted, address_of(transport)):
+            self._begun = True
+            super().connection_made(transport)
+        elif isinstance(transport, asyncio.Transport):
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count the connection no more, whether or not its handshake was finished."""
+        self._leave(self._counted)
+        if self._begun:
+            super().connection_lost(exc)
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return the address of the other end without its port; empty if it has none."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
