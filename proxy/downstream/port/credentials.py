@@ -11,13 +11,18 @@ from typing import Any
 
 from thrift.Thrift import TType
 
-from proxy.downstream.port.element_count import Budget, TooManyElements
+from proxy.downstream.port.element_count import (
+    MAX_STRUCTS,
+    MAX_VALUES,
+    Budget,
+    TooManyElements,
+)
 from proxy.downstream.port.frames import Call
 
 #: Most requests in one call.
 _MAX_REQUESTS = 100_000
-#: Elements up to which skipping costs no more than some milliseconds.
-_FEW_STRUCTS, _FEW_VALUES = 2_000, 20_000
+#: Structs and values up to which a count costs some milliseconds, and more than ten.
+_FEW, _MANY = (2_000, 20_000), (MAX_STRUCTS, 100_000)
 _TOKEN = "token"
 
 
@@ -44,15 +49,25 @@ class TokenReader:
     def tokens(self, call: Call) -> Set[str | None]:
         """Return the tokens of all requests in *call*, None for one without.
 
-        A call without requests has the token None. Raises FrameError for invalid bytes.
+        A call without requests has the token None. Raises FrameError for invalid bytes, and
+        TooManyElements for a call that has too many for any client.
         """
         specification = self._usual
-        try:
-            call.count(Budget(_FEW_STRUCTS, _FEW_VALUES))
-        except TooManyElements:
+        if not (_counts_within(call, *_FEW) or _counts_within(call, *_MANY)):
             specification = _reduced(self._specification, _limited(_MAX_REQUESTS))
         found = call.decode_by(_Arguments(), specification)
         return {each.token for each in _requests(vars(found).values())} or {None}
+
+
+def _counts_within(call: Call, structs: int, values: int) -> bool:
+    budget = Budget(structs, values)
+    try:
+        call.count(budget)
+    except TooManyElements:
+        if structs - budget.structs > MAX_STRUCTS or values - budget.values > MAX_VALUES:
+            raise
+        return False
+    return True
 
 
 def _requests(arguments: Any) -> Any:

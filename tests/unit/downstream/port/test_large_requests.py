@@ -110,7 +110,7 @@ def test_a_bomb_without_a_token_is_refused_without_decoding_it(name: str) -> Non
     call = raw_call(method, arguments())
     reader = TokenReader(structs(method)[0])
     tracemalloc.start()
-    with suppress(FrameError):
+    with suppress(FrameError, TooManyElements):
         assert reader.tokens(call) == {None}
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
