@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from broker_core.client import BrokerClient, Membership
 from broker_core.errors import RemotingError
-from broker_core.names import Group, QueueName
+from broker_core.names import Group, QueueName, Topic
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
@@ -23,11 +23,13 @@ from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.console.surface import Console
 from proxy.core.broadcast.departed_clients import records_of
+from proxy.core.delivery.receiver_access import ReceiverAccess
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from proxy.delivery.deliverers import make_deliverer, secrets_of, undeliverable
+from proxy.delivery.deliverer import Deliverer
+from proxy.delivery.deliverers import access_of, make_deliverer, undeliverable
 from proxy.delivery.self_delivery import OpenConnections, SelfDelivery
 from proxy.downstream.bulk.service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
@@ -42,7 +44,9 @@ from proxy.lane.tracing import Spans, spans_of, tracing_of
 from proxy.listening import Addresses, Listening
 from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
+from proxy.live.live_groups import Source
 from proxy.live.settings_file import SettingsFile
+from proxy.live.shared_keys import store_keys_of
 from proxy.net.principals import Principals
 from proxy.net.process_name import client_id, reachable
 from proxy.net.secrets import credentials_of
@@ -50,6 +54,7 @@ from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.owner_desk import Doors
+from proxy.settings.delivery import DeliverySettings
 from proxy.settings.groups import GroupSettings
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.client_sweep import ClientSweep
@@ -94,7 +99,7 @@ class Proxy:
             spans: Receives spans instead of the exporter in the settings.
         """
         self.settings = settings
-        self._secrets = secrets_of(settings)
+        self._access = access_of(settings)
         self._history = history or NullHistory()
         self._client = self._make_client()
         self._spans = spans or spans_of(settings.tracing, instance=self._client.client_id)
@@ -112,9 +117,10 @@ class Proxy:
         self._configuration = self._make_configuration(file)
         self._bulk = self._make_bulk()
         self._deliveries = SelfDelivery(
-            partial(make_deliverer, secrets=self._secrets),
+            self._make_deliverer,
             self._client.client_id,
             settings.limits.max_answer_bytes,
+            source_of=self._configuration.live.source_of,
         )
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
@@ -305,7 +311,7 @@ class Proxy:
             client_id=client_id(),
             on_consumers_changed=self._on_consumers_changed,
             on_broker_lost=self._on_broker_lost,
-            credentials=credentials_of(settings.broker_account, self._secrets),
+            credentials=credentials_of(settings.broker_account, self._access.secrets),
             tls=broker_context(settings.broker_tls),
             sends_create_topics=False,  # the producer service creates topics, at all brokers
         )
@@ -348,8 +354,10 @@ class Proxy:
         )
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:
-        stored = self.settings.group_store == "nameserver"
-        store = GroupStore(self._client.key_values) if stored else None
+        store = None
+        if self.settings.group_store == "nameserver":
+            keys = store_keys_of(self.settings, self._access.secrets)
+            store = GroupStore(self._client.key_values, keys)
         return Configuration(
             self._lanes,
             file=file,
@@ -357,8 +365,18 @@ class Proxy:
             audit=self._context.audit,
             changed=self._group_changed,
             give_up=self._give_up,
-            unservable=partial(undeliverable, secrets=self._secrets),
+            unservable=self._unservable,
         )
+
+    def _access_from(self, source: Source | None) -> ReceiverAccess:
+        return replace(self._access, from_file=source is not Source.STORE)
+
+    def _unservable(self, source: Source, groups: Iterable[GroupSettings]) -> Iterator[str]:
+        return undeliverable(groups, self._access_from(source))
+
+    def _make_deliverer(self, group: Group, topic: Topic, settings: DeliverySettings) -> Deliverer:
+        access = self._access_from(self._configuration.live.source_of(group))
+        return make_deliverer(group, topic, settings, access=access)
 
     def _group_changed(self, lane: GroupLane) -> None:
         self._deliveries.apply(lane)

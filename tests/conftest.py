@@ -85,6 +85,12 @@ def pytest_asyncio_loop_factories(
     return {"simulated": PytestLoop}
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the account's key for stored groups out of the developer's home."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files in memory, since syncs to a busy disk take longer than most tests."""

@@ -143,6 +143,7 @@ def _secrets() -> dict[str, Schema]:
         "secrets": _closed(
             tokens=_closed(name=_text(), key=_text(filled=True)),
             files=_closed(name=_text(), keys=_list(key)),
+            groupStore=_closed(name=_text()),
         ),
         "tls": _closed(
             thrift=port,

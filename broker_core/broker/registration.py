@@ -38,6 +38,7 @@ from broker_core.remoting.route_bodies import (
     DataVersion,
     TopicConfig,
 )
+from broker_core.remoting.signing import Credentials
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
@@ -96,6 +97,7 @@ class Registration:
         broker_id: Callable[[], int] = lambda: MASTER_ID,
         every_s: float = EVERY_S,
         tls: ClientContext | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         #: Address of this slave's master, according to a nameserver; None if none ever reported it.
         self.master_address: str | None = None
@@ -106,7 +108,7 @@ class Registration:
         self._every_s = every_s
         self._topics = topics
         self._nameservers = [_Nameserver(each) for each in nameservers]
-        self._pool = ConnectionPool(tls=tls)
+        self._pool = ConnectionPool(tls=tls, credentials=credentials)
         self._keeper: asyncio.Task[None] | None = None
 
     @property

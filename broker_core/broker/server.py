@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from broker_core.broker.access.file import AccessFile
+from broker_core.access.file import AccessFile
 from broker_core.broker.components import Components
 from broker_core.broker.housekeeping import repeated, retried
 from broker_core.broker.registration import EVERY_S, Registration
@@ -270,6 +270,7 @@ class Broker:
             broker_id=self._registered_id,
             every_s=EVERY_S if self._elector is None else ELECTED_EVERY_S,
             tls=self._client_tls,
+            credentials=self._access.own_credentials(),
         )
         await self._registration.start()
 

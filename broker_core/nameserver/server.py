@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from broker_core.access.file import AccessFile
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
@@ -37,6 +38,19 @@ _MAX_NAME_CHARS = 255
 _MAX_LIFETIME_MS = 24 * 3_600_000
 _ZLIB_START = b"\x78"
 _ADDRESS = re.compile(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:.%]+\]:[0-9]{1,5}")
+#: Requests of clients, which need no account: they change nothing.
+_READING = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    }
+)
+
 _log = structlog.get_logger("nameserver")
 
 
@@ -59,32 +73,38 @@ class NameServer:
         *,
         data: Path | None = None,
         tls: ServerTls | None = None,
+        acl: Path | None = None,
     ) -> None:
-        """Prepare a nameserver. Raise TlsError if a certificate or key of *tls* cannot be used.
+        """Prepare a nameserver. Raise TlsError if a certificate or key of *tls* cannot be used, and
+        StoreError if the accounts in *acl* cannot be used.
 
-        *port* 0 is any free one, see ``address``. *data*: folder for ``kvConfig.json``.
+        *port* 0 is any free one, see ``address``. *data*: folder for ``kvConfig.json``. *acl*: file
+        of accounts, as the brokers have: brokers have to sign their registrations with an
+        administrator's account, and administrators their changes; reading stays open.
         """
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
         #: Its tables.
         self.routes = self._routes = Routes()
         self._table = None if data is None else JsonTable(data / "kvConfig.json")
+        self._access = AccessFile(acl, log="nameserver")
+        handlers = {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._compare_version,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+            RequestCode.PUT_KV_CONFIG: self._put_value,
+            RequestCode.GET_KV_CONFIG: self._get_value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
+            **NameserverAdministration(self._routes).handlers(),
+        }
         #: Its listening side.
         self.server = RemotingServer(
-            {
-                RequestCode.REGISTER_BROKER: self._register,
-                RequestCode.UNREGISTER_BROKER: self._unregister,
-                RequestCode.QUERY_DATA_VERSION: self._compare_version,
-                RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-                RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
-                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
-                RequestCode.PUT_KV_CONFIG: self._put_value,
-                RequestCode.GET_KV_CONFIG: self._get_value,
-                RequestCode.DELETE_KV_CONFIG: self._delete_value,
-                RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
-                **NameserverAdministration(self._routes).handlers(),
-            },
+            self._access.guarded(handlers, open_to_all=_READING),
             on_closed=self._connection_closed,
             tls=tls,
         )
@@ -97,11 +117,13 @@ class NameServer:
                 for key, value in values.items():
                     self._routes.put_value(namespace, key, value=value)
         self.address = await self.server.listen(self._host, self._port)
+        self._access.start()
         self._sweeper = spawn(self._sweep(), name="drop silent brokers")
 
     async def close(self) -> None:
         """Stop listening and disconnect all peers."""
         await cancel_and_wait(self._sweeper)
+        await self._access.close()
         await self.server.close()
 
     # -- brokers -------------------------------------------------------------------------------

@@ -30,6 +30,14 @@ ca: /tls/brokers/ca.crt
 verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.embedded.enabled) }}
 {{- end }}
 
+{{/* Secret with the key that signs stored groups; empty if no groups are stored, or if the settings
+name the keys. */}}
+{{- define "orderlane.groupStoreSecret" -}}
+{{- if and (eq (.Values.settings.group_store | default "none") "nameserver") (not .Values.settings.group_store_keys) }}
+{{- .Values.secrets.groupStore.name | default (printf "%s-group-store" (include "orderlane.name" .)) }}
+{{- end }}
+{{- end }}
+
 {{/* Settings of a proxy without the groups: changes need a restart. */}}
 {{- define "orderlane.settings" -}}
 {{- $given := .Values.settings }}
@@ -55,11 +63,17 @@ verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.emb
 {{- if .Values.secrets.tokens.name }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "tokens" "should be left out if secrets.tokens.name is given: the tokens come from that Secret")) }}
 {{- end }}
-{{- if .Values.secrets.files.name }}
 {{- $secrets := $given.secrets | default list }}
+{{- if .Values.secrets.files.name }}
 {{- range .Values.secrets.files.keys }}
 {{- $secrets = append $secrets (dict "name" . "file" (printf "/secrets/%s" .)) }}
 {{- end }}
+{{- end }}
+{{- if include "orderlane.groupStoreSecret" . }}
+{{- $secrets = append $secrets (dict "name" "chart-group-store" "file" "/group-store/key" "hosts" list) }}
+{{- $_ := set $own "group_store_keys" (list "chart-group-store") }}
+{{- end }}
+{{- if $secrets }}
 {{- $_ := set $own "secrets" $secrets }}
 {{- end }}
 {{- mergeOverwrite (deepCopy $given) $own | toYaml }}
@@ -107,6 +121,10 @@ several workers each also has its own; Prometheus scrapes those. */}}
 - name: tls-{{ $port }}
   secret: { secretName: {{ . }}, defaultMode: 0440 }
 {{- end }}
+{{- end }}
+{{- with include "orderlane.groupStoreSecret" .root }}
+- name: group-store
+  secret: { secretName: {{ . }}, defaultMode: 0440, items: [{ key: key, path: key }] }
 {{- end }}
 {{- with $values.secrets.files.name }}
 - name: secrets

@@ -27,10 +27,14 @@ class SourceView(Answer):
 
 
 class StoreView(Answer):
-    """The store of groups: their versions, and nameservers that do not answer."""
+    """The store of groups: their versions, nameservers that do not answer, groups with unsigned
+    settings, and groups signed with another key than the first.
+    """
 
     versions: dict[str, int]
     unreachable: list[str]
+    unsigned: list[str]
+    old_keys: list[str]
 
 
 class ConfigurationView(Answer):

@@ -59,13 +59,16 @@ class DeleteQuery(RequestModel):
 
 
 class StoredGroupView(Answer):
-    """A group. ``version``: 0 if it is not stored; ``refused``: why stored settings are refused."""
+    """A group. ``version``: 0 if it is not stored; ``refused``: why stored settings are refused;
+    ``unsigned``: settings that a nameserver has without a valid signature, which are not used.
+    """
 
     group: str
     source: str
     version: int
     settings: dict[str, Any] | None
     refused: str | None
+    unsigned: dict[str, Any] | None
 
 
 class GroupChangeView(Answer):

@@ -49,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"groups update billing --set orders.max_rate=200 {_WHY}",
         f"groups update billing --file billing.yaml --expect 3 {_WHY}",
     ),
+    "groups sign": ("groups sign", f"groups sign billing {_WHY}"),
     "groups delete": (f"groups delete billing {_WHY} --dry-run",),
     "audit ls": ("audit ls", "audit ls --group billing --limit 20"),
     "audit tail": ("audit tail --group billing",),

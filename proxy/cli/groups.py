@@ -157,6 +157,63 @@ def delete(
     _show(ask_proxy(http, path, method="DELETE", timeout_s=_TIMEOUT_S), output)
 
 
+@app.command("sign")
+def sign(
+    group: Annotated[
+        list[str] | None, typer.Argument(help="groups to sign; none: only show which need it")
+    ] = None,
+    reason: Reason = "",
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Sign stored groups: unsigned ones, and after a rotation those signed with an old key.
+
+    Without names it shows their settings and changes nothing. Sign only settings that you know:
+    every client that reaches a nameserver can store unsigned ones.
+    """
+    store = orjson.loads(ask_proxy(http, "/api/config"))["store"]
+    if store is None:
+        raise OrderlaneError("this proxy has no store for groups: set group_store: nameserver")
+    pending = sorted({*store["unsigned"], *store["old_keys"]})
+    if not group:
+        _show_unsigned(http, pending, output)
+        return
+    _check(reason)
+    if others := [each for each in group if each not in pending]:
+        raise OrderlaneError(
+            f"{', '.join(others)}: nothing to sign; orderlane groups sign shows the groups that"
+            " need it"
+        )
+    for each in group:
+        _sign(http, each, reason, output)
+
+
+def _show_unsigned(http: str, groups: list[str], output: OutputFormat) -> None:
+    found = [orjson.loads(ask_proxy(http, _place(each))) for each in groups]
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    if not found:
+        say("all stored groups are signed with the current key")
+    for each in found:
+        why = "signed with an old key" if each["unsigned"] is None else "not signed"
+        say(f"group {each['group']}: {why}")
+        typer.echo(_text(each["unsigned"] or each["settings"]) or "deleted")
+
+
+def _sign(http: str, group: str, reason: str, output: OutputFormat) -> None:
+    found = orjson.loads(ask_proxy(http, _place(group)))
+    if found["refused"]:
+        raise OrderlaneError(
+            f"group {group}: its settings are invalid, update or delete it: {found['refused']}"
+        )
+    settings = found["unsigned"] or found["settings"]
+    if settings is None:  # a deletion is signed as well
+        delete(group, reason=reason, http=http, output=output)
+        return
+    _put(http, group, settings, found["version"], reason, False, output)
+
+
 def _command(verb: KeyVerb) -> Callable[..., None]:
     """Return the command of *verb* for whole groups."""
 

@@ -192,6 +192,14 @@ def nameserver(
     tls_certificate: ServerCertificate = None,
     tls_key: ServerKey = None,
     tls_client_ca: ClientCa = None,
+    acl: Annotated[
+        Path | None,
+        typer.Option(
+            "--acl",
+            help="file of accounts, the brokers' own: brokers sign their registrations, and only"
+            " administrators change values (default: any client may)",
+        ),
+    ] = None,
     history: HistoryOption = None,
 ) -> None:
     """Run a nameserver."""
@@ -201,7 +209,7 @@ def nameserver(
         mode=tls_mode, certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca
     )
     with closing(open_history(history, "nameserver", parts=("nameserver",))):
-        serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data, tls=tls))
+        serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data, tls=tls, acl=acl))
 
 
 def broker(

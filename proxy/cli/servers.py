@@ -69,15 +69,20 @@ def server_tls(**options: Path | str | None) -> ServerTls | None:
 
 @asynccontextmanager
 async def running_nameserver(
-    address: str, *, data: Path | None = None, tls: ServerTls | None = None
+    address: str,
+    *,
+    data: Path | None = None,
+    tls: ServerTls | None = None,
+    acl: Path | None = None,
 ) -> AsyncIterator[Addresses]:
-    """Run a nameserver at *address* that keeps its values in the folder *data*.
+    """Run a nameserver at *address* that keeps its values in the folder *data* and allows changes
+    to the administrators of the file *acl*, to all clients without it.
 
     Raises OrderlaneError if the address or a file of *tls* cannot be used, and StoreError if the
-    values cannot be read.
+    values or accounts cannot be read.
     """
     try:
-        server = NameServer(*checked_address(address), data=data, tls=tls)
+        server = NameServer(*checked_address(address), data=data, tls=tls, acl=acl)
         await server.start()
     except TlsError as error:
         raise OrderlaneError(f"nameserver: {error}") from None
@@ -162,7 +167,9 @@ async def running_all_with_workers(
 def _running_nameserver_of(
     settings: Settings, embedded: BrokerSettings, address: str
 ) -> AbstractAsyncContextManager[Addresses]:
-    """Return a nameserver with the broker's TLS settings, since proxies connect alike to both."""
+    """Return a nameserver with the broker's TLS settings and accounts, since proxies connect alike
+    to both.
+    """
     if embedded.tls is not None and embedded.tls.mode == "enforcing":
         for name, given, whose in (
             ("client_tls", embedded.client_tls, "the broker"),
@@ -173,7 +180,8 @@ def _running_nameserver_of(
                     f"{name} is missing: {whose} needs it to connect with tls.mode enforcing; set"
                     f" at least {name}.ca to the CA of tls.certificate"
                 )
-    return running_nameserver(address, data=embedded.data / NAMESERVER, tls=embedded.tls)
+    data = embedded.data / NAMESERVER
+    return running_nameserver(address, data=data, tls=embedded.tls, acl=embedded.acl)
 
 
 def _cannot_listen(part: str, error: OSError) -> OrderlaneError:

@@ -39,13 +39,17 @@ class OpenConnections(Container[int]):
 
 @dataclass(slots=True)
 class SelfDelivery:
-    """The proxy's own consumers. ``client_id`` names this process in histories."""
+    """The proxy's own consumers. ``client_id`` names this process in histories; ``source_of``
+    returns the source of a group's settings, on which the access of its receivers depends.
+    """
 
     make: MakeDeliverer
     client_id: str
     max_bytes: int
+    source_of: Callable[[Group], object] = lambda _group: None
     _topics: dict[tuple[Group, Topic], TopicDelivery] = field(default_factory=dict)
     _counts: dict[tuple[Group, Topic], DeliveryCounts] = field(default_factory=dict)
+    _sources: dict[Group, object] = field(default_factory=dict)
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     _connections: Iterator[int] = field(default_factory=lambda: count(-2, -1))
 
@@ -56,8 +60,11 @@ class SelfDelivery:
             for topic in lane.settings.topics
             if topic.delivery is not None
         }
+        source = self.source_of(lane.name)
+        moved = self._sources.setdefault(lane.name, source) is not source
+        self._sources[lane.name] = source
         for name, present in list(self._topics.items()):
-            if name[0] == lane.name and wanted.get(name[1]) != present.settings:
+            if name[0] == lane.name and (moved or wanted.get(name[1]) != present.settings):
                 self._end(*name)
         for group, topic in list(self._counts):
             if group == lane.name and lane.settings.topic(topic) is None:
@@ -74,6 +81,7 @@ class SelfDelivery:
     def forget(self, lane: GroupLane) -> None:
         """Stop the deliveries of a group that this proxy no longer has."""
         lane.presence.deliver(())
+        self._sources.pop(lane.name, None)
         for group, topic in list(self._topics):
             if group == lane.name:
                 self._end(group, topic)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from broker_core.tasks import cancel_and_wait, spawn
@@ -12,11 +13,15 @@ from proxy.lane.lanes import Lanes
 from proxy.live.file_watch import FileWatch
 from proxy.live.group_desk import GroupDesk
 from proxy.live.group_store import GroupStore
-from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.live_groups import LiveGroups, Source, Unservable
 from proxy.live.settings_file import SettingsFile
+from proxy.live.store_reading import shown_name
 from proxy.live.store_watch import StoreWatch
 from proxy.settings.groups import GroupSettings
 from proxy.upstream.audit import Audit
+
+#: Sentences about invalid values in the store; the others are counted.
+_SHOWN_PROBLEMS = 20
 
 
 class Configuration:
@@ -31,7 +36,7 @@ class Configuration:
         audit: Audit,
         changed: Callable[[GroupLane], None],
         give_up: Callable[[GroupLane], Awaitable[None]],
-        unservable: Callable[[Iterable[GroupSettings]], Iterable[str]],
+        unservable: Unservable,
     ) -> None:
         self.live = LiveGroups(lanes, changed=changed, give_up=give_up, unservable=unservable)
         self._lanes = lanes
@@ -72,7 +77,7 @@ class Configuration:
             told = self._store.state
             found[Source.STORE.value] = {
                 "config_applied": told.applied,
-                "config_refused": told.refusals,
+                "config_refused": told.refusals + self._store.store.refusals,
                 "config_bad": bool(told.refused or self._store.store.unreadable),
             }
         return found
@@ -119,9 +124,12 @@ class Configuration:
 
     def _store_problems(self, watch: StoreWatch) -> list[str]:
         store = watch.store
+        shown = dict(islice(store.unreadable.items(), _SHOWN_PROBLEMS))
+        more = len(store.unreadable) - len(shown) + store.more_unreadable
         return [
             *(f"the store was refused: {reason}" for reason in watch.state.refused.values()),
-            *(f"group {name} in the store: {why}" for name, why in store.unreadable.items()),
+            *(f"group {shown_name(name)} in the store: {why}" for name, why in shown.items()),
+            *([f"{more} further values in the store are invalid"] if more else []),
             *(f"the store is not read at {why}" for why in store.unreachable.values()),
             *(
                 f"group {name} is in the settings file and in the store: the file's counts"
@@ -134,6 +142,8 @@ class Configuration:
         return {
             "versions": {name: each.version for name, each in known if each.settings is not None},
             "unreachable": sorted(watch.store.unreachable),
+            "unsigned": sorted(watch.store.unsigned),
+            "old_keys": watch.store.old_keys,
         }
 
     def _source(self, group: str) -> str:

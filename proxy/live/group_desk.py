@@ -49,7 +49,9 @@ class GroupDesk:
         source = self._live.source_of(group)
         settings = self._live.groups.get(group)
         refused = self._refused().get(group)
-        if settings is None and refused is None:
+        unsigned = self._unsigned(group)
+        deleted = self._watch is not None and group in self._watch.store.old_keys
+        if settings is None and refused is None and unsigned is None and not deleted:
             settings = self._lanes.named(group).settings
         return {
             "group": group,
@@ -57,6 +59,7 @@ class GroupDesk:
             "version": self._version(group),
             "settings": None if settings is None else stored_form(settings),
             "refused": refused,
+            "unsigned": unsigned,
         }
 
     async def put(self, group: str, settings: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
@@ -82,7 +85,9 @@ class GroupDesk:
         """Remove *group* from the store. Raises like ``put``, and UnknownName."""
         watch = self._stored_here(group)
         await watch.store.refresh()
-        if not self._version(group):
+        store = watch.store
+        pending = group in store.unreadable or group in store.old_keys
+        if not self._version(group) and not pending:
             self._lanes.named(group)
             raise Refused(f"group {group} is not in the store: it comes from clients")
         return await self._change(watch, group, None, wish)
@@ -96,22 +101,21 @@ class GroupDesk:
         check_version(group, held, expect=wish.expect)
         before = None if held is None else held.settings
         after = None if made is None else stored_form(made)
+        # The same settings are written again if the value at a nameserver does not count, or is
+        # signed with another key than the first.
+        differs = before != after or group in store.unreadable or not store.is_current(group)
         told = {
             "group": group,
             "version": self._version(group),
             "before": before,
             "after": after,
-            "changed": before != after and not wish.dry_run,
+            "changed": differs and not wish.dry_run,
         }
-        if wish.dry_run or before == after:
+        if wish.dry_run or not differs:
             return told
         change = Change(
             actor=wish.by,
-            verb="groups delete"
-            if made is None
-            else "groups update"
-            if before
-            else "groups create",
+            verb=_verb(before, after),
             group=group,
             reason=wish.reason,
             before=before,
@@ -138,5 +142,17 @@ class GroupDesk:
         held = None if self._watch is None else self._watch.store.known.get(group)
         return 0 if held is None or held.settings is None else held.version
 
+    def _unsigned(self, group: str) -> dict[str, Any] | None:
+        found = None if self._watch is None else self._watch.store.unsigned.get(group)
+        return None if found is None else found.settings
+
     def _refused(self) -> Mapping[str, str]:
         return {} if self._watch is None else self._watch.state.refused
+
+
+def _verb(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    if before is not None and before == after:
+        return "groups sign"
+    if after is None:
+        return "groups delete"
+    return "groups update" if before else "groups create"

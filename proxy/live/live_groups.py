@@ -29,6 +29,10 @@ class Source(Enum):
     STORE = "store"
 
 
+#: See ``LiveGroups``.
+Unservable = Callable[[Source, Iterable[GroupSettings]], Iterable[str]]
+
+
 class LiveGroups:
     """Keeps *lanes* in line with the sources."""
 
@@ -38,7 +42,7 @@ class LiveGroups:
         *,
         changed: Callable[[GroupLane], None],
         give_up: Callable[[GroupLane], Awaitable[None]],
-        unservable: Callable[[Iterable[GroupSettings]], Iterable[str]] = lambda _groups: (),
+        unservable: Unservable = lambda _source, _groups: (),
     ) -> None:
         """Set up without groups.
 
@@ -46,14 +50,15 @@ class LiveGroups:
             lanes: The lanes of the proxy.
             changed: Called with each lane whose settings changed.
             give_up: Hands over all queues of a removed lane, which is then dropped.
-            unservable: Returns one sentence for each valid setting that this process cannot serve.
+            unservable: Returns one sentence for each valid setting of groups from a source that
+                this process cannot serve.
         """
         self._lanes = lanes
         self._changed = changed
         self._give_up = give_up
         self._unservable = unservable
         self._given: dict[Source, dict[str, GroupSettings]] = {}
-        self._served: set[str] = set()  # lanes created here
+        self._served: dict[str, Source | None] = {}  # sources of the lanes created here
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -87,6 +92,7 @@ class LiveGroups:
         """Return the changes that ``give`` would make. Raises SettingsError, one sentence per
         line.
         """
+        groups = tuple(groups)
         before = self.groups
         after = self._merged(source, groups)
         problems = [
@@ -94,7 +100,8 @@ class LiveGroups:
             for name in sorted(before.keys() & after.keys())
             for problem in refusals(before[name], after[name])
         ]
-        problems += self._unservable(after.values())
+        for each, given in self._with(source, groups).items():
+            problems += self._unservable(each, given.values())
         if problems:
             raise SettingsError("\n".join(problems))
         return changes(before, after)
@@ -123,8 +130,13 @@ class LiveGroups:
         self._closed = True
         await cancel_and_wait(*self._leaving.values())
 
+    def _with(
+        self, source: Source, groups: Iterable[GroupSettings]
+    ) -> dict[Source, dict[str, GroupSettings]]:
+        return {**self._given, source: {group.name: group for group in groups}}
+
     def _merged(self, source: Source, groups: Iterable[GroupSettings]) -> dict[str, GroupSettings]:
-        given = {**self._given, source: {group.name: group for group in groups}}
+        given = self._with(source, groups)
         return {
             name: settings
             for each in reversed(Source)
@@ -136,8 +148,8 @@ class LiveGroups:
         if self._closed:
             return
         wanted = self.groups
-        for name in sorted(self._served - wanted.keys()):
-            self._served.discard(name)
+        for name in sorted(self._served.keys() - wanted.keys()):
+            del self._served[name]
             self._retire(name)
         for name, settings in wanted.items():
             if name in self._leaving:
@@ -146,10 +158,11 @@ class LiveGroups:
             if lane is not None and lane.auto_created and any(refusals(lane.settings, settings)):
                 self._retire(name)
                 continue
-            self._served.add(name)
+            moved = self._served.get(name, self.source_of(name)) is not self.source_of(name)
+            self._served[name] = self.source_of(name)
             if lane is None:
                 self._lanes.add(settings)
-            elif lane.settings != settings:
+            elif moved or lane.settings != settings:
                 lane.set_up(settings)
                 self._changed(lane)
 

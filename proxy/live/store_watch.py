@@ -76,11 +76,16 @@ class StoreWatch:
             else:
                 groups[name] = group_of(name, value.settings)
             self._live.give(Source.STORE, groups.values())
-        except SettingsError as error:
-            self.state.refused[name] = str(error)
+        except Exception as error:  # not even a bug may hold up the other groups
+            self.state.refused[name] = str(error) or type(error).__name__
             if not again:
                 self.state.refusals += 1
-                _log.error("group of the store refused", group=name, reason=str(error))
+                _log.error(
+                    "group of the store refused",
+                    group=name,
+                    reason=self.state.refused[name],
+                    exc_info=None if isinstance(error, SettingsError) else error,
+                )
             return
         self.state.refused.pop(name, None)
         self.state.applied += 1

@@ -2,11 +2,12 @@
 
 Nameservers do not communicate and have no conditional put. So each value carries its version, a
 deletion is also a value, and of equal versions the greater text wins: all readers choose the same.
+Values are signed (``store_keys``); ``store_reading`` decides which of them count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ from proxy.settings.source import Layers, explain
 
 NAMESPACE = "ORDERLANE_GROUPS"
 _VERSIONS = 2**53
+_MAX_KEY_CHARS = 16
+_SIGNATURE_CHARS = 64
+#: Longer values are not decoded: settings of a group have a few thousand characters.
+MAX_CHARS = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,52 +34,43 @@ class StoredGroup:
     settings: dict[str, Any] | None
     written_ms: int = 0
     by: str = ""
+    key: str = ""
+    """Name of the key that signed it."""
+    signature: str = ""
+    """HMAC-SHA256 as hexadecimal digits; empty: not signed, as written by earlier versions."""
 
     def encode(self) -> str:
         """Return the stored form: one line of JSON, equal for equal content."""
-        fields = {
+        fields: dict[str, Any] = {
             "version": self.version,
             "settings": self.settings,
             "written_ms": self.written_ms,
             "by": self.by,
         }
+        if self.signature:
+            fields |= {"key": self.key, "signature": self.signature}
         return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod
     def decode(cls, text: str) -> StoredGroup:
         """Undo ``encode``. Raises ValueError with one sentence for anything else."""
         try:
+            if len(text) > MAX_CHARS:
+                raise ValueError(f"it has {len(text)} characters, at most {MAX_CHARS} are allowed")
             fields = orjson.loads(text)
             version, settings = fields["version"], fields["settings"]
             if type(version) is not int or not 1 <= version < _VERSIONS:
                 raise ValueError(f"its version is {version!r}")
             if settings is not None and not isinstance(settings, dict):
                 raise ValueError("its settings are not an object")
-            written_ms, by = int(fields.get("written_ms", 0)), str(fields.get("by", ""))
-            return cls(version, settings, written_ms, by)
+            written_ms = int(fields.get("written_ms", 0))
+            by, key, signature = (str(fields.get(name, "")) for name in ("by", "key", "signature"))
+            if len(key) > _MAX_KEY_CHARS or len(signature) > _SIGNATURE_CHARS:
+                raise ValueError("its signature is too long")
+            return cls(version, settings, written_ms, by, key, signature)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise ValueError(f"not group settings in orderlane's stored form: {error}") from None
-
-
-def newest(
-    tables: Iterable[Mapping[str, str]], known: Mapping[str, StoredGroup]
-) -> tuple[dict[str, StoredGroup], dict[str, str]]:
-    """Return, by group, the valid values of the nameservers' *tables* and of *known*, and the
-    values that cannot be decoded.
-
-    A missing value was lost: only a stored deletion deletes.
-    """
-    found, unreadable = dict(known), {}
-    for group, text in (item for table in tables for item in table.items()):
-        try:
-            value = StoredGroup.decode(text)
-        except ValueError as error:
-            unreadable[group] = str(error)
-            continue
-        held = found.get(group)
-        if held is None or _rank(value) > _rank(held):
-            found[group] = value
-    return found, unreadable
+            reason = str(error)[:200]
+            raise ValueError(f"not group settings in orderlane's stored form: {reason}") from None
 
 
 def stale(table: Mapping[str, str], right: Mapping[str, StoredGroup]) -> Iterator[tuple[str, str]]:
@@ -101,5 +97,6 @@ def stored_form(group: GroupSettings) -> dict[str, Any]:
     return said
 
 
-def _rank(value: StoredGroup) -> tuple[int, str]:
+def rank_of(value: StoredGroup) -> tuple[int, str]:
+    """Return the order of two values of one group: the greater one wins."""
     return value.version, value.encode()

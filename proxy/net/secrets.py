@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from broker_core.remoting.signing import Credentials
+from proxy.core.delivery.push_url import AllowedHosts
+from proxy.core.delivery.secret import Secret
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import BrokerAccountSettings, SecretSettings
 
 
 def read_secrets(
     settings: Iterable[SecretSettings], *, environment: Mapping[str, str] | None = None
-) -> dict[str, bytes]:
+) -> dict[str, Secret]:
     """Return all secrets by name, without surrounding line ends.
 
     Raises SettingsError with one sentence for each that is missing or empty.
@@ -24,7 +26,8 @@ def read_secrets(
     secrets, problems = {}, []
     for each in settings:
         try:
-            secrets[each.name] = _read(each, environment)
+            hosts = None if each.hosts is None else AllowedHosts(frozenset(each.hosts))
+            secrets[each.name] = Secret(_read(each, environment), hosts)
         except ValueError as error:
             problems.append(f"secrets: {each.name}: {error}")
     if problems:
@@ -33,7 +36,7 @@ def read_secrets(
 
 
 def credentials_of(
-    settings: BrokerAccountSettings, secrets: Mapping[str, bytes]
+    settings: BrokerAccountSettings, secrets: Mapping[str, Secret]
 ) -> Credentials | None:
     """Return the account that signs requests to brokers, or None if requests are not signed.
 
@@ -42,7 +45,7 @@ def credentials_of(
     if settings.access_key is None or settings.secret is None:
         return None
     try:
-        return Credentials(settings.access_key, secrets[settings.secret].decode())
+        return Credentials(settings.access_key, secrets[settings.secret].value.decode())
     except KeyError:
         why = "which is not among the proxy's secrets"
     except UnicodeDecodeError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from proxy.core.delivery.receiver_access import ReceiverAccess
 from proxy.settings.types import Seconds, SettingsGroup
 
 #: Names available to expressions about a delivered message.
@@ -59,7 +59,7 @@ class DeliverySettings(SettingsGroup):
         """File with the authorities of the target's certificate; None: the system's."""
         return None
 
-    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """Raise ValueError with one sentence if a required secret is missing from *secrets* or
-        unsuitable.
+    def check_access(self, access: ReceiverAccess) -> None:
+        """Raise ValueError with one sentence if a required secret is missing, unsuitable or not for
+        the target, or if the target has an address that is not allowed.
         """

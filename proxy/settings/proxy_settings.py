@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.core.delivery.push_url import check_allowed_host
 from proxy.errors import SettingsError
 from proxy.settings.access import AccessSettings, CertificateSettings, TokenSettings
 from proxy.settings.groups import GroupSettings
@@ -36,12 +38,28 @@ from proxy.settings.types import (
     ServerAddress,
     SettingsGroup,
     Share,
+    host_port,
     named_once,
     some,
 )
 
 #: More workers on one machine would have to share ports.
 MOST_WORKERS = 64
+
+
+def _is_loopback(address: str) -> bool:
+    host = host_port(address)[0]
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError:
+        raise ValueError("should be a network such as 10.0.0.0/8 or fd00::/8") from None
 
 
 def _comma_separated(value: object) -> object:
@@ -202,6 +220,16 @@ class SecretSettings(SettingsGroup):
     """Environment variable with the secret's value. Give either this or file."""
     file: Annotated[str, Field(min_length=1)] | None = None
     """File with the secret's value, read when the proxy starts."""
+    hosts: (
+        Annotated[
+            tuple[Annotated[str, AfterValidator(check_allowed_host)], ...], Field(max_length=1000)
+        ]
+        | None
+    ) = None
+    """Hosts that get the secret, or anything signed with it, such as hooks.example.com,
+    *.example.com or 10.0.0.7:8080; without a port, the default port of the URL's scheme. null: the
+    targets listed by groups in the settings file; stored groups and URLs in messages get nothing.
+    []: no host, for keys that only the proxy itself uses."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -294,10 +322,27 @@ class Settings(SettingsGroup):
     secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
     """Secrets that other settings refer to by name, for authentication at receivers and for signing
     requests."""
+    receiver_networks: Annotated[
+        tuple[Annotated[str, AfterValidator(_network)], ...], BeforeValidator(_comma_separated)
+    ] = ()
+    """Networks, such as 10.0.0.0/8 or fd00::/8, in which receivers (push, redis) may be, in
+    addition to public addresses. Checked for each connection after the name was resolved.
+    Loopback, link-local and private addresses have to be listed, except that hosts in urls of
+    groups in the settings file may be private, and on loopback if written as an address or as
+    localhost. The address of a cloud's metadata service has to be listed singly."""
     group_store: Literal["none", "nameserver"] = "none"
     """nameserver: groups are also stored at the nameservers, by `orderlane groups create` or the
     HTTP port, and served by all proxies. A group in the settings file takes precedence. none: only
     the settings file is used."""
+    group_store_keys: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        Field(max_length=4),
+        BeforeValidator(_comma_separated),
+    ] = ()
+    """Names of secrets that sign stored groups, the same for all proxies of a cluster: the first
+    signs, all verify, which allows rotation. Values without a valid signature do not count. Empty:
+    if all nameservers are on this machine's loopback, proxies of one account share a key that the
+    first creates; otherwise group_store: nameserver is refused."""
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 
@@ -308,7 +353,22 @@ class Settings(SettingsGroup):
             raise ValueError("certificates: need client_ca in listen.tls or listen.http_tls")
         if self.access and not (self.tokens or self.certificates):
             raise ValueError("access: rules need tokens or certificates, which identify the caller")
+        self._check_group_store()
         return self
+
+    def _check_group_store(self) -> None:
+        secrets = {each.name for each in self.secrets}
+        if unknown := [repr(name) for name in self.group_store_keys if name not in secrets]:
+            raise ValueError(
+                f"group_store_keys: names {', '.join(unknown)}, which is not among the secrets"
+            )
+        if self.group_store == "none" or self.group_store_keys:
+            return
+        if remote := [each for each in self.nameserver if not _is_loopback(each)]:
+            raise ValueError(
+                "group_store: nameserver needs group_store_keys, a secret that all proxies share,"
+                f" because every client that reaches {remote[0]} could store groups otherwise"
+            )
 
     def group(self, name: str) -> GroupSettings | None:
         """Return the settings of the group *name*; None if it does not exist."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,35 @@ def test_producers_of_ddmq_have_their_port() -> None:
 @uses
 def test_the_chart_makes_no_secret(values: Mapping[str, Any]) -> None:
     assert Rendered.of(values).all("Secret") == []
+
+
+def test_only_stored_groups_have_a_key_that_the_chart_makes(tmp_path: Path) -> None:
+    stored = {"settings": {"group_store": "nameserver"}}
+    rendered = Rendered.of(stored)
+    (secret,) = rendered.all("Secret")
+    assert len(b64decode(secret["data"]["key"])) == 64
+    settings = settings_of(rendered, tmp_path)
+    (key,) = settings.secrets
+    assert (settings.group_store_keys, key.hosts) == ((key.name,), ())
+    assert mounted(rendered, "proxy")[str(key.file)] == f"{secret['metadata']['name']}/key"
+    assert b64decode(secret["data"]["key"]).decode() not in rendered.settings("proxy")
+    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+    own = Rendered.of({**stored, "secrets": {"groupStore": {"name": "mine"}}})
+    assert own.all("Secret") == []
+    assert mounted(own, "proxy")["/group-store/key"] == "mine/key"
+    named = {"secrets": [{"name": "k", "environment": "K"}], "group_store_keys": ["k"]}
+    given = Rendered.of({"settings": {**stored["settings"], **named}})
+    assert given.all("Secret") == []
+    assert "/group-store/key" not in mounted(given, "proxy")
+
+
+def test_the_nameserver_has_the_accounts_of_the_brokers() -> None:
+    args = Rendered.of({"embedded": {"settings": {"acl": "/acl/accounts.yml"}}}).container(
+        "nameserver"
+    )["args"]
+    assert args[args.index("--acl") + 1] == "/acl/accounts.yml"
+    assert "--acl" not in Rendered.of({}).container("nameserver")["args"]
 
 
 def test_tokens_come_from_a_secret_and_stand_nowhere_else(tmp_path: Path) -> None:

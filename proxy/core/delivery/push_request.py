@@ -8,6 +8,9 @@ attempt number are always in headers; receivers recognize repeats by the id.
 HMAC-SHA256 with the shared secret over ``SECONDS.MESSAGE-ID.CONTENT``. MESSAGE-ID is the value of
 ``Orderlane-Message-Id``. CONTENT is the body or, for GET, the query string of the URL. There is one
 ``v1`` for each secret, so that secrets can be rotated without interruption.
+
+Headers, signature and token are sent only to the URLs that their values are bound to: a URL in a
+message gets none that is meant for another receiver.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from proxy.core.delivery.push_url import AllowedHosts, PushUrl, callback_urls
+from proxy.core.delivery.secret import Bound
 from proxy.core.keys.order_key import key_text
 
 ID_HEADER = "Orderlane-Message-Id"
@@ -117,18 +121,43 @@ class Pushed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PushRules:
-    """One compiled push action. ``headers`` and ``secrets`` are confidential."""
+    """One compiled push action. ``headers``, ``secrets`` and ``token_secret`` are confidential, and
+    only used for the URLs that they are bound to.
+    """
 
     urls: Sequence[PushUrl]
     method: str = "POST"
     format: Format = Format.JSON
     context: Sequence[str] = ("topic", "group", "queue", "offset", "key", "tag")
     ddmq_names: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: Sequence[bytes] = field(default=(), repr=False)
-    token_secret: bytes | None = field(default=None, repr=False)
+    headers: Mapping[str, Bound[str]] = field(default_factory=dict, repr=False)
+    secrets: Sequence[Bound[bytes]] = field(default=(), repr=False)
+    token_secret: Bound[bytes] | None = field(default=None, repr=False)
     callback_property: str = CALLBACK_PROPERTY
     callback_hosts: AllowedHosts = field(default_factory=AllowedHosts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Permitted:
+    """The confidential parts of the rules that one URL may receive."""
+
+    headers: Mapping[str, str]
+    secrets: Sequence[bytes]
+    token_secret: bytes | None
+    context: Sequence[str]
+
+    @classmethod
+    def at(cls, rules: PushRules, place: PushUrl) -> _Permitted:
+        headers = {name: bound.at(place) for name, bound in rules.headers.items()}
+        secrets = [bound.at(place) for bound in rules.secrets]
+        token = None if rules.token_secret is None else rules.token_secret.at(place)
+        withheld = rules.token_secret is not None and token is None
+        return cls(
+            headers={name: value for name, value in headers.items() if value is not None},
+            secrets=[secret for secret in secrets if secret is not None],
+            token_secret=token,
+            context=[name for name in rules.context if not (withheld and name == "token")],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +199,26 @@ def request_of(rules: PushRules, message: Pushed, place: PushUrl, *, at_s: int) 
     message_id = header_text(message.message_id)
     headers = {ID_HEADER: message_id, ATTEMPT_HEADER: str(message.attempt)}
     url, body = place.text, None
+    own = _Permitted.at(rules, place)
     if rules.format is Format.JSON:
         headers["Content-Type"] = "application/json"
-        body = _envelope(rules, message)
+        body = _envelope(rules, message, own)
     elif rules.format is Format.RAW:
         headers["Content-Type"] = "application/octet-stream"
-        for name, value in _context(rules, message).items():
+        for name, value in _context(rules, message, own).items():
             header = "Orderlane-" + name.replace("_", "-").title()
             headers.setdefault(header, header_text(value))
         body = message.body
     elif rules.method == "GET":
-        url += f"{'&' if '?' in url else '?'}{urlencode(_parameters(rules, message))}"
+        url += f"{'&' if '?' in url else '?'}{urlencode(_parameters(rules, message, own))}"
     else:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
-        body = urlencode(_parameters(rules, message)).encode()
-    headers = _with_own(headers, rules.headers)
-    if rules.secrets:
+        body = urlencode(_parameters(rules, message, own)).encode()
+    headers = _with_own(headers, own.headers)
+    if own.secrets:
         content = url.partition("?")[2].encode() if body is None else body
         headers[SIGNATURE_HEADER] = signature(
-            rules.secrets, at_s=at_s, message_id=message_id, content=content
+            own.secrets, at_s=at_s, message_id=message_id, content=content
         )
     return PushRequest(rules.method, url, headers, body)
 
@@ -205,16 +235,16 @@ def _with_own(headers: dict[str, str], own: Mapping[str, str]) -> dict[str, str]
     return {**kept, **own}
 
 
-def _envelope(rules: PushRules, message: Pushed) -> bytes:
+def _envelope(rules: PushRules, message: Pushed, own: _Permitted) -> bytes:
     envelope: dict[str, Any] = {}
-    for name in rules.context:
+    for name in own.context:
         match name:
             case "offset" | "attempt":
                 envelope[name] = getattr(message, name)
             case "properties":
                 envelope[name] = dict(message.properties)
             case _:
-                envelope[name] = _value(rules, message, name)
+                envelope[name] = _value(message, name, own)
     try:
         orjson.loads(message.body)
         envelope["body"] = orjson.Fragment(message.body)  # unchanged: numbers keep their form
@@ -226,7 +256,7 @@ def _envelope(rules: PushRules, message: Pushed) -> bytes:
     return orjson.dumps(envelope)
 
 
-def _parameters(rules: PushRules, message: Pushed) -> dict[str, str]:
+def _parameters(rules: PushRules, message: Pushed, own: _Permitted) -> dict[str, str]:
     parameters: dict[str, str] = {}
     if rules.format is Format.FORM:
         try:
@@ -237,7 +267,7 @@ def _parameters(rules: PushRules, message: Pushed) -> dict[str, str]:
         parameters.update(_fields(message.body))
         for name in rules.context:  # a field of the body must not pass for an absent context value
             parameters.pop(_name(rules, name), None)
-    parameters.update(_context(rules, message))
+    parameters.update(_context(rules, message, own))
     if rules.ddmq_names:
         parameters[_DDMQ_SENT_BEFORE] = str(message.attempt - 1)
     return parameters
@@ -257,11 +287,11 @@ def _fields(body: bytes) -> dict[str, str]:
     }
 
 
-def _context(rules: PushRules, message: Pushed) -> dict[str, str]:
+def _context(rules: PushRules, message: Pushed, own: _Permitted) -> dict[str, str]:
     """Return the context as text under the configured names, without absent values."""
     context = {}
-    for name in rules.context:
-        value = _value(rules, message, name)
+    for name in own.context:
+        value = _value(message, name, own)
         if value is not None:
             context[_name(rules, name)] = value
     return context
@@ -275,7 +305,7 @@ def _name(rules: PushRules, name: str) -> str:
     return f"orderlane_{name}"
 
 
-def _value(rules: PushRules, message: Pushed, name: str) -> str | None:
+def _value(message: Pushed, name: str, own: _Permitted) -> str | None:
     match name:
         case "order_key":
             return key_text(message.order_key)
@@ -284,7 +314,7 @@ def _value(rules: PushRules, message: Pushed, name: str) -> str | None:
         case "source":
             return _SOURCE
         case "token":
-            signed = (message.key or "").encode() + (rules.token_secret or b"")
+            signed = (message.key or "").encode() + (own.token_secret or b"")
             return hashlib.md5(signed, usedforsecurity=False).hexdigest()
         case _:
             value = getattr(message, name)

@@ -16,7 +16,7 @@ _URL = re.compile(
     r"(?P<rest>(?:/[!$-;=?-\[\]_a-z~%]*)?(?:\?[!$-;=?-\[\]_a-z~%]*)?)"
 )
 _HOST = re.compile(r"(?P<host>(?:\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
-_PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379}
 _MAX_CHARS = 2048
 #: Separator of several URLs in one property, as in DDMQ.
 SEPARATOR = "<>"
@@ -24,7 +24,7 @@ SEPARATOR = "<>"
 
 @dataclass(frozen=True, slots=True)
 class PushUrl:
-    """A receiver's URL. Connections are made to its ``origin``."""
+    """The URL of a receiver or of a Redis. Connections are made to its ``origin``."""
 
     text: str
     scheme: str
@@ -65,6 +65,12 @@ def check_allowed_host(text: str) -> str:
             "should be a host such as hooks.example.com, *.example.com or 10.0.0.7:8080"
         )
     return match[0]
+
+
+def host_of(allowed: str) -> str:
+    """Return the host in *allowed*, an allowed host, without port and brackets."""
+    match = _HOST.fullmatch(allowed)
+    return "" if match is None else match["host"].strip("[]")
 
 
 @dataclass(frozen=True, slots=True)

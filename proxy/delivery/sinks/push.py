@@ -3,7 +3,7 @@
 One time limit covers an attempt from connecting to the last byte of the answer. At its end the
 connection closes, which discards a late answer. If connecting fails, nothing was sent: the next URL
 is tried, and the target is down once none is left. Cookies, redirects and environment proxies are
-disabled.
+disabled, and connections are made only to addresses that the settings allow (``resolver``).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import asyncio
 import io
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import aiohttp
 from yarl import URL
 
 from broker_core.clock import now_ns, wall_ms
+from broker_core.rare_warnings import RareWarnings
 from proxy.core.delivery.push_answer import Answer, AnswerRules, Judgement, judge
 from proxy.core.delivery.push_pace import PushPace
 from proxy.core.delivery.push_request import (
@@ -29,10 +30,18 @@ from proxy.core.delivery.push_request import (
     request_of,
 )
 from proxy.core.delivery.push_url import PushUrl
+from proxy.core.delivery.receiver_access import ReceiverAccess
+from proxy.core.delivery.receiver_address import ReceiverAddresses
 from proxy.core.delivery.target_pause import TargetPause
 from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict, failed
+from proxy.delivery.resolver import AddressRefused, CheckedResolver
 from proxy.delivery.trust import trust_of
-from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
+from proxy.settings.sinks.push import (
+    PushSettings,
+    answer_rules_of,
+    push_rules_of,
+    receivers_of,
+)
 
 #: Idle connections are closed before servers close them, often after 5 s: a request sent at that
 #: moment would fail without any fault of the receiver.
@@ -44,11 +53,12 @@ _OF_TIMEOUT = 0.98
 _LARGE_BYTES = 1 << 20
 
 
-def make(settings: PushSettings, secrets: Mapping[str, bytes]) -> HttpPush:
+def make(settings: PushSettings, access: ReceiverAccess) -> HttpPush:
     """Return the deliverer of one topic. Raises ValueError for an unsuitable secret or file."""
     return HttpPush(
-        push_rules_of(settings, secrets),
+        push_rules_of(settings, access),
         answer_rules_of(settings),
+        addresses=receivers_of(settings, access),
         timeout_s=settings.timeout_s,
         concurrency=settings.concurrency,
         max_rate=settings.max_rate,
@@ -64,15 +74,20 @@ class HttpPush:
         rules: PushRules,
         answers: AnswerRules,
         *,
+        addresses: ReceiverAddresses,
         timeout_s: float,
         concurrency: int,
         max_rate: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """*tls* None: the system's authorities for receivers' certificates."""
+        """*addresses*: those that receivers may have. *tls* None: the system's authorities for
+        receivers' certificates.
+        """
         self.pace = PushPace(max_rate)
         self._rules = rules
         self._answers = answers
+        self._addresses = addresses
+        self._warnings = RareWarnings("push")
         self._timeout_s = timeout_s
         self._concurrency = concurrency
         self._tls = tls
@@ -94,7 +109,7 @@ class HttpPush:
             return failed(f"{places[0].origin}: no complete answer within {self._timeout_s:g} s")
         except _Unreachable as error:
             if own:  # the message's own URL may be invalid; other messages can still be delivered
-                return failed(str(error))
+                return failed(str(error), reject=error.refused)
             raise TargetDown(str(error)) from None
         if not own:
             self._heed(judgement)
@@ -121,7 +136,7 @@ class HttpPush:
             pause = pauses.get(place.origin)
             return pause is not None and not pause.places(1, under_way=0, now_ns=began_ns)
 
-        reasons: dict[str, str] = {}  # by origin
+        reasons: dict[str, _Unreachable] = {}  # by origin
         for place in sorted(places, key=is_down):
             if place.origin in reasons:
                 continue
@@ -129,7 +144,7 @@ class HttpPush:
             try:
                 answer = await self._ask(request, place, of=len(places))
             except _Unreachable as error:
-                reasons[place.origin] = str(error)
+                reasons[place.origin] = error
                 if (pause := pauses.get(place.origin)) is not None:
                     pause.found_down(str(error), began_ns=began_ns, now_ns=now_ns())
                 continue
@@ -138,7 +153,10 @@ class HttpPush:
             if isinstance(answer, str):
                 return Judgement(f"{place.origin}: {answer}")
             return judge(answer, self._answers, wall_ms=wall_ms()).at(place.origin)
-        raise _Unreachable("; ".join(reasons.values()))
+        raise _Unreachable(
+            "; ".join(map(str, reasons.values())),
+            refused=all(each.refused for each in reasons.values()),
+        )
 
     async def _ask(self, request: PushRequest, place: PushUrl, *, of: int) -> Answer | str:
         """Return the answer of *place*, or the failure of the request after connecting.
@@ -146,6 +164,9 @@ class HttpPush:
         With several places, connecting gets only a part of the time limit, which leaves time for
         the others.
         """
+        # The connector resolves names only, not addresses.
+        if (problem := self._addresses.literal_problem(place.host)) is not None:
+            raise self._refused(place, problem)
         try:
             async with self._open().request(
                 request.method,
@@ -166,6 +187,8 @@ class HttpPush:
         except aiohttp.ConnectionTimeoutError:
             raise _Unreachable(f"{place.origin} cannot be reached: no answer in time") from None
         except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, AddressRefused):
+                raise self._refused(place, error.os_error.reason) from None
             raise _Unreachable(f"{place.origin} cannot be reached: {_why(error)}") from None
         except aiohttp.ClientPayloadError:
             return "the answer was incomplete"
@@ -175,6 +198,10 @@ class HttpPush:
             return f"the connection broke: {error.strerror or error}"
         except aiohttp.ClientError as error:
             return f"invalid HTTP in the answer: {getattr(error, 'message', error)}"
+
+    def _refused(self, place: PushUrl, reason: str) -> _Unreachable:
+        self._warnings.warn("receiver refused", peer=f"{place.host}:{place.port}", reason=reason)
+        return _Unreachable(f"{place.origin} is not allowed: {reason}", refused=True)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
         """Return the whole body; None, without reading on, if it is too long."""
@@ -198,6 +225,7 @@ class HttpPush:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._concurrency,
+                    resolver=CheckedResolver(self._addresses),
                     keepalive_timeout=_KEEPALIVE_S,
                     ssl=True if self._tls is None else self._tls,
                 ),
@@ -214,7 +242,11 @@ class HttpPush:
 
 
 class _Unreachable(Exception):
-    """Connecting failed, so nothing was sent."""
+    """Connecting failed, so nothing was sent. *refused*: the settings do not allow the address."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.refused = refused
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str:

@@ -6,7 +6,7 @@ the pool; the library's own retries are disabled, because the lane retries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.asyncio import (
@@ -30,10 +30,13 @@ from redis.exceptions import (
 
 from proxy.actions.expression import EvaluationFailed
 from proxy.actions.template import Template, compile_template
+from proxy.core.delivery.receiver_access import ReceiverAccess
+from proxy.core.delivery.receiver_address import ReceiverAddresses
 from proxy.delivery.deliverer import ACKED, Delivery, Pace, TargetDown, Verdict, failed
 from proxy.delivery.document import document_of
+from proxy.delivery.resolver import AddressRefused, allowed_address
 from proxy.settings.delivery import DELIVERED
-from proxy.settings.sinks.redis import RedisSettings, password_of
+from proxy.settings.sinks.redis import RedisSettings, password_of, servers_of
 
 #: The server refuses all writes.
 _DOWN = (ConnectionError, ClusterError, OutOfMemoryError, ReadOnlyError)
@@ -41,22 +44,27 @@ _DOWN = (ConnectionError, ClusterError, OutOfMemoryError, ReadOnlyError)
 _DOWN_WORDS = ("MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "LOADING", "BUSY ")
 
 
-def make(settings: RedisSettings, secrets: Mapping[str, bytes]) -> RedisSink:
-    """Return the deliverer of one topic. Raises ValueError if the password is missing."""
-    return RedisSink(settings, password=password_of(settings, secrets))
+def make(settings: RedisSettings, access: ReceiverAccess) -> RedisSink:
+    """Return the deliverer of one topic. Raises ValueError if the password is missing or the
+    address is not allowed.
+    """
+    password, addresses = password_of(settings, access), servers_of(settings, access)
+    return RedisSink(settings, password=password, addresses=addresses)
 
 
 class RedisSink:
     """The deliverer of one topic; see ``Deliverer``."""
 
-    def __init__(self, settings: RedisSettings, *, password: str | None) -> None:
+    def __init__(
+        self, settings: RedisSettings, *, password: str | None, addresses: ReceiverAddresses
+    ) -> None:
         self._settings = settings
         self._commands = [
             (name, [compile_template(text, known=DELIVERED) for text in arguments])
             for name, *arguments in settings.commands
         ]
         self._names = _names_of(self._commands)
-        self._pool = _pool(settings, password=password)
+        self._pool = _pool(settings, password=password, addresses=addresses)
         self._redis = Redis(connection_pool=self._pool)
 
     @property
@@ -100,10 +108,53 @@ class RedisSink:
         await self._pool.disconnect()
 
 
-def _pool(settings: RedisSettings, *, password: str | None) -> ConnectionPool:
-    kinds: dict[str, Any] = {"redis": Connection, "rediss": SSLConnection}
-    kind = kinds.get(settings.url.partition(":")[0], UnixDomainSocketConnection)
+class _Checked(Connection):
+    """A connection to an address that the settings allow: the one that was checked."""
+
+    def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
+        super().__init__(**others)
+        self._named, self._addresses = self.host, addresses
+
+    async def connect(self) -> None:
+        """Resolve, check, then connect. Raises redis's ConnectionError."""
+        self.host = await _allowed(self._named, self.port, self._addresses)
+        connect: Callable[[], Awaitable[None]] = super().connect
+        await connect()
+
+
+class _CheckedByTls(SSLConnection):
+    """The same with TLS: after the check of its addresses, the certificate has to name the host, so
+    the connection is made by name.
+    """
+
+    def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
+        super().__init__(**others)
+        self._addresses = addresses
+
+    async def connect(self) -> None:
+        """Resolve, check, then connect. Raises redis's ConnectionError."""
+        await _allowed(self.host, self.port, self._addresses)
+        connect: Callable[[], Awaitable[None]] = super().connect
+        await connect()
+
+
+async def _allowed(host: str, port: int, addresses: ReceiverAddresses) -> str:
+    try:
+        return await allowed_address(host, port, addresses)
+    except AddressRefused as error:
+        raise ConnectionError(error.reason) from None
+    except OSError as error:
+        raise ConnectionError(f"{host}: {error.strerror or error}") from None
+
+
+def _pool(
+    settings: RedisSettings, *, password: str | None, addresses: ReceiverAddresses
+) -> ConnectionPool:
     others: dict[str, Any] = dict(settings.place)
+    kind: Any = UnixDomainSocketConnection
+    if not settings.is_unix:
+        kind = _CheckedByTls if settings.tls else _Checked
+        others["addresses"] = addresses
     if settings.tls and settings.ca_file is not None:
         others["ssl_ca_certs"] = settings.ca_file
     return ConnectionPool(

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from proxy.core.delivery.push_answer import AnswerRules
 from proxy.core.delivery.push_request import CALLBACK_PROPERTY, CONTEXT_NAMES, Format, PushRules
-from proxy.core.delivery.push_url import AllowedHosts, check_allowed_host, parse_url
+from proxy.core.delivery.push_url import (
+    AllowedHosts,
+    PushUrl,
+    check_allowed_host,
+    host_of,
+    parse_url,
+)
+from proxy.core.delivery.receiver_access import ReceiverAccess, hosts_of
+from proxy.core.delivery.receiver_address import ReceiverAddresses, is_address, names_loopback
+from proxy.core.delivery.secret import Bound
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.types import Seconds, SettingsGroup, some
 
@@ -67,6 +76,14 @@ class HeaderSettings(SettingsGroup):
     """Value of the header, visible to everyone who can read the settings."""
     secret: Annotated[str, Field(min_length=1)] | None = None
     """Instead of value: name of the proxy's secret that holds it."""
+    hosts: (
+        Annotated[
+            tuple[Annotated[str, AfterValidator(check_allowed_host)], ...], Field(max_length=1000)
+        ]
+        | None
+    ) = None
+    """Hosts that get the header, in the form of callback_hosts; a secret's own hosts also count.
+    null: those of urls, so that a URL in a message gets it only if it is at one of them."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -154,9 +171,10 @@ class PushSettings(DeliverySettings):
         """File with the authorities of the receivers' certificates; None: the system's."""
         return self.ca_file
 
-    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """See ``push_rules_of`` for the ValueError."""
-        push_rules_of(self, secrets)
+    def check_access(self, access: ReceiverAccess) -> None:
+        """See ``push_rules_of`` and ``receivers_of`` for the ValueError."""
+        push_rules_of(self, access)
+        receivers_of(self, access)
 
     @property
     def secret_names(self) -> list[str]:
@@ -165,30 +183,45 @@ class PushSettings(DeliverySettings):
         return [name for name in named if name is not None]
 
 
-def push_rules_of(settings: PushSettings, secrets: Mapping[str, bytes]) -> PushRules:
-    """Compile *settings* with *secrets* by name.
+def push_rules_of(settings: PushSettings, access: ReceiverAccess) -> PushRules:
+    """Compile *settings* with the secrets that *access* allows.
 
-    Raises ValueError with one sentence if a secret is missing or unsuitable for its header.
+    Raises ValueError with one sentence if a secret is missing, unsuitable for its header, or must
+    not be sent to one of the URLs.
     """
-    unknown = [repr(name) for name in settings.secret_names if name not in secrets]
+    unknown = [repr(name) for name in settings.secret_names if name not in access.secrets]
     if unknown:
         raise ValueError(f"names {', '.join(unknown)}, which is not among the proxy's secrets")
-    headers = {
-        each.name: each.value or _header_secret(each.name, each.secret or "", secrets)
-        for each in settings.headers
-    }
+    urls = [parse_url(url) for url in settings.urls]
     token = settings.token_secret
     return PushRules(
-        urls=[parse_url(url) for url in settings.urls],
+        urls=urls,
         method=settings.method,
         format=Format(settings.format),
         context=settings.context,
         ddmq_names=settings.names == "ddmq",
-        headers=headers,
-        secrets=[secrets[name] for name in settings.sign_with],
-        token_secret=None if token is None else secrets[token],
+        headers={each.name: _header(each, urls, access) for each in settings.headers},
+        secrets=[access.bound(name, urls) for name in settings.sign_with],
+        token_secret=None if token is None else access.bound(token, urls),
         callback_property=settings.callback_property,
         callback_hosts=AllowedHosts(frozenset(settings.callback_hosts)),
+    )
+
+
+def receivers_of(settings: PushSettings, access: ReceiverAccess) -> ReceiverAddresses:
+    """Return the rules for the addresses of receivers.
+
+    A host in ``callback_hosts`` is listed only if it is an address or localhost: other names are
+    not, because a message chooses among them.
+
+    Raises ValueError with one sentence if a listed address is not allowed.
+    """
+    hosts = [host_of(text) for text in settings.callback_hosts]
+    return access.addresses(
+        [
+            *(parse_url(url).host for url in settings.urls),
+            *(host for host in hosts if is_address(host) or names_loopback(host)),
+        ]
     )
 
 
@@ -202,11 +235,19 @@ def answer_rules_of(settings: PushSettings) -> AnswerRules:
     )
 
 
-def _header_secret(header: str, name: str, secrets: Mapping[str, bytes]) -> str:
+def _header(header: HeaderSettings, urls: Sequence[PushUrl], access: ReceiverAccess) -> Bound[str]:
+    if header.hosts is None:
+        hosts = hosts_of(urls)
+    else:
+        hosts = AllowedHosts(frozenset(header.hosts))
+    if header.secret is None:
+        return Bound(header.value or "", (hosts,))
+    secret = access.bound(header.secret, filter(hosts.allow, urls))
     try:
-        return _header_value(secrets[name].decode("ascii"))
+        value = _header_value(secret.value.decode("ascii"))
     except ValueError:
         raise ValueError(
-            f"the secret {name!r} cannot be the value of the header {header}: it should be visible"
-            " ASCII, without blanks around it"
+            f"the secret {header.secret!r} cannot be the value of the header {header.name}: it"
+            " should be visible ASCII, without blanks around it"
         ) from None
+    return Bound(value, (hosts, *secret.hosts))

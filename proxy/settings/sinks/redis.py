@@ -5,7 +5,6 @@ Field docstrings are shown in ``docs/settings.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from proxy.actions.expression import BadExpression
 from proxy.actions.template import compile_template
+from proxy.core.delivery.push_url import PushUrl
+from proxy.core.delivery.receiver_access import ReceiverAccess
+from proxy.core.delivery.receiver_address import ReceiverAddresses
 from proxy.settings.delivery import DELIVERED, DeliverySettings, Extra
 from proxy.settings.types import some
 
@@ -140,9 +142,10 @@ class RedisSettings(DeliverySettings):
         """File with the authorities of the server's certificate; None: the system's."""
         return self.ca_file
 
-    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """See ``password_of`` for the ValueError."""
-        password_of(self, secrets)
+    def check_access(self, access: ReceiverAccess) -> None:
+        """See ``password_of`` and ``servers_of`` for the ValueError."""
+        password_of(self, access)
+        servers_of(self, access)
 
     @property
     def place(self) -> dict[str, str | int]:
@@ -154,22 +157,49 @@ class RedisSettings(DeliverySettings):
         return {"host": url.hostname or "", "port": url.port or 6379, "db": database}
 
     @property
+    def is_unix(self) -> bool:
+        """Whether the server is reached by a Unix socket."""
+        return urlsplit(self.url).scheme == "unix"
+
+    @property
     def tls(self) -> bool:
         """Whether the connection uses TLS."""
         return urlsplit(self.url).scheme == "rediss"
 
 
-def password_of(settings: RedisSettings, secrets: Mapping[str, bytes]) -> str | None:
-    """Return the password, or None without one; *secrets* by name.
+def password_of(settings: RedisSettings, access: ReceiverAccess) -> str | None:
+    """Return the password, or None without one.
 
-    Raises ValueError with one sentence if the secret is missing or not UTF-8.
+    Raises ValueError with one sentence if the secret is missing, not UTF-8, or must not be sent to
+    the server.
     """
     name = settings.password_secret
     if name is None:
         return None
-    if name not in secrets:
-        raise ValueError(f"names {name!r}, which is not among the proxy's secrets")
+    if settings.is_unix and name in access.secrets:
+        secret = access.secrets[name].value
+    else:
+        secret = access.bound(name, [_target(settings)]).value
     try:
-        return secrets[name].decode()
+        return secret.decode()
     except UnicodeDecodeError:
         raise ValueError(f"names {name!r}, a secret that is not UTF-8") from None
+
+
+def servers_of(settings: RedisSettings, access: ReceiverAccess) -> ReceiverAddresses:
+    """Return the rules for the server's address.
+
+    Raises ValueError with one sentence if the URL is an address that is not allowed, or a Unix
+    socket in a stored group.
+    """
+    if settings.is_unix:
+        if not access.from_file:
+            raise ValueError("a stored group cannot use a Unix socket of the proxy's machine")
+        return access.addresses(())
+    return access.addresses([_target(settings).host])
+
+
+def _target(settings: RedisSettings) -> PushUrl:
+    place = settings.place
+    scheme = "rediss" if settings.tls else "redis"
+    return PushUrl(settings.url, scheme, str(place["host"]), int(place["port"]))

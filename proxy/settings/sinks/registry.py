@@ -22,7 +22,7 @@ class Sink:
 
     settings: type[DeliverySettings]
     module: str
-    """Module with ``make(settings, secrets)``, which returns a ``Deliverer``; *secrets* by name."""
+    """Module with ``make(settings, access)``, which returns a ``Deliverer``."""
     description: str
     """Description of the action in the documentation and the chart's schema."""
 

@@ -18,6 +18,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting_channel import Answer, RemotingChannel
 from proxy.live.group_store import GroupStore
+from proxy.live.store_keys import StoreKeys
 from proxy.live.stored_group import NAMESPACE, group_of
 from testkit.eventually import eventually
 from testkit.lanes import group_settings
@@ -160,7 +161,8 @@ async def test_groups_in_the_official_nameservers_store(tmp_path: Path, version:
             client_of(official.nameserver) as one,
             client_of(official.nameserver) as two,
         ):
-            here, there = GroupStore(one.key_values), GroupStore(two.key_values)
+            keys = StoreKeys([b"k" * 32])
+            here, there = GroupStore(one.key_values, keys), GroupStore(two.key_values, keys)
             await there.refresh()
             written = await here.write(group.name, group, expect=0, by="a test")
             await there.refresh()

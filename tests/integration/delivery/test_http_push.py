@@ -21,7 +21,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict
 from proxy.delivery.sinks.push import HttpPush
 from proxy.net.tls import client_context
-from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
+from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of, receivers_of
 from testkit.eventually import eventually
 from tests.integration.delivery.receiver import (
     Receiver,
@@ -36,6 +36,7 @@ from tests.integration.delivery.receiver import (
     says_nothing,
     stops_in_the_body,
 )
+from tests.support.receiver_access import access
 
 DELIVERY = Delivery(
     group=Group("billing"),
@@ -69,9 +70,11 @@ async def push(receiver: Receiver) -> AsyncIterator[MakePush]:
         def make(*urls: str, secrets: dict[str, bytes] | None = None, **further: Any) -> HttpPush:
             named = {"urls": urls or [receiver.url], "timeout_s": 20.0, **further}
             settings = PushSettings.model_validate(named)
+            allowed = access(**(secrets or {}))
             made = HttpPush(
-                push_rules_of(settings, secrets or {}),
+                push_rules_of(settings, allowed),
                 answer_rules_of(settings),
+                addresses=receivers_of(settings, allowed),
                 timeout_s=settings.timeout_s,
                 concurrency=settings.concurrency,
                 max_rate=settings.max_rate,

@@ -12,6 +12,8 @@ from broker_core.clock import wall_ms
 from proxy.core.delivery.push_answer import AnswerRules
 from proxy.core.delivery.push_request import Format, PushRules, request_of, signature
 from proxy.core.delivery.push_url import parse_url
+from proxy.core.delivery.receiver_address import ReceiverAddresses
+from proxy.core.delivery.secret import Bound
 from proxy.delivery.deliverer import ACKED
 from proxy.delivery.sinks.push import HttpPush
 from tests.integration.delivery.receiver import running_receiver
@@ -38,8 +40,16 @@ async def test_it_accepts_pushes_by_post_and_by_get(
     async with running_receiver() as receiver:
         url = parse_url(receiver.url + "?tenant=7")
         for method, form in (("POST", Format.JSON), ("POST", Format.FORM), ("GET", Format.FORM)):
-            rules = PushRules([url], method=method, format=form, secrets=[b"old", SECRET])
-            push = HttpPush(rules, AnswerRules(), timeout_s=30, concurrency=1)
+            rules = PushRules(
+                [url], method=method, format=form, secrets=[Bound(b"old"), Bound(SECRET)]
+            )
+            push = HttpPush(
+                rules,
+                AnswerRules(),
+                addresses=ReceiverAddresses(listed={"127.0.0.1"}),
+                timeout_s=30,
+                concurrency=1,
+            )
             message = PushedMessage(body="ü&=".encode())
             assert await push.deliver(message) == ACKED  # type: ignore[arg-type]
             await push.close()
@@ -53,7 +63,7 @@ async def test_it_accepts_pushes_by_post_and_by_get(
 
 
 def test_it_believes_nothing_else(is_genuine: Callable[..., bool]) -> None:
-    rules = PushRules([parse_url("http://receiver/")], secrets=[SECRET])
+    rules = PushRules([parse_url("http://receiver/")], secrets=[Bound(SECRET)])
     request = request_of(rules, PushedMessage(), rules.urls[0], at_s=wall_ms() // 1000)
     good = {
         "signature": request.headers["Orderlane-Signature"],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.delivery.receiver_access import ReceiverAccess
 from proxy.delivery.deliverers import make_deliverer
 from proxy.settings.actions import ActionSettings
 from proxy.settings.delivery import DeliverySettings, Extra
@@ -59,4 +60,4 @@ def test_a_kind_without_an_entry_has_no_deliverer() -> None:
         kind = "unregistered"
 
     with pytest.raises(TypeError, match="no deliverer for an action unregistered"):
-        make_deliverer("g", "t", Unregistered(), secrets={})
+        make_deliverer("g", "t", Unregistered(), access=ReceiverAccess())

@@ -13,6 +13,7 @@ from proxy.lane.lanes import Lanes
 from proxy.live.group_desk import GroupDesk, Wish
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.store_keys import StoreKeys
 from proxy.live.store_watch import StoreWatch
 from proxy.upstream.audit import Audit
 from testkit.eventually import eventually
@@ -35,7 +36,8 @@ class Site:
         self.lanes = Lanes(make_lane, auto_create=True)
         self.may_leave = asyncio.Event()
         self.live = LiveGroups(self.lanes, changed=lambda _lane: None, give_up=self._give_up)
-        watch = StoreWatch(GroupStore(EmptyNameserver()), self.live)  # type: ignore[arg-type]
+        store = GroupStore(EmptyNameserver(), StoreKeys([b"k" * 32]))  # type: ignore[arg-type]
+        watch = StoreWatch(store, self.live)
         self.desk = GroupDesk(self.lanes, self.live, cast(Audit, None), watch)
 
     async def _give_up(self, _lane: GroupLane) -> None:

@@ -13,8 +13,10 @@ from proxy.errors import Refused, SettingsError, Unavailable
 from proxy.lane.lanes import Lanes
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups
+from proxy.live.store_keys import StoreKeys
+from proxy.live.store_reading import StoreReading, read_values
 from proxy.live.store_watch import StoreWatch
-from proxy.live.stored_group import StoredGroup, group_of, newest, stale, stored_form
+from proxy.live.stored_group import StoredGroup, group_of, stale, stored_form
 from proxy.settings.groups import GroupSettings
 from testkit.lanes import group_settings, make_lane
 
@@ -46,9 +48,10 @@ class Nameservers:
 
 
 def store(at: Nameservers) -> GroupStore:
-    return GroupStore(at)  # type: ignore[arg-type]
+    return GroupStore(at, KEYS)  # type: ignore[arg-type]
 
 
+KEYS = StoreKeys([b"k" * 32])
 BILLING = group_settings("billing")
 
 
@@ -135,7 +138,7 @@ async def test_without_a_nameserver_nothing_is_changed() -> None:
 
 async def test_of_two_concurrent_writers_one_is_refused() -> None:
     at = Nameservers()
-    theirs = StoredGroup(1, {"topics": [{"name": "zzz"}]}, 1 << 60)
+    theirs = KEYS.sign("billing", StoredGroup(1, {"topics": [{"name": "zzz"}]}, 1 << 60, "zzz"))
     at.meanwhile = {"billing": theirs}
     here = store(at)
     with pytest.raises(Refused, match="was changed concurrently"):
@@ -152,18 +155,28 @@ values = st.builds(
     st.none() | st.dictionaries(st.text(max_size=2), st.integers(0, 9), max_size=2),
     st.integers(0, 3),
 )
-tables = st.lists(st.dictionaries(names, values.map(StoredGroup.encode)), max_size=3)
+signed = st.dictionaries(names, values).map(
+    lambda groups: {name: KEYS.sign(name, value) for name, value in groups.items()}
+)
+tables = st.lists(
+    signed.map(lambda groups: {name: value.encode() for name, value in groups.items()}), max_size=3
+)
 
 
-@given(tables, st.dictionaries(names, values))
+def read(some: list[dict[str, str]], known: dict[str, StoredGroup] | None = None) -> StoreReading:
+    return read_values(some, known or {}, KEYS)
+
+
+@given(tables, signed)
 def test_in_whatever_order_it_is_read_the_same_counts(
     some: list[dict[str, str]], known: dict[str, StoredGroup]
 ) -> None:
-    right, unreadable = newest(some, known)
-    assert not unreadable
+    reading = read(some, known)
+    right = reading.known
+    assert not reading.refused
     step = dict(known)
     for table in reversed(some):
-        step, _ = newest([table], step)
+        step = read([table], step).known
     assert step == right
     for table in some:
         mended = {**table, **dict(stale(table, right))}
@@ -182,9 +195,9 @@ def test_a_stored_group_is_read_back(value: StoredGroup) -> None:
     ),
 ).map(str))  # fmt: skip
 def test_anything_else_is_no_group(text: str) -> None:
-    found, unreadable = newest([{"a": text}], {})
-    assert not found
-    assert "not group settings" in unreadable["a"]
+    reading = read([{"a": text}])
+    assert not reading.known
+    assert "not group settings" in reading.refused["a"]
 
 
 def test_wrong_settings_are_refused_in_a_sentence_each() -> None:
@@ -219,13 +232,14 @@ class Watch:
             self.lanes,
             changed=lambda _: None,
             give_up=_nothing,
-            unservable=lambda _: self.missing,
+            unservable=lambda _source, _groups: self.missing,
         )
         self.watch = StoreWatch(store(self.at), self.live)
 
     async def put(self, name: str, version: int, settings: Any) -> None:
         """Store a value as another writer, then read the store."""
-        self.at.tables["one:1"][name] = StoredGroup(version, settings).encode()
+        value = KEYS.sign(name, StoredGroup(version, settings))
+        self.at.tables["one:1"][name] = value.encode()
         await self.watch.look()
 
     def served(self) -> dict[str, GroupSettings]:

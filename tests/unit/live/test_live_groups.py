@@ -73,7 +73,7 @@ async def test_groups_that_this_process_cannot_serve_change_nothing() -> None:
         lanes,
         changed=lambda _lane: None,
         give_up=lambda _lane: asyncio.sleep(0),
-        unservable=lambda groups: [
+        unservable=lambda _source, groups: [
             f"no room for {group.name}" for group in groups if group.name > "b"
         ],
     )

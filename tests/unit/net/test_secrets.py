@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.delivery.secret import Secret
 from proxy.errors import SettingsError
 from proxy.net.secrets import read_secrets
 from proxy.settings.proxy_settings import SecretSettings
@@ -17,8 +18,8 @@ def test_a_secret_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None
     ]
 
     assert read_secrets(settings, environment={"A": "ü x"}) == {
-        "a": "ü x".encode(),
-        "b": b"\xff a ",
+        "a": Secret("ü x".encode()),
+        "b": Secret(b"\xff a "),
     }
 
 

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from proxy.core.delivery.push_request import CONTEXT_NAMES, Format
 from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
+from tests.support.receiver_access import access
 
 URL = "http://receiver:8080/orders"
 
@@ -16,7 +17,7 @@ def settings(**values: Any) -> PushSettings:
 
 
 def test_defaults_are_safe() -> None:
-    rules, answers = push_rules_of(settings(), {}), answer_rules_of(settings())
+    rules, answers = push_rules_of(settings(), access()), answer_rules_of(settings())
 
     assert (rules.method, rules.format) == ("POST", Format.JSON)
     assert not rules.callback_hosts
@@ -81,12 +82,15 @@ def test_secrets_are_named_and_never_shown() -> None:
         context=["key", "token"],
         token_secret="theirs",
     )
-    secrets = {"token": b"Bearer x", "new": b"\xff1", "old": b"2", "theirs": b"3"}
+    secrets = access(token=b"Bearer x", new=b"\xff1", old=b"2", theirs=b"3")
 
     assert named.secret_names == ["new", "old", "theirs", "token"]
     rules = push_rules_of(named, secrets)
-    assert rules.headers == {"Authorization": "Bearer x", "X-A": "b"}
-    assert (rules.secrets, rules.token_secret) == ([b"\xff1", b"2"], b"3")
+    values = {name: bound.value for name, bound in rules.headers.items()}
+    assert values == {"Authorization": "Bearer x", "X-A": "b"}
+    assert [bound.value for bound in rules.secrets] == [b"\xff1", b"2"]
+    assert rules.token_secret is not None
+    assert rules.token_secret.value == b"3"
     assert "Bearer" not in repr(rules)
 
 
@@ -94,9 +98,9 @@ def test_secrets_are_named_and_never_shown() -> None:
 def test_a_secret_that_no_header_can_carry_is_refused_without_being_shown(value: bytes) -> None:
     named = settings(headers=[{"name": "Authorization", "secret": "token"}])
     with pytest.raises(ValueError, match="the secret 'token' cannot be the value of the header"):
-        push_rules_of(named, {"token": value})
+        push_rules_of(named, access(token=value))
 
 
 def test_a_secret_that_the_proxy_does_not_have_is_named() -> None:
     with pytest.raises(ValueError, match="names 'old', which is not among the proxy's secrets"):
-        push_rules_of(settings(sign_with=["new", "old"]), {"new": b"1"})
+        push_rules_of(settings(sign_with=["new", "old"]), access(new=b"1"))

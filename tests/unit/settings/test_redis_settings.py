@@ -12,6 +12,7 @@ from proxy.delivery.deliverers import undeliverable
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import Settings, load_settings
 from proxy.settings.sinks.redis import RedisSettings
+from tests.support.receiver_access import access
 
 URL = "redis://127.0.0.1:6379/0"
 SET = [["set", "order:${key}", "${text}", "EX", 60]]
@@ -103,14 +104,14 @@ def test_a_missing_password_is_reported_before_serving(
     secrets: dict[str, bytes], problem: str
 ) -> None:
     groups = loaded({"redis": {"url": URL, "commands": SET, "password_secret": "cache"}}).groups
-    (sentence,) = undeliverable(groups, secrets=secrets)
+    (sentence,) = undeliverable(groups, access(**secrets))
     assert sentence == f"group billing, topic orders: its redis: {problem}"
-    assert list(undeliverable(groups, secrets={"cache": b"hush"})) == []
+    assert list(undeliverable(groups, access(cache=b"hush"))) == []
 
 
 def test_unreadable_authorities_are_reported_as_well(tmp_path: Path) -> None:
     action = {"url": "rediss://cache", "commands": SET, "ca_file": str(tmp_path / "none.pem")}
-    (sentence,) = undeliverable(loaded({"redis": action}).groups, secrets={})
+    (sentence,) = undeliverable(loaded({"redis": action}).groups, access())
     assert sentence.startswith(f"group billing, topic orders: its redis: its ca_file {tmp_path}")
 
 

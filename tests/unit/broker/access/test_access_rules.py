@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_core.broker.access.needs import ADMIN_CODES, Need, Right
-from broker_core.broker.access.rules import AccessRules, Addresses
+from broker_core.access.needs import ADMIN_CODES, Need, Right
+from broker_core.access.rules import AccessRules, Addresses
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription
@@ -122,6 +122,36 @@ def test_an_account_may_what_its_rules_say(
     said = refusal(request(code, body=body, **ext))
     assert (said is None) if lacks is None else (said is not None and lacks in said), said
     assert refusal(request(code, by=ROOT, body=body, **ext)) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["%OWN%0123456789abcdef", "%PARK%billing", "%AUDIT%orderlane", "%DLQ%billing", "%"]
+)
+def test_topics_of_the_gateway_have_to_be_named(topic: str) -> None:
+    """A default for all topics used to include ownership records and the audit."""
+    account = """
+    accounts:
+    - accessKey: shop-account
+      secretKey: shop-secret
+      defaultTopicPerm: PUB|SUB
+      defaultGroupPerm: PUB|SUB
+    """
+    requests = [
+        request(RequestCode.SEND_MESSAGE, topic=topic),
+        request(RequestCode.SEND_MESSAGE_V2, b=topic),
+        request(RequestCode.SEND_BATCH_MESSAGE, b=topic),
+        request(RequestCode.PULL_MESSAGE, topic=topic, consumerGroup="g"),
+        request(RequestCode.UPDATE_CONSUMER_OFFSET, topic=topic, consumerGroup="g"),
+        request(RequestCode.QUERY_MESSAGE, topic=topic),
+    ]
+    for asked in requests:
+        with pytest.raises(BrokerError, match="No default permission for topic"):
+            rules(account).check(asked, ELSEWHERE)
+        named = f"{account}  topicPerms: ['{topic}=PUB|SUB']"
+        rules(named).check(asked, ELSEWHERE)
+    rules(account).check(request(RequestCode.SEND_MESSAGE, topic="orders"), ELSEWHERE)
+    retried = request(RequestCode.PULL_MESSAGE, topic="%RETRY%g", consumerGroup="g")
+    rules(account).check(retried, ELSEWHERE)
 
 
 def test_a_caller_without_an_account_is_refused_every_request() -> None:

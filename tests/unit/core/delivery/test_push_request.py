@@ -18,6 +18,7 @@ from proxy.core.delivery.push_request import (
     request_of,
 )
 from proxy.core.delivery.push_url import AllowedHosts, parse_url
+from proxy.core.delivery.secret import Bound
 from tests.support.pushed_messages import PushedMessage
 
 HERE = parse_url("http://receiver:8080/orders?tenant=7")
@@ -79,7 +80,7 @@ def test_form_has_the_names_that_receivers_of_ddmq_know() -> None:
         format=Format.FORM,
         context=tuple(CONTEXT_NAMES),
         ddmq_names=True,
-        token_secret=secret,
+        token_secret=Bound(secret),
     )
     message = replace(MESSAGE, body="a&b=ü".encode(), properties={"p": "q"}, attempt=2)
 
@@ -157,7 +158,9 @@ def test_raw_is_the_body_with_the_context_in_headers() -> None:
 
 
 def test_own_headers_override_those_of_the_format() -> None:
-    rules = replace(RULES, headers={"content-type": "application/cloudevents+json", "X-A": "b"})
+    rules = replace(
+        RULES, headers={"content-type": Bound("application/cloudevents+json"), "X-A": Bound("b")}
+    )
 
     headers = request_of(rules, MESSAGE, HERE, at_s=0).headers
 
@@ -217,7 +220,7 @@ def test_a_message_goes_where_it_says_only_if_the_settings_allow_it() -> None:
 
 
 def test_nothing_secret_shows_in_a_text_of_rules_or_request() -> None:
-    rules = replace(RULES, headers={"Authorization": "hush"}, secrets=[b"hush"])
+    rules = replace(RULES, headers={"Authorization": Bound("hush")}, secrets=[Bound(b"hush")])
 
     assert "hush" not in repr(rules)
     assert "hush" not in repr(request_of(rules, MESSAGE, HERE, at_s=0))

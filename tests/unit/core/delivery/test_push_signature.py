@@ -5,10 +5,11 @@ import hmac
 
 from proxy.core.delivery.push_request import Format, PushRules, request_of, signature
 from proxy.core.delivery.push_url import parse_url
+from proxy.core.delivery.secret import Bound
 from tests.support.pushed_messages import PushedMessage
 
 HERE = parse_url("http://receiver/?tenant=7")
-RULES = PushRules(urls=[HERE], secrets=[b"new", b"old"])
+RULES = PushRules(urls=[HERE], secrets=[Bound(b"new"), Bound(b"old")])
 
 
 def test_time_id_and_content_are_signed_with_each_secret() -> None:
@@ -26,7 +27,7 @@ def test_a_request_signs_its_content_with_the_id_of_its_header() -> None:
     request = request_of(RULES, message, HERE, at_s=5)
 
     expected = signature(
-        RULES.secrets,
+        [b"new", b"old"],
         at_s=5,
         message_id=request.headers["Orderlane-Message-Id"],
         content=request.body or b"",
@@ -35,7 +36,7 @@ def test_a_request_signs_its_content_with_the_id_of_its_header() -> None:
 
 
 def test_a_get_is_signed_with_its_whole_query() -> None:
-    rules = PushRules(RULES.urls, method="GET", format=Format.FORM, secrets=[b"s"])
+    rules = PushRules(RULES.urls, method="GET", format=Format.FORM, secrets=[Bound(b"s")])
     request = request_of(rules, PushedMessage(), HERE, at_s=5)
 
     query = request.url.removeprefix("http://receiver/?").encode()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.broker.access.needs import ADMIN_CODES, Need, Right, needs_of
+from broker_core.access.needs import ADMIN_CODES, Need, Right, needs_of
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -64,7 +64,10 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Rights of an account; topics and groups that are not named have the default."""
+    """Rights of an account; topics and groups that are not named have the default.
+
+    Topics that begin with % have to be named: they hold dead letters, and the gateway's records.
+    """
 
     credentials: Credentials
     trusted: Addresses
@@ -83,6 +86,8 @@ class Account:
         )
         if self.admin and not self.topics and not self.groups:
             return True
+        if need.is_internal:
+            default = Right.NONE
         return bool(named.get(need.name, default) & need.right)
 
 

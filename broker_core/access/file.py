@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import structlog
 import yaml
 
-from broker_core.broker.access.rules import AccessRules
+from broker_core.access.rules import AccessRules
 from broker_core.errors import BrokerError, StoreError
 from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
@@ -20,17 +21,19 @@ from broker_core.tasks import cancel_and_wait, spawn
 _LOOK_EVERY_S = 1.0
 _MAX_BYTES = 4 * 1024 * 1024
 
-_log = structlog.get_logger("broker")
-
 
 class AccessFile:
     """Permits the requests that the accounts of *path* allow; all requests without a file."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Read the file. Blocks; raises StoreError if it cannot be read or used."""
+    def __init__(self, path: Path | None, *, log: str = "broker") -> None:
+        """Read the file. Blocks; raises StoreError if it cannot be read or used.
+
+        *log*: name of the log for refused requests.
+        """
         self._path = path
         self._task: asyncio.Task[None] | None = None
-        self._warnings = RareWarnings("broker")
+        self._log = structlog.get_logger(log)
+        self._warnings = RareWarnings(log)
         if path is None:
             return
         try:
@@ -57,18 +60,30 @@ class AccessFile:
         """Stop checking for changes."""
         await cancel_and_wait(self._task)
 
-    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Return *handlers*, each behind the access check."""
+    def guarded(
+        self, handlers: Mapping[int, Handler], *, open_to_all: Collection[int] = ()
+    ) -> dict[int, Handler]:
+        """Return *handlers*, each behind the access check, except those with codes in
+        *open_to_all*.
+        """
         if self._path is None:
             return dict(handlers)
-        return {code: self._guard(handler) for code, handler in handlers.items()}
+        return {
+            code: handler if code in open_to_all else self._guard(handler)
+            for code, handler in handlers.items()
+        }
 
     def _guard(self, handler: Handler) -> Handler:
         def checked(request: RemotingCommand, channel: RemotingChannel) -> object:
             try:
                 self._rules.check(request, channel.peer)
             except BrokerError as error:
-                self._warnings.warn("request refused", peer=channel.peer, reason=error.remark)
+                self._warnings.warn(
+                    "request refused",
+                    peer=channel.peer,
+                    request=request_name(request.code),
+                    reason=error.remark,
+                )
                 raise
             return handler(request, channel)
 
@@ -91,7 +106,7 @@ class AccessFile:
                     reason=str(error),
                 )
             else:
-                _log.info("accounts reloaded", accounts=len(self._rules.accounts))
+                self._log.info("accounts reloaded", accounts=len(self._rules.accounts))
 
 
 def _read(path: Path) -> bytes:

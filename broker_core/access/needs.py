@@ -34,6 +34,11 @@ class Need(NamedTuple):
     name: str
     right: Right
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is a topic of the gateway or of dead letters, which has to be named."""
+        return self.kind == "topic" and self.name.startswith("%")
+
 
 #: Requests for administrators only: they change or show what all accounts share.
 ADMIN_CODES = frozenset(
@@ -43,6 +48,7 @@ ADMIN_CODES = frozenset(
         323,  # checks a transaction again
         *(7101, 7102, 7103),  # the whole log, and all tables
         *(7104, 7105),  # who is master
+        *(100, 102, 103, 104, 205, 216, 322, 327),  # at a nameserver: values, brokers, topics
     }
 )
 

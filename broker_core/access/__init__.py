@@ -1,0 +1,1 @@
+"""Access control of brokers and nameservers: accounts, rules, and the rights of a request."""

@@ -1,1 +1,0 @@
-"""Access control of a broker: accounts, rules, and the rights that a request needs."""
