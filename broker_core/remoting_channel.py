@@ -38,6 +38,7 @@ from broker_core.remoting.connection import (
     Role,
 )
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import certificate_of
 
 Answer: TypeAlias = RemotingCommand | None
 #: Receives a request and its channel. May raise BrokerError (answered with its code and remark) or
@@ -106,6 +107,11 @@ class RemotingChannel(asyncio.Protocol):
             f"<RemotingChannel {self._role.value} {self.peer} {state}"
             f" waiting={len(self._waiting)} handling={len(self._handling)}>"
         )
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The peer's certificate in DER; None without one."""
+        return certificate_of(self._transport)
 
     @property
     def is_closed(self) -> bool:

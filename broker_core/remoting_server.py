@@ -65,6 +65,7 @@ class RemotingServer:
             self._tls: LiveContext | None = None
         else:
             self._tls = LiveContext(tls, "tls")
+            self._tls.watch(lambda: self.channels)
             self._plain_too = tls.mode == "permissive"
         self._listeners: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
@@ -161,6 +162,9 @@ class RemotingServer:
         address = channel.peer.rpartition(":")[0].strip("[]")
         if not self._counts.enter(channel, address):
             self._warn_full(address)
+            channel.abort()
+        elif self._tls is not None and self._tls.is_revoked(channel.certificate):
+            self._warnings.warn("revoked certificate, disconnected", peer=channel.peer)
             channel.abort()
 
     def _connection_ended(self, channel: RemotingChannel) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -34,6 +36,10 @@ class ServerFiles(Protocol):
     @property
     def client_ca(self) -> str | None:
         """The authorities of clients; None: clients need no certificate."""
+
+    @property
+    def crl_file(self) -> str | None:
+        """The revocation lists of those authorities; None: revocation is not checked."""
 
 
 class ClientFiles(Protocol):
@@ -71,13 +77,42 @@ class LiveContext:
         self._files = files
         self.setting = setting
         self._optional = optional
-        self._paths = (files.certificate, files.key, files.client_ca)
+        self._connections: Callable[[], Iterable[TlsConnection]] = tuple
+        self._paths = (files.certificate, files.key, files.client_ca, files.crl_file)
         self._seen = _times(self._paths)
+        #: The current revocation lists; None: revocation is not checked.
+        self.revocations: Revocations | None = None
         #: For a listener that keeps its context. It is changed in place, so an authority that was
         #: removed from ``client_ca`` stays trusted until a restart.
         self.context = self._fresh()
         #: For the next handshake only: trusts exactly the authorities now in the files.
         self.newest = self.context
+
+    def watch(self, connections: Callable[[], Iterable[TlsConnection]]) -> None:
+        """Close those of *connections* whose certificate is revoked, after each change of the
+        lists.
+        """
+        self._connections = connections
+
+    def is_revoked(self, certificate: bytes | None) -> bool:
+        """Return whether the lists contain *certificate*, in DER.
+
+        A handshake that resumes a session checks no certificate, so a port asks for each new
+        connection as well.
+        """
+        return (
+            self.revocations is not None
+            and certificate is not None
+            and self.revocations.contain(certificate)
+        )
+
+    def _close_revoked(self) -> None:
+        closed = 0
+        for each in tuple(self._connections()):
+            if self.is_revoked(each.certificate):
+                each.abort()
+                closed += 1
+        _log.info("revocation lists changed", setting=self.setting, closed_connections=closed)
 
     def reload(self) -> bool:
         """Use the current files for new connections; return False if they are unchanged.
@@ -88,9 +123,12 @@ class LiveContext:
         if times == self._seen:
             return False
         # Validated first: a failure half-way would leave a key without its certificate.
+        before = self.revocations
         newest = self._fresh()
         self._load(self.context)
         self.newest = newest
+        if self.revocations != before:
+            self._close_revoked()
         self._seen = times
         return True
 
@@ -106,6 +144,20 @@ class LiveContext:
         if files.client_ca is not None:
             _load_authorities(context, f"{self.setting}.client_ca", files.client_ca)
             context.verify_mode = ssl.CERT_OPTIONAL if self._optional else ssl.CERT_REQUIRED
+            # A resumed session would skip the check of its certificate.
+            context.num_tickets = 0
+            context.options |= ssl.OP_NO_TICKET
+        if files.crl_file is not None:
+            setting = f"{self.setting}.crl_file"
+            revocations = read_revocations(setting, files.crl_file)
+            try:
+                context.load_verify_locations(files.crl_file)
+            except ssl.SSLError as error:
+                raise TlsError(
+                    f"{setting}: {files.crl_file} cannot be used: {_why(error)}"
+                ) from None
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            self.revocations = revocations
 
 
 class ClientContext:
@@ -211,6 +263,68 @@ def _load_authorities(context: ssl.SSLContext, setting: str, path: str) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise TlsError(f"{setting}: {path} contains no PEM certificate: {_why(error)}") from None
+
+
+class TlsConnection(Protocol):
+    """An open connection of a port."""
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The client's certificate in DER; None without one."""
+
+    def abort(self) -> None:
+        """Close it immediately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revocations:
+    """The revocation lists of one file: revoked serial numbers by issuer (DER), and the end of the
+    list that ends first, seconds since 1970 (None: none has an end).
+    """
+
+    revoked: Mapping[bytes, frozenset[int]]
+    ends_s: float | None
+
+    def contain(self, certificate: bytes) -> bool:
+        """Return whether *certificate*, in DER, is revoked."""
+        from cryptography import x509
+
+        shown = x509.load_der_x509_certificate(certificate)
+        return shown.serial_number in self.revoked.get(shown.issuer.public_bytes(), frozenset())
+
+
+_CRL = re.compile(r"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+
+
+def read_revocations(setting: str, path: str) -> Revocations:
+    """Read the revocation lists of *path*. Raise TlsError that names *setting*."""
+    _check_readable(setting, path)
+    try:
+        from cryptography import x509  # only where the setting is used
+    except ModuleNotFoundError:
+        raise TlsError(f"{setting}: cryptography is not installed, which reads the lists") from None
+    text = Path(path).read_text("ascii", "replace")
+    revoked: dict[bytes, frozenset[int]] = {}
+    ends = []
+    for part in _CRL.findall(text):
+        try:
+            found = x509.load_pem_x509_crl(part.encode())
+            serials = frozenset(each.serial_number for each in found)
+        except ValueError as error:
+            raise TlsError(f"{setting}: {path} contains an invalid list: {error}") from None
+        issuer = found.issuer.public_bytes()
+        revoked[issuer] = revoked.get(issuer, frozenset()) | serials
+        if found.next_update_utc is not None:
+            ends.append(found.next_update_utc.timestamp())
+    if not revoked:
+        raise TlsError(f"{setting}: {path} contains no revocation list in PEM (X509 CRL)")
+    return Revocations(revoked, min(ends, default=None))
+
+
+def certificate_of(transport: asyncio.BaseTransport | None) -> bytes | None:
+    """Return the peer's certificate in DER; None without one, or without TLS."""
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
+    return None if tls is None else tls.getpeercert(binary_form=True)
 
 
 def _check_readable(setting: str, path: str) -> None:

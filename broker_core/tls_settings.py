@@ -26,6 +26,16 @@ class ServerTls(BaseModel):
     client_ca: Path | None = None
     """File with the authorities for client certificates: each TLS client has to present a
     certificate of one of them; null: clients need none."""
+    crl_file: Path | None = None
+    """File with the revocation lists of these authorities, in PEM; needs client_ca. A revoked
+    certificate is refused, and its open connections are closed when the file changes. If a list is
+    missing or has expired, its authority's certificates are refused. null: none are checked."""
+
+    @model_validator(mode="after")
+    def _checkable(self) -> Self:
+        if self.crl_file is not None and self.client_ca is None:
+            raise ValueError("should have client_ca together with crl_file")
+        return self
 
 
 class ClientTls(BaseModel):

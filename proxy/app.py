@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,12 +14,14 @@ from broker_core.client import BrokerClient, Membership
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.access import AccessSurface, access_figures, warn_of_expiries
 from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.metrics_collector import ProxyCollector, registry_of
+from proxy.admin.signing_keys import SigningKeys
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.console.surface import Console
@@ -47,8 +50,10 @@ from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import Source
 from proxy.live.settings_file import SettingsFile
 from proxy.live.shared_keys import store_keys_of
-from proxy.net.principals import Principals
+from proxy.net.jwt_tokens import JwtTokens
+from proxy.net.principals import Principals, quotas_of
 from proxy.net.process_name import client_id, reachable
+from proxy.net.refusal_log import RefusalLog
 from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
@@ -125,10 +130,28 @@ class Proxy:
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
         )
-        principals = Principals(settings)
-        self._gate = Gate(principals, topics_of=self._topics_of, asked_as=self._lanes.asked_as)
+        self._jwt = None if settings.jwt is None else JwtTokens(settings.jwt)
+        self._signing_keys = (
+            None
+            if settings.jwt is None or self._jwt is None
+            else SigningKeys(settings.jwt, self._jwt)
+        )
+        self._principals = Principals(settings, jwt=self._jwt)
+        self._quotas = quotas_of(settings, self._principals.names)
+        self._refusals = RefusalLog()
+        self._gate = Gate(
+            self._principals,
+            topics_of=self._topics_of,
+            asked_as=self._lanes.asked_as,
+            quotas=self._quotas,
+            refusals=self._refusals,
+        )
         self._guard = Guard(
-            principals, loopback=is_loopback(settings.listen.http), topics_of=self._topics_of
+            self._principals,
+            loopback=is_loopback(settings.listen.http),
+            topics_of=self._topics_of,
+            quotas=self._quotas,
+            refusals=self._refusals,
         )
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
@@ -197,6 +220,9 @@ class Proxy:
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
         ]
+        if self._signing_keys is not None:
+            self._regular.append(spawn(self._signing_keys.run(), name="signing keys"))
+        warn_of_expiries(self._principals)
         at = await self._listening.open(self._http)
         self._regular.append(spawn(self._listening.follow_certificates(), name="certificates"))
         self._context.serve_http(reachable(at.http, self.client_id))
@@ -411,6 +437,13 @@ class Proxy:
             configuration=self._configuration.figures,
             deliveries=self._deliveries.figures,
             limits=self._load.figures,
+            access=partial(
+                access_figures,
+                self._quotas,
+                self._principals,
+                self._signing_keys,
+                self._listening.revocations_end_in_s,
+            ),
         )
         doors = Doors(
             self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports
@@ -432,6 +465,7 @@ class Proxy:
                     doors,
                 ),
                 *ClientSurface(self._thrift.open, self._lanes).operations(),
+                *AccessSurface(self._quotas, self._principals, self._refusals.book).operations(),
                 *self.console.operations(),
             ],
         )

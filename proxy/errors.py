@@ -42,9 +42,10 @@ class Unavailable(OrderlaneError):
 class Overloaded(OrderlaneError):
     """A request over *limit*, a setting; it may be retried later."""
 
-    def __init__(self, limit: str, sentence: str) -> None:
+    def __init__(self, limit: str, sentence: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(sentence)
         self.limit = limit
+        self.retry_after_s = retry_after_s
 
 
 class OwnedElsewhere(OrderlaneError):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from broker_core.clock import wall_ms
 from broker_core.errors import reason_of
 from broker_core.tls import LiveContext, follow
 from proxy.admin.http import AdminHttp
@@ -48,6 +49,12 @@ class Listening:
                 # The HTTP port accepts connections without a certificate, as probes have none.
                 optional = setting == "listen.http_tls"
                 self._tls[setting] = port_context(files, setting, optional=optional)
+        if (clients := self._tls.get("listen.tls")) is not None:
+            clients.watch(self._thrift.open.values)
+            self._thrift.check_certificates(clients.is_revoked)
+        if (operators := self._tls.get("listen.http_tls")) is not None:
+            operators.watch(admin.tls_connections)
+            admin.check_certificates(operators.is_revoked)
         self._client_addresses = {"listen.thrift": listen.thrift}
         if listen.producer is not None:
             self._client_addresses["listen.producer"] = listen.producer
@@ -65,6 +72,15 @@ class Listening:
         on_thrift = partial(self._thrift.listen, tls=self._context("listen.tls"))
         for setting, address in self._client_addresses.items():
             self._client_addresses[setting] = await self._listen(setting, address, on_thrift)
+
+    def revocations_end_in_s(self) -> dict[str, float]:
+        """Return the seconds until the revocation lists of each port end, by setting."""
+        ends = {name: each.revocations for name, each in self._tls.items()}
+        return {
+            name: lists.ends_s - wall_ms() / 1000
+            for name, lists in ends.items()
+            if lists is not None and lists.ends_s is not None
+        }
 
     async def follow_certificates(self) -> None:
         """Reload certificates for new connections when their files change; runs until cancelled."""

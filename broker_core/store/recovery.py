@@ -36,7 +36,6 @@ from broker_core.store.entry_code import entry_code_of
 from broker_core.store.log_scan import Gap, LogScan
 from broker_core.store.record_check import damaged_record
 
-
 _MOST_TRIED = 64  # last messages of queues
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
+from broker_core.clock import now_ns
 from proxy.admin.operations import OPEN
 from proxy.core.access.rights import ANY_GROUP, Access, Right, too_large
-from proxy.errors import Forbidden, NotAllowed
+from proxy.core.limits.quotas import Quotas
+from proxy.errors import Forbidden, NotAllowed, Overloaded
 from proxy.net.principals import Principals
+from proxy.net.refusal_log import RefusalLog
 
 #: Sent with every response: no caching, framing, content sniffing or referrer.
 SECURITY_HEADERS = {
@@ -47,7 +50,11 @@ class Guard:
         *,
         loopback: bool,
         topics_of: Callable[[str], Sequence[str]] = lambda _group: (),
+        quotas: Quotas | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
+        self._quotas = quotas or Quotas()
+        self._refusals = refusals or RefusalLog()
         self._principals = principals
         self._loopback = loopback
         self._topics_of = topics_of
@@ -60,17 +67,43 @@ class Guard:
         headers: Mapping[str, str],
         *,
         certificate: str | None = None,
+        client: str = "",
     ) -> str | None:
         """Return the principal of a request, None without authentication.
 
-        *path* is the operation's path, *names* the values of its parameters. Raises NotAllowed or
-        Forbidden.
+        *path* is the operation's path, *names* the values of its parameters, *client* an address.
+        Raises NotAllowed or Forbidden, and Overloaded above a quota.
         """
         try:
-            return self._check(path, names, headers, certificate)
-        except NotAllowed:
-            self.refused += 1
+            who = self._check(path, names, headers, certificate)
+        except NotAllowed as error:
+            self._refuse(client, "", path, error)
+            self._charge(None, client)
             raise
+        if who is not None:
+            self._charge(who, client)
+        return who
+
+    def spend(self, who: str | None, size_bytes: int) -> None:
+        """Charge the bytes of an answer to the principal of its request."""
+        if who is not None and self._quotas:
+            self._quotas.of_principal(who, now_ns()).spend(size_bytes=size_bytes)
+
+    def _charge(self, who: str | None, client: str) -> None:
+        if not self._quotas:
+            return
+        now = now_ns()
+        if who is None:
+            account, caller = self._quotas.of_address(client, now), f"address {client}"
+        else:
+            account, caller = self._quotas.of_principal(who, now), who
+        over = account.admit(now)
+        if over is not None:
+            raise Overloaded(over.limit, over.sentence(caller), retry_after_s=over.retry_after_s)
+
+    def _refuse(self, client: str, who: str, what: str, error: NotAllowed) -> None:
+        self.refused += 1
+        self._refusals.note(client=client, principal=who, port="http", what=what, why=str(error))
 
     def check_topics(self, who: str | None, names: Mapping[str, str], asked: Sequence[str]) -> None:
         """Raise Forbidden unless *who*, as returned by ``check``, has a right to the topics that a
@@ -87,8 +120,8 @@ class Guard:
             self._check_access(
                 who, Access(Right.ADMIN, names["group"], tuple(topics)), ", ".join(topics[:10])
             )
-        except NotAllowed:
-            self.refused += 1
+        except NotAllowed as error:
+            self._refuse("", who, f"topics of {names['group']}", error)
             raise
 
     def _check(
@@ -112,7 +145,9 @@ class Guard:
             )
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         shown = token.strip() if scheme.lower() == "bearer" else None
-        who = self._principals.of(shown or None, certificate)
+        who, reason = self._principals.identify(shown or None, certificate)
+        if who is None and shown and "expired" in reason:
+            raise NotAllowed(f"the token {reason}")
         if who is None:
             raise NotAllowed(
                 "missing or unknown token: send Authorization: Bearer TOKEN (the command orderlane"

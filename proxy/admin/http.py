@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import TlsConnection
 from proxy.admin.guard import Guard
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.openapi import document
@@ -66,6 +67,14 @@ class AdminHttp:
         self._listeners.append(listener)
         self._sweep = spawn(self._connections.sweep(), name="slow HTTP requests")
         return int(listener.sockets[0].getsockname()[1])
+
+    def tls_connections(self) -> list[TlsConnection]:
+        """Return the open connections."""
+        return list(self._connections.tls_connections())
+
+    def check_certificates(self, is_revoked: Callable[[bytes | None], bool]) -> None:
+        """Close new connections whose certificate, in DER, *is_revoked*."""
+        self._connections.check_certificates(is_revoked)
 
     async def share(self, workers: Sequence[str]) -> None:
         """Accept connections by ``accept_passed``, made to the address shared by *workers*."""

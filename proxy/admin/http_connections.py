@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
@@ -13,6 +14,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from broker_core.connection_counts import ConnectionCounts
+from broker_core.tls import certificate_of
 from proxy.admin.routes import malformed
 from proxy.downstream.port.load import Load
 from proxy.net.counted_tls import CountedTls, address_of
@@ -32,6 +34,14 @@ MAX_RECEIVED_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 16 * 1024
 
 _Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTlsConnection:
+    """An open connection, with the client's certificate in DER."""
+
+    certificate: bytes | None
+    abort: Callable[[], None]
 
 
 class HttpConnection(RequestHandler):
@@ -120,11 +130,22 @@ class HttpConnections:
         self._servers: list[web.Server] = []
         self._asked: set[RequestHandler] = set()
         self._since_s: dict[RequestHandler, float] = {}  # connections without a request
+        self._is_revoked: Callable[[bytes | None], bool] | None = None
 
     @property
     def open(self) -> set[RequestHandler]:
         """Connections that are open now."""
         return {each for server in self._servers for each in server.connections}
+
+    def tls_connections(self) -> Iterator[HttpTlsConnection]:
+        """Iterate over the open connections and their certificates."""
+        for each in self.open:
+            if each.transport is not None:
+                yield HttpTlsConnection(certificate_of(each.transport), each.transport.abort)
+
+    def check_certificates(self, is_revoked: Callable[[bytes | None], bool]) -> None:
+        """Close connections whose certificate, in DER, *is_revoked*, at their first request."""
+        self._is_revoked = is_revoked
 
     @property
     def received_bytes(self) -> int:
@@ -185,6 +206,10 @@ class HttpConnections:
             if connection not in self._asked:
                 self._asked.add(connection)
                 if request.transport is not None:
+                    shown = certificate_of(request.transport)
+                    if self._is_revoked is not None and self._is_revoked(shown):
+                        _noisy.warning(f"revoked {request.remote}", "revoked certificate refused")
+                        request.transport.abort()
                     of_it = request.transport.get_extra_info("socket")
                     find_dead_peer(of_it, within_s=self._limits.dead_peer_s)
             try:

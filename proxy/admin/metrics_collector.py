@@ -27,6 +27,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.metrics import (
+    ACCESS,
     BULK,
     CONFIGURATION,
     COUNTS_BY,
@@ -90,7 +91,8 @@ class ProxyCollector(Collector):
 
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
-    topic and field, and refusals of ``limits`` by field and limit.
+    topic and field, refusals of ``limits`` by field and limit, and ``access``: field, label values
+    and value.
     """
 
     lanes: Iterable[GroupLane]
@@ -101,6 +103,7 @@ class ProxyCollector(Collector):
     configuration: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     deliveries: Callable[[], Mapping[tuple[Group, Topic], Mapping[str, float]]] = dict
     limits: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    access: Callable[[], Iterable[tuple[str, list[str], float]]] = tuple
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -122,6 +125,8 @@ class ProxyCollector(Collector):
         for name, values in self.limits().items():
             for limit, value in values.items():
                 put(LIMITS[name], [limit], value)
+        for name, labels, value in self.access():
+            put(ACCESS[name], labels, value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -30,12 +31,12 @@ from proxy.errors import (
     Forbidden,
     NotAllowed,
     OrderlaneError,
+    Overloaded,
     OwnedElsewhere,
     Unavailable,
     UnknownName,
 )
 from proxy.net.tls import common_name
-from proxy.observe.logs import NoisyLog
 
 #: Header of a 421 response: addresses of the proxies that own other queues.
 OWNERS = "Orderlane-Owners"
@@ -49,7 +50,6 @@ _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _POLICY = "Content-Security-Policy"
 
 _log = structlog.get_logger("admin")
-_noisy = NoisyLog(_log)
 
 _Served = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -88,6 +88,7 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             request.match_info,
             request.headers,
             certificate=_certificate_name(request),
+            client=request.remote or "unknown",
         )
         call = await _call(request, operation, who, body_within_s)
         guard.check_topics(who, call.path, call.named_topics)
@@ -98,9 +99,9 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             return await _stream(request, answer)
         if operation.media == EVENTS:
             return await _follow(request, answer)
-        if operation.media == TEXT:
-            return web.Response(text=answer)
-        return _json(answer)
+        response = web.Response(text=answer) if operation.media == TEXT else _json(answer)
+        guard.spend(who, response.content_length or 0)
+        return response
 
     return serve
 
@@ -201,14 +202,11 @@ async def _errors(request: web.Request, handler: _Served) -> web.StreamResponse:
         return await handler(request)
     except Malformed as error:
         return _failed(400, str(error))
-    except NotAllowed as error:
-        _noisy.warning(
-            f"refused {request.remote}",
-            "request refused",
-            client=request.remote,
-            path=request.path,
-            reason=str(error),
+    except Overloaded as error:
+        return _failed(
+            429, str(error), headers={"Retry-After": str(math.ceil(error.retry_after_s))}
         )
+    except NotAllowed as error:
         if isinstance(error, Forbidden):
             return _failed(403, str(error))
         return _failed(401, str(error), headers={"WWW-Authenticate": "Bearer"})

@@ -17,6 +17,8 @@ _OF_ONE = {
     "/api/overview",
     "/api/groups/{group}/series",
     "/api/clients",
+    "/api/principals",
+    "/api/refusals",
     "/api/owners/drain",
     "/api/owners/resume",
 }

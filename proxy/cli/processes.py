@@ -136,6 +136,11 @@ ClientCa = Annotated[
     ),
 ]
 
+Crl = Annotated[
+    Path | None,
+    typer.Option("--tls-crl-file", help="file with the revocation lists of --tls-client-ca"),
+]
+
 
 def up(
     context: typer.Context,
@@ -192,6 +197,7 @@ def nameserver(
     tls_certificate: ServerCertificate = None,
     tls_key: ServerKey = None,
     tls_client_ca: ClientCa = None,
+    tls_crl_file: Crl = None,
     acl: Annotated[
         Path | None,
         typer.Option(
@@ -206,7 +212,11 @@ def nameserver(
     from proxy.cli.servers import running_nameserver, server_tls
 
     tls = server_tls(
-        mode=tls_mode, certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca
+        mode=tls_mode,
+        certificate=tls_certificate,
+        key=tls_key,
+        client_ca=tls_client_ca,
+        crl_file=tls_crl_file,
     )
     with closing(open_history(history, "nameserver", parts=("nameserver",))):
         serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data, tls=tls, acl=acl))

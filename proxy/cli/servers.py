@@ -60,10 +60,11 @@ def server_tls(**options: Path | str | None) -> ServerTls | None:
     try:
         return ServerTls.model_validate(given)
     except ValidationError as error:
-        wrong = {f"--tls-{str(each['loc'][0]).replace('_', '-')}" for each in error.errors()}
+        named = [str((each["loc"] or ("crl_file",))[0]) for each in error.errors()]
+        wrong = {f"--tls-{name.replace('_', '-')}" for name in named}
         raise OrderlaneError(
             f"{', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key;"
-            " --tls-mode is enforcing, permissive or disabled"
+            " --tls-mode is enforcing, permissive or disabled; --tls-crl-file needs --tls-client-ca"
         ) from None
 
 

@@ -265,6 +265,54 @@ LIMITS: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Principals, tokens and signing keys; by field. Principals are names of the settings, and two
+#: that stand for all others.
+ACCESS: dict[str, MetricDefinition] = {
+    "principal_requests": MetricDefinition(
+        "principal_requests_total", "Requests of a principal", ("principal",), counter=True
+    ),
+    "principal_bytes": MetricDefinition(
+        "principal_bytes_total",
+        "Bytes of a principal's requests and answers",
+        ("principal",),
+        counter=True,
+    ),
+    "principal_loop": MetricDefinition(
+        "principal_loop_seconds_total",
+        "Time on the event loop for a principal's requests",
+        ("principal",),
+        counter=True,
+    ),
+    "principal_connections": MetricDefinition(
+        "principal_connections", "Open connections of a principal", ("principal",)
+    ),
+    "principal_refused": MetricDefinition(
+        "principal_refused_total",
+        "Requests of a principal that were refused by a quota",
+        ("principal", "limit"),
+        counter=True,
+    ),
+    "token_expires": MetricDefinition(
+        "token_expires_seconds", "Time until a token expires; negative afterwards", ("token",)
+    ),
+    "revocations_end": MetricDefinition(
+        "crl_expires_seconds",
+        "Time until the revocation lists of a port end; afterwards its clients are refused",
+        ("setting",),
+    ),
+    "signing_key_failures": MetricDefinition(
+        "signing_key_failures_total",
+        "Failed reads of the signing keys of the identity provider",
+        (),
+        counter=True,
+    ),
+    "signing_keys_age": MetricDefinition(
+        "signing_keys_age_seconds",
+        "Time since the signing keys of the identity provider were read",
+        (),
+    ),
+}
+
 #: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
@@ -324,5 +372,6 @@ def definitions() -> list[MetricDefinition]:
         *CONFIGURATION.values(),
         *DELIVERIES.values(),
         *LIMITS.values(),
+        *ACCESS.values(),
         *PROCESS.values(),
     ]

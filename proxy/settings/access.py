@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from proxy.core.access.rights import Right, Rule
-from proxy.settings.types import SettingsGroup, some
+from proxy.core.limits.quotas import Quota
+from proxy.settings.types import Bytes, Count, Rate, Seconds, SettingsGroup, named_once, some
 
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 Patterns = Annotated[
@@ -21,6 +24,15 @@ def _sha256(value: str) -> str:
     return value.lower()
 
 
+def _instant(value: object) -> object:
+    """Read a day as its beginning in UTC."""
+    if isinstance(value, str) and len(value) == 10:
+        value = date.fromisoformat(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime.combine(value, time(), UTC)
+    return value
+
+
 class TokenSettings(SettingsGroup):
     """One accepted token."""
 
@@ -31,6 +43,9 @@ class TokenSettings(SettingsGroup):
     principal: Name | None = None
     """Principal for access rules; null: the token's name. Two tokens of one principal allow
     rotation."""
+    expires: Annotated[AwareDatetime, BeforeValidator(_instant)] | None = None
+    """Time from which the token is refused: a day, from its beginning in UTC, or a time with its
+    zone, such as 2027-03-31T18:00:00+02:00. null: never."""
 
     @property
     def owner(self) -> str:
@@ -64,3 +79,107 @@ class AccessSettings(SettingsGroup):
     def rule(self) -> Rule:
         """The rule in the core's form."""
         return Rule(self.principals, frozenset(self.may), self.groups, self.topics)
+
+
+class JwtPrincipalSettings(SettingsGroup):
+    """The principal of all JWTs with one value of a claim."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=255)]
+    """Name of the claim, such as groups."""
+    value: Annotated[str, Field(min_length=1, max_length=255)]
+    """Its value; if the claim is a list, one of its values."""
+    principal: Name
+    """Principal for access rules."""
+
+
+def _keys_url(value: str) -> str:
+    parts = urlsplit(value)
+    loopback = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if not parts.hostname or parts.scheme not in (("https", "http") if loopback else ("https",)):
+        raise ValueError("should be an https:// URL; http:// is allowed on loopback only")
+    return value
+
+
+#: Signatures by private keys only: no "none", and no shared secret that a public key could pose as.
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+
+
+class JwtSettings(SettingsGroup):
+    """Tokens of an OpenID Connect provider: signed JWTs, in place of a token of the settings."""
+
+    issuer: Annotated[str, Field(min_length=1)]
+    """Required value of the claim iss."""
+    audience: Annotated[str, Field(min_length=1)]
+    """Value that the claim aud has to contain: the name of this gateway at the provider."""
+    jwks_url: Annotated[str, AfterValidator(_keys_url)]
+    """URL of the provider's public keys (JWKS); https, or http on loopback."""
+    ca: Annotated[str, Field(min_length=1)] | None = None
+    """File with the authorities for that URL, in PEM; null: the system's."""
+    algorithms: Annotated[tuple[Algorithm, ...], AfterValidator(some)] = ("RS256", "ES256", "EdDSA")
+    """Accepted signature algorithms."""
+    principal_claim: Annotated[str, Field(min_length=1, max_length=255)] = "sub"
+    """Claim with the caller's name. It should be one that callers cannot choose."""
+    principal_prefix: Annotated[str, Field(max_length=32)] = "oidc:"
+    """Text before that name in the principal, so that no caller of the provider gets the name of
+    a token or certificate."""
+    principals: tuple[JwtPrincipalSettings, ...] = ()
+    """Principals by claim; the first entry that matches counts. Empty: by principal_claim.
+    Otherwise a JWT that matches no entry is refused."""
+    clock_skew_s: Annotated[float, Field(strict=True, ge=0, le=300)] = 30.0
+    """Seconds by which the clocks of provider and proxy may differ."""
+    refresh_s: Seconds = 300.0
+    """Seconds between two reads of the keys. An unknown key causes a read at once, at most every
+    10 s. If the provider cannot be reached, the previous keys stay in use."""
+
+
+#: Seconds of the event loop per second.
+Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+
+
+class QuotaSettings(SettingsGroup):
+    """Limits of one caller at one proxy, over all of its connections; null: unlimited."""
+
+    requests_per_s: Rate | None = None
+    """Maximum requests a second, with bursts of one second's worth."""
+    bytes_per_s: Bytes | None = None
+    """Maximum bytes a second of requests and answers, with bursts of one second's worth."""
+    loop_share: Share | None = None
+    """Maximum seconds of the proxy's event loop per second, from 0 to 1."""
+    connections: Count | None = None
+    """Maximum number of connections."""
+    topics: Count | None = None
+    """Maximum number of distinct topics used in an hour."""
+    groups: Count | None = None
+    """Maximum number of distinct groups used in an hour."""
+
+    @property
+    def quota(self) -> Quota:
+        """The quota in the core's form."""
+        return Quota(**{name: getattr(self, name) for name in QuotaSettings.model_fields})
+
+
+class PrincipalQuotaSettings(QuotaSettings):
+    """The quota of one principal. Limits that are not given are the default's."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    """The principal."""
+
+
+class QuotasSettings(SettingsGroup):
+    """Quotas: limits of callers. Callers without a valid token are charged to their address."""
+
+    default: QuotaSettings = QuotaSettings()
+    """Quota of each principal, and of each address without one."""
+    principals: Annotated[tuple[PrincipalQuotaSettings, ...], AfterValidator(named_once)] = ()
+    """Quotas of principals that differ from the default."""
+
+    @model_validator(mode="after")
+    def _inherit(self) -> Self:
+        given = self.default.model_dump()
+        for each in self.principals:
+            own = {name: getattr(each, name) for name in each.model_fields_set}
+            for name, value in (given | own).items():
+                object.__setattr__(each, name, value)  # frozen, but not yet in use
+        return self

@@ -24,7 +24,13 @@ from pydantic import (
 
 from proxy.core.delivery.push_url import check_allowed_host
 from proxy.errors import SettingsError
-from proxy.settings.access import AccessSettings, CertificateSettings, TokenSettings
+from proxy.settings.access import (
+    AccessSettings,
+    CertificateSettings,
+    JwtSettings,
+    QuotasSettings,
+    TokenSettings,
+)
 from proxy.settings.groups import GroupSettings
 from proxy.settings.source import ENVIRONMENT_PREFIX, Layers, explain
 from proxy.settings.types import (
@@ -78,6 +84,16 @@ class TlsSettings(SettingsGroup):
     client_ca: Annotated[str, Field(min_length=1)] | None = None
     """File with the authorities for client certificates: each client has to present a certificate
     of one of them. null: clients need none."""
+    crl_file: Annotated[str, Field(min_length=1)] | None = None
+    """File with the revocation lists of these authorities. A revoked client certificate is
+    refused, and its open connections are closed when the file changes. If a list is missing or
+    has expired, its authority's certificates are refused. null: none are checked."""
+
+    @model_validator(mode="after")
+    def _checkable(self) -> Self:
+        if self.crl_file is not None and self.client_ca is None:
+            raise ValueError("crl_file: needs client_ca, which signs the certificates to check")
+        return self
 
 
 class ListenSettings(SettingsGroup):
@@ -316,6 +332,10 @@ class Settings(SettingsGroup):
     certificates: Annotated[tuple[CertificateSettings, ...], AfterValidator(named_once)] = ()
     """Clients identified by the certificate that they present to a port with client_ca, instead of
     a token."""
+    jwt: JwtSettings | None = None
+    """Tokens of an OpenID Connect provider, accepted besides those of tokens; null: none."""
+    quotas: QuotasSettings = QuotasSettings()
+    """Limits of each principal and of each unauthenticated address."""
     access: tuple[AccessSettings, ...] = ()
     """Access rules: calls that no rule allows are refused. Empty: any valid token allows
     everything."""
@@ -351,7 +371,7 @@ class Settings(SettingsGroup):
         ports = (self.listen.tls, self.listen.http_tls)
         if self.certificates and not any(port and port.client_ca for port in ports):
             raise ValueError("certificates: need client_ca in listen.tls or listen.http_tls")
-        if self.access and not (self.tokens or self.certificates):
+        if self.access and not (self.tokens or self.certificates or self.jwt):
             raise ValueError("access: rules need tokens or certificates, which identify the caller")
         self._check_group_store()
         return self

@@ -11,17 +11,20 @@ Incomplete requests and unread answers have a time limit, and large requests nee
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import structlog
 from thrift.Thrift import TApplicationException
 
+from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.tasks import spawn
 from broker_core.time_slices import TimeSlices
+from broker_core.tls import certificate_of
 from proxy.core.group.token_bucket import TokenBucket
+from proxy.core.limits.quotas import Account, OverQuota
 from proxy.downstream.port.frames import (
     Call,
     FrameBuffer,
@@ -43,11 +46,15 @@ from proxy.settings.proxy_settings import LimitSettings
 
 _log = structlog.get_logger("thrift")
 
+T = TypeVar("T")
+
 #: Bytes of further requests that are read ahead during a request; the rest waits in the client. Of
 #: a larger request only the head is kept while memory is short.
 _READ_AHEAD = 65536
 #: Groups remembered per connection.
 _MOST_PULLED = 16
+#: Callers remembered per connection.
+_MOST_ACCOUNTS = 16
 #: Bytes passed to TLS at a time.
 _TLS_PIECE = 65536
 
@@ -146,7 +153,7 @@ def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Metho
     def method(arguments: Any, reply: Reply) -> None:
         async def answer() -> None:
             try:
-                reply(await handler(arguments, reply))
+                reply(await _Metered(handler(arguments, reply), reply))
             except Exception as error:
                 reply.fail(error)
 
@@ -155,10 +162,44 @@ def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Metho
     return method
 
 
+class _Metered:
+    """Awaits a coroutine and charges each of its steps to the account of *reply*."""
+
+    __slots__ = ("_reply", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], reply: Reply) -> None:
+        self._work = work
+        self._reply = reply
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        work, metered = self._work, self._reply.metered
+        step: Callable[..., Any] = work.send
+        given: Any = None
+        while True:
+            try:
+                awaited = metered(step, given)
+            except StopIteration as done:
+                return done.value
+            try:
+                given = yield awaited
+                step = work.send
+            except BaseException as error:  # as a cancellation: the coroutine decides
+                given, step = error, work.throw
+
+
 class Reply:
     """The answer to one call. A second answer raises RuntimeError: a bug in the proxy."""
 
-    __slots__ = ("_answered", "call", "connection", "interpretation", "on_lost", "principal")
+    __slots__ = (
+        "_answered",
+        "_metered",
+        "account",
+        "call",
+        "connection",
+        "interpretation",
+        "on_lost",
+        "principal",
+    )
 
     def __init__(self, connection: Connection, call: Call) -> None:
         self.connection = connection
@@ -169,6 +210,9 @@ class Reply:
         self.interpretation: Any = None
         #: The caller, once it is authenticated; None without authentication.
         self.principal: str | None = None
+        #: Charged for the call; None: no account.
+        self.account: Account | None = None
+        self._metered = False  # its time on the event loop is being measured
         self._answered = False
 
     @property
@@ -178,10 +222,30 @@ class Reply:
 
     def __call__(self, result: Any) -> None:
         """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in."""
+        self.metered(self._encode, result)
+
+    def _encode(self, result: Any) -> None:
         if isinstance(result, Spliced):
             self._send(encode_spliced(self.call, result))
         else:
             self._send(encode_answer(self.call, result))
+
+    def charge_to(self, account: Account) -> None:
+        """Charge the call to *account*, beginning with the bytes of its request."""
+        self.account = account
+        account.spend(size_bytes=self.connection.request_bytes)
+
+    def metered(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run *work* and charge its time on the event loop, once for nested calls."""
+        if self.account is None or self._metered:
+            return work(*arguments)
+        self._metered = True
+        began_ns = now_ns()
+        try:
+            return work(*arguments)
+        finally:
+            self._metered = False
+            self.account.spend(loop_ns=now_ns() - began_ns)
 
     def fail(self, error: Exception) -> None:
         """Answer with an internal error; the client sees a TApplicationException."""
@@ -220,6 +284,9 @@ class Reply:
         if self._answered:
             raise RuntimeError(f"{self.call.name} was answered twice")
         self._answered = True
+        if self.account is not None:
+            size = len(frame) if isinstance(frame, bytes) else sum(map(len, frame))
+            self.account.spend(size_bytes=size)
         self.connection.answer(self, frame)
 
 
@@ -253,10 +320,16 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         #: Whether its client may continue at another proxy: its verdicts go to the leases' proxy.
         self.movable = False
+        self._accounts: list[Account] = []  # of the callers that used it
         #: Groups of its recent pulls, with the client's own name in each.
         self.pulled: dict[str, str] = {}
         #: Sends an empty answer to the waiting pull; None without one.
         self.give_up: Callable[[], None] | None = None
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The client's certificate in DER; None without one."""
+        return certificate_of(self._transport)
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -340,6 +413,9 @@ class Connection(asyncio.Protocol):
         self.server.unread.end(self)
         self.server.begun.end(self)
         self.server.forget(self, exc)
+        for account in self._accounts:
+            account.disconnect()
+        self._accounts.clear()
         reply, self._current = self._current, None
         goes_on = reply is not None and not reply.answered and reply.on_lost is None
         self._release(self._request_bytes if goes_on else 0)
@@ -347,6 +423,22 @@ class Connection(asyncio.Protocol):
             reply.lost()
 
     # ---- used by the server ---------------------------------------------------------------------
+
+    @property
+    def request_bytes(self) -> int:
+        """Length of the current request."""
+        return self._request_bytes
+
+    def count_for(self, account: Account) -> OverQuota | None:
+        """Count the connection for the caller of a request; return a refusal above its quota."""
+        if account in self._accounts:
+            return None
+        if len(self._accounts) == _MOST_ACCOUNTS:
+            self._accounts.pop(0).disconnect()
+        over = account.connect()
+        if over is None:
+            self._accounts.append(account)
+        return over
 
     def pulls(self, group: str, client: str) -> None:
         """Note that the client, named *client*, pulls for *group*."""

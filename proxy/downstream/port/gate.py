@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from broker_core.clock import now_ns
 from proxy.core.access.rights import Access, too_large
+from proxy.core.limits.quotas import Quotas
 from proxy.downstream.port.connection import Authenticate, Connection, Entry, Method, Refuse, Reply
 from proxy.downstream.port.credentials import TokenReader
 from proxy.downstream.port.frames import Call
@@ -19,8 +21,9 @@ from proxy.downstream.port.interpretation import (
     interpretation_of,
 )
 from proxy.downstream.port.requests import refusal
-from proxy.errors import Forbidden, NotAllowed, OrderlaneError, Refused
+from proxy.errors import Forbidden, NotAllowed, OrderlaneError, Overloaded, Refused
 from proxy.net.principals import Principals
+from proxy.net.refusal_log import RefusalLog
 
 #: Topics named in a refusal.
 _SHOWN_TOPICS = 5
@@ -32,7 +35,8 @@ def refuse_by(result: Callable[..., Any]) -> Refuse:
 
 
 class Gate:
-    """Authorizes calls by *principals*; allows all calls if there are none.
+    """Authorizes calls by *principals*, and charges them to *quotas*; allows all calls if there are
+    none.
 
     *topics_of*: the topics for requests that name only a group. *asked_as*: the group whose rules
     apply; leases of a broadcast group's client have their own group.
@@ -44,15 +48,19 @@ class Gate:
         *,
         topics_of: TopicsOf,
         asked_as: Callable[[str], str] = str,
+        quotas: Quotas | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
         self._principals = principals
         self._topics_of = topics_of
         self._asked_as = asked_as
+        self._quotas = quotas or Quotas()
+        self._refusals = refusals or RefusalLog()
         self.refused = 0
 
     def guarded(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """Return the same methods behind the check; each has its own refusal."""
-        if not self._principals:
+        if not (self._principals or self._quotas):
             return dict(entries)
         return {
             name: replace(
@@ -90,7 +98,7 @@ class Gate:
                 for token in reader.tokens(call):
                     self._principal_of(name, token or None, connection.certificate_name)
             except NotAllowed as error:
-                self._count(connection, error)
+                self._count(connection, name, error)
                 raise
 
         return authenticate
@@ -100,26 +108,64 @@ class Gate:
             try:
                 self._admit(name, arguments, reply)
             except NotAllowed as error:
-                self._count(reply.connection, error)
+                self._count(reply.connection, name, error, reply.principal)
                 entry.refuse(arguments, reply, error)
+            except Overloaded as error:
+                client = reply.connection.address
+                reply.connection.server.noisy.warning(
+                    f"{error.limit} {reply.principal or client}",
+                    "request refused",
+                    client=client,
+                    principal=reply.principal,
+                    reached=error.limit,
+                )
+                (entry.shed or entry.refuse)(arguments, reply, error)
             except Refused as error:
                 entry.refuse(arguments, reply, error)
             else:
-                entry.method(arguments, reply)
+                reply.metered(entry.method, arguments, reply)
 
         return method
 
     def _admit(self, name: str, arguments: Any, reply: Reply) -> None:
-        """Authenticate, interpret and authorize a call, in this order. Raises NotAllowed, Refused.
+        """Authenticate, interpret and authorize a call, then charge it, in this order.
 
-        The service serves the same interpretation.
+        The service serves the same interpretation. Raises NotAllowed, Refused, and Overloaded above
+        a quota: the caller may settle then, so the verdicts of a pull are still applied.
         """
-        who = self._authenticated(name, arguments, reply.connection.certificate_name)
-        reply.identify(who[0])
-        if self._principals.have_rules:
-            meaning = interpretation_of(reply, arguments).with_granted(self._topics_of)
-            reply.interpret_as(meaning)
-            self._authorize(name, who, meaning)
+        if self._principals:
+            try:
+                who = self._authenticated(name, arguments, reply.connection.certificate_name)
+            except NotAllowed:
+                self._charge(reply, arguments, None)
+                raise
+            reply.identify(who[0])
+            if self._principals.have_rules:
+                meaning = interpretation_of(reply, arguments).with_granted(self._topics_of)
+                reply.interpret_as(meaning)
+                self._authorize(name, who, meaning)
+        self._charge(reply, arguments, reply.principal)
+
+    def _charge(self, reply: Reply, arguments: Any, principal: str | None) -> None:
+        """Charge a call to its principal, or without one to its address. Raises Overloaded."""
+        if not self._quotas:
+            return
+        now, connection = now_ns(), reply.connection
+        if principal is None:
+            account = self._quotas.of_address(connection.address, now)
+            caller = f"address {connection.address}"
+        else:
+            account, caller = self._quotas.of_principal(principal, now), principal
+        over = connection.count_for(account) or account.admit(now)
+        if over is None and account.counts_names:
+            meaning = interpretation_of(reply, arguments)
+            over = account.admit_names("groups", meaning.groups(), now) or account.admit_names(
+                "topics", meaning.all_topics(self._topics_of), now
+            )
+        if over is not None:
+            raise Overloaded(over.limit, over.sentence(caller), retry_after_s=over.retry_after_s)
+        # Afterwards, so that a request larger than the reserve is not refused for ever.
+        reply.charge_to(account)
 
     def check(self, method: str, arguments: Any, *, certificate: str | None = None) -> None:
         """Raise NotAllowed or Forbidden unless the call is allowed, Refused if it is invalid.
@@ -145,11 +191,11 @@ class Gate:
         return found
 
     def _principal_of(self, method: str, token: str | None, certificate: str | None) -> str:
-        principal = self._principals.of(token, certificate)
+        principal, reason = self._principals.identify(token, certificate)
         if principal is None and token is None:
             raise NotAllowed(f"{method} requires a token: set the client's option token")
         if principal is None:
-            raise NotAllowed(f"{method} has an invalid token: see the proxy's setting tokens")
+            raise NotAllowed(f"{method} has an invalid token: it {reason}")
         return principal
 
     def _authorize(self, method: str, who: list[str], meaning: Interpretation) -> None:
@@ -172,20 +218,17 @@ class Gate:
                 f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"
             )
 
-    def _count(self, connection: Connection, error: NotAllowed) -> None:
+    def _count(
+        self, connection: Connection, name: str, error: NotAllowed, principal: str | None = None
+    ) -> None:
         self.refused += 1
-        client = connection.address
-        connection.server.noisy.warning(
-            f"token {client}", "call refused", client=client, reason=str(error)
+        self._refusals.note(
+            client=connection.address,
+            principal=principal or "",
+            port="thrift",
+            what=name,
+            why=str(error),
         )
-
-
-def _what(act: Access) -> str:
-    shown = [repr(topic) for topic in act.topics[:_SHOWN_TOPICS]]
-    if len(act.topics) > _SHOWN_TOPICS:
-        shown.append(f"{len(act.topics) - _SHOWN_TOPICS} more topics")
-    topics = ", ".join(shown) or "all topics"
-    return topics if act.group is None else f"{topics} of the group {act.group!r}"
 
 
 def _requests(arguments: Any) -> Iterable[Any]:
@@ -194,3 +237,11 @@ def _requests(arguments: Any) -> Iterable[Any]:
         for request in value if isinstance(value, list) else [value]:
             if request is None or hasattr(request, "token"):
                 yield request
+
+
+def _what(act: Access) -> str:
+    shown = [repr(topic) for topic in act.topics[:_SHOWN_TOPICS]]
+    if len(act.topics) > _SHOWN_TOPICS:
+        shown.append(f"{len(act.topics) - _SHOWN_TOPICS} more topics")
+    topics = ", ".join(shown) or "all topics"
+    return topics if act.group is None else f"{topics} of the group {act.group!r}"

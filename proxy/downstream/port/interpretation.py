@@ -64,6 +64,18 @@ class Interpretation:
             return topic in self.topics
         return self.granted is None or topic in self.granted
 
+    def groups(self) -> set[str]:
+        """Return the groups that it names."""
+        named = {place.group for place in self.places}
+        return named | {self.group} if self.group else named
+
+    def all_topics(self, topics_of: TopicsOf) -> set[str]:
+        """Return the topics that it concerns: those that it names, or else those of its group."""
+        named = {place.topic for place in self.places} | {each for each in self.sends if each}
+        if self.topics is not None:
+            return named.union(self.topics)
+        return named.union(topics_of(self.group)) if self.group else named
+
     def accesses(self) -> Iterator[Access]:
         """Yield the rights that it needs, apart from those of its sends."""
         if self.group is not None:

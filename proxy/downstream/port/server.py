@@ -62,6 +62,7 @@ class ThriftServer:
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None  # of the most recent listener
+        self._is_revoked: Callable[[bytes | None], bool] | None = None
         #: Port to which clients return; None: the one that they connected to.
         self.home_port: int | None = None
         #: Called when ``listening`` changes or a connection ends.
@@ -72,6 +73,10 @@ class ThriftServer:
         connected to.
         """
         self.home_port = port
+
+    def check_certificates(self, is_revoked: Callable[[bytes | None], bool]) -> None:
+        """Refuse new connections whose certificate, in DER, *is_revoked*."""
+        self._is_revoked = is_revoked
 
     def call_on_change(self, callback: Callable[[], None] | None) -> None:
         """Set the callback, replacing any other, for a change of ``listening`` or the end of a
@@ -129,10 +134,18 @@ class ThriftServer:
         self.begun.close()
 
     def admit(self, connection: Connection) -> bool:
-        """Register a new connection; return False if a limit is reached."""
+        """Register a new connection; return False if it is refused."""
         self.open[connection.connection_id] = connection
         self._limit(connection)
-        return self._greet(connection, connection.address)
+        has_room = self._greet(connection, connection.address)
+        return has_room and not self._has_revoked_certificate(connection)
+
+    def _has_revoked_certificate(self, connection: Connection) -> bool:
+        if self._is_revoked is None or not self._is_revoked(connection.certificate):
+            return False
+        client = connection.address
+        self.noisy.warning(f"revoked {client}", "revoked certificate refused", client=client)
+        return True
 
     def _secured(self, connection: Connection) -> asyncio.BaseProtocol:
         """Return the protocol of an accepted connection, which has no address yet."""

@@ -1,0 +1,1 @@
+"""Quotas of principals, and the bounded audit of refusals. Pure."""
