@@ -1,4 +1,4 @@
-"""JWTs of an OpenID Connect provider: signature, issuer, audience and time, checked by PyJWT. No I/O.
+"""JWTs of an OpenID Connect provider: PyJWT checks signature, issuer and audience. No I/O.
 
 ``signing_keys`` reads the provider's public keys. Only signatures by private keys are accepted, and
 a key only for the algorithms of its own type, so neither ``none`` nor a public key used as a shared

@@ -1,4 +1,4 @@
-"""Authentication by token, JWT or client certificate, and authorization by the access rules. No I/O.
+"""Authentication by token, JWT or client certificate, and authorization by access rules. No I/O.
 
 The settings hold only hashes of tokens. The project generates tokens that are long and random, so a
 plain SHA-256 cannot be reversed; a slow hash would only help an attacker who floods the port.

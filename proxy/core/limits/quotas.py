@@ -17,7 +17,7 @@ from proxy.core.group.token_bucket import SECOND, TokenBucket
 NAME_KEPT_NS = 3_600 * SECOND
 #: Addresses remembered; the one unused for the longest time is forgotten first.
 MOST_ADDRESSES = 10_000
-#: Label of all addresses, and of all principals that no setting names, as from an identity provider.
+#: Labels of all addresses, and of all principals that no setting names.
 ADDRESSES, OTHERS = "(addresses)", "(others)"
 
 

@@ -1,7 +1,8 @@
 """Audit of refused requests: who, from where, what and why, at a bounded rate. Pure.
 
-An attacker provokes as many refusals as it can send requests. Each source is therefore recorded once
-a minute, and all sources together at most ``MOST_PER_MINUTE`` times; the others are only counted.
+An attacker provokes as many refusals as it can send requests. Each source is therefore recorded
+once a minute, and all sources together at most ``MOST_PER_MINUTE`` times; the others are only
+counted.
 """
 
 from __future__ import annotations
