@@ -137,7 +137,7 @@ def _embedded(settings: Schema) -> Schema:
 
 
 def _secrets() -> dict[str, Schema]:
-    port = _closed(secret=_text(), clientCa=_SWITCH)
+    port = _closed(secret=_text(), clientCa=_SWITCH, crl=_SWITCH)
     key = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$", "maxLength": 64}
     return {
         "secrets": _closed(

@@ -15,12 +15,15 @@
 {{- end }}
 {{- end }}
 
-{{/* TLS files of a port below a folder: (dict "folder" "/tls/thrift" "clientCa" false). */}}
+{{/* TLS files of a port below a folder: (dict "folder" "/tls/thrift" "clientCa" false "crl" false). */}}
 {{- define "orderlane.portTls" -}}
 certificate: {{ .folder }}/tls.crt
 key: {{ .folder }}/tls.key
 {{- if .clientCa }}
 client_ca: {{ .folder }}/ca.crt
+{{- end }}
+{{- if .crl }}
+crl_file: {{ .folder }}/ca.crl
 {{- end }}
 {{- end }}
 
@@ -50,11 +53,11 @@ name the keys. */}}
 {{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
 {{- with .Values.tls.thrift }}{{ if .secret }}
 {{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "tls" "should be left out if tls.thrift.secret is given")) }}
-{{- $_ := set $listen "tls" (include "orderlane.portTls" (dict "folder" "/tls/thrift" "clientCa" .clientCa) | fromYaml) }}
+{{- $_ := set $listen "tls" (include "orderlane.portTls" (dict "folder" "/tls/thrift" "clientCa" .clientCa "crl" .crl) | fromYaml) }}
 {{- end }}{{ end }}
 {{- with .Values.tls.http }}{{ if .secret }}
 {{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "http_tls" "should be left out if tls.http.secret is given")) }}
-{{- $_ := set $listen "http_tls" (include "orderlane.portTls" (dict "folder" "/tls/http" "clientCa" .clientCa) | fromYaml) }}
+{{- $_ := set $listen "http_tls" (include "orderlane.portTls" (dict "folder" "/tls/http" "clientCa" .clientCa "crl" .crl) | fromYaml) }}
 {{- end }}{{ end }}
 {{- if .Values.tls.brokers.secret }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "broker_tls" "should be left out if tls.brokers.secret is given")) }}
@@ -88,7 +91,7 @@ name the keys. */}}
 {{- if .Values.tls.brokers.secret }}
 {{- $why := "should be left out if tls.brokers.secret is given" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "tls" $why "client_tls" $why)) }}
-{{- $_ := set $own "tls" (include "orderlane.portTls" (dict "folder" "/tls/brokers" "clientCa" false) | fromYaml) }}
+{{- $_ := set $own "tls" (include "orderlane.portTls" (dict "folder" "/tls/brokers" "clientCa" false "crl" false) | fromYaml) }}
 {{- $_ := set $own "client_tls" (include "orderlane.brokerTls" . | fromYaml) }}
 {{- end }}
 {{- mergeOverwrite (deepCopy $given) $own | toYaml }}
