@@ -116,7 +116,12 @@ class Proxy:
         self._key_changes = KeyChanges(self._context, self._refills)
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._renewals = LockRenewals(self._context, self._ownerships)
-        self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
+        self._lanes = Lanes(
+            self._make_lane,
+            auto_create=settings.auto_create_groups,
+            max_groups=settings.limits.max_groups,
+            max_group_topics=settings.limits.max_group_topics,
+        )
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)

@@ -104,8 +104,8 @@ CASES = (
             Column("take_over_s", "take-over s", digits=1),
             Column("drain_s", "drain s", digits=1),
         ),
-        short=Shape(rounds=1, sizes={"seconds": 5, "settle_s": 3}, points=(50,)),
-        full=Shape(rounds=3, sizes={"seconds": 30, "settle_s": 15}, limit_s=1_200),
+        short=Shape(rounds=3, sizes={"seconds": 5, "settle_s": 3}, points=(100,)),
+        full=Shape(rounds=5, sizes={"seconds": 30, "settle_s": 15}, limit_s=1_200),
         histories="none",
     ),
 )

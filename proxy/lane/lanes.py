@@ -25,6 +25,9 @@ class Lanes:
 
     make: Callable[[GroupSettings], GroupLane]
     auto_create: bool = False
+    #: Most groups, and topics of a group, up to which ``auto_create`` creates them.
+    max_groups: int = 10_000
+    max_group_topics: int = 1_000
     _lanes: dict[Group, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
     #: Clients of broadcast groups known to the brokers, and those that have come since.
@@ -136,7 +139,8 @@ class Lanes:
         """Return the lane of *group*, which has *topics* (None: any).
 
         With ``auto_create`` an unknown group is created with these topics, and a group created so
-        gets further ones. Otherwise raises UnknownName with the existing names.
+        gets further ones; raises Refused beyond the limits. Otherwise raises UnknownName with the
+        existing names.
         """
         wanted = list(topics) if topics is not None else []
         if not group:
@@ -184,6 +188,17 @@ class Lanes:
             )
         except ValueError as error:
             raise UnknownName(str(error)) from None
+        if lane is None and len(self._lanes) >= self.max_groups:
+            raise Refused(
+                f"group {_shown(group)} is not created: this proxy has {len(self._lanes)} groups,"
+                " its limits.max_groups; remove unused groups, or raise it"
+            )
+        if len(known) + len(added) > self.max_group_topics:
+            raise Refused(
+                f"group {_shown(group)} does not get topic {_shown(added[0].name)}: it has"
+                f" {len(known)} topics, and limits.max_group_topics is {self.max_group_topics};"
+                " use several groups, or raise it"
+            )
         if lane is None:
             lane = self.add(GroupSettings(name=group, topics=added))
             lane.created_on_the_fly()

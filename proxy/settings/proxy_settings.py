@@ -180,6 +180,11 @@ class LimitSettings(SettingsGroup):
     """Maximum number of pulls that wait for messages at the same time; further ones are refused at
     once with 503. Each connection has at most one, so by default max_connections is reached
     first."""
+    max_groups: Count = 10_000
+    """Maximum number of groups up to which unknown ones are created (auto_create_groups); clients
+    of broadcast groups count as well."""
+    max_group_topics: Count = 1_000
+    """Maximum number of topics that such a group may have."""
     max_inflight_bytes: Bytes = 268_435_456
     """Maximum bytes of requests being received or served, and of unsent answers. Above it, pulls,
     fetches and sends are refused at once; requests that end leases are still served. Of a large

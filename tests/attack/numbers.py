@@ -267,3 +267,32 @@ async def changing_clients(at: Installation) -> str:
     return (
         f"{refused} of 60 clientIds refused with max_clients 10; {len(records)} topics of records"
     )
+
+
+@attack(
+    "clients that create groups and topics of groups without end (`auto_create_groups`)",
+    answer="refused by name beyond the limits; known groups are served",
+)
+async def created_groups(at: Installation) -> str:
+    limits = {"max_groups": 30, "max_group_topics": 5}
+    at.start_all(settings={"auto_create_groups": True, "limits": limits})
+    client = await at.connect()
+    words = []
+
+    async def refused(group: str, topic: str) -> bool:
+        try:
+            await client.pull(group, topics=[topic])
+        except Exception as error:
+            words.append(str(error))
+            return True
+        return False
+
+    groups = sum([await refused(f"flood-{number}", TOPIC) for number in range(100)])
+    topics = sum([await refused("flood-0", f"topic-{number}") for number in range(20)])
+    assert any("max_groups" in each for each in words), words[:3]
+    assert any("max_group_topics" in each for each in words), words[-3:]
+    assert groups >= 70
+    assert topics >= 15
+    assert (await client.pull(GROUP)).messages == []
+    client.abort()
+    return f"{groups} of 100 groups and {topics} of 20 topics refused"

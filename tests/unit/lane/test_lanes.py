@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.errors import UnknownName
+from proxy.errors import Refused, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.settings.groups import GroupSettings
@@ -107,3 +107,17 @@ def test_operators_commands_do_not_mention_automatic_creation() -> None:
     assert made.named("a").name == "a"
     with pytest.raises(UnknownName, match=r"there is no group 'b' here; known groups: a$"):
         made.named("b")
+
+
+def test_groups_and_topics_created_by_clients_are_limited_in_number() -> None:
+    made = Lanes(make_lane, auto_create=True, max_groups=2, max_group_topics=3)
+    first = made.require("a", ["x"])
+    made.require("b", ["x"])
+    with pytest.raises(Refused, match="'c' is not created: this proxy has 2 groups"):
+        made.require("c", ["x"])
+    assert made.require("a", ["x", "y", "z"]) is first
+    with pytest.raises(Refused, match=r"does not get topic 'w': it has 3 topics"):
+        made.require("a", ["w"])
+    assert made.require("a", ["z"]) is first
+    with pytest.raises(Refused, match="max_group_topics is 3"):
+        Lanes(make_lane, auto_create=True, max_group_topics=3).require("a", list("wxyz"))
