@@ -115,6 +115,7 @@ class BrokerClient:
         self.requests = self._requests
         self.delays = Delays(self._requests)
         self.queries = Queries(self._requests)
+        self._last_heartbeat: tuple[bodies.Heartbeat, bytes] | None = None  # and encoded
         self._locking = Locking(self._requests, client_id)
         # Answers of hundreds of queues arrive together; they are decoded one after another.
         self._decoding = TimeSlices()
@@ -479,7 +480,10 @@ class BrokerClient:
 
     async def heartbeat(self, broker: str, heartbeat: bodies.Heartbeat) -> None:
         """Send a heartbeat with this client's groups to *broker* (called by ``Membership``)."""
-        await self._requests.ask(broker, RequestCode.HEART_BEAT, body=heartbeat.to_json())
+        if self._last_heartbeat is None or self._last_heartbeat[0] is not heartbeat:
+            self._last_heartbeat = heartbeat, heartbeat.to_json()
+        body = self._last_heartbeat[1]
+        await self._requests.ask(broker, RequestCode.HEART_BEAT, body=body)
 
     async def unregister(
         self, broker: str, group: Group | None = None, *, producer: Group | None = None

@@ -66,6 +66,7 @@ class Membership:
         self._joined_ms: dict[Group, int] = {}
         self._signs: dict[Group, frozenset[Group]] = {}
         self._shown: set[Group] = set()  # signs of all groups
+        self._last_heartbeat: Heartbeat | None = None  # unless groups have changed since
         #: Signs that could not be withdrawn, by broker, with the end of the attempts (ns).
         self._withdrawn: dict[tuple[Group, str], int] = {}
         client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._report_state)
@@ -88,7 +89,9 @@ class Membership:
         reach = wanted | self._groups.get(group, frozenset())
         self._subscribe(group, wanted)
         self._signs[group] = shown
-        self._shown = (self._shown - before) | shown if before != shown else self._shown
+        if before != shown:
+            self._shown = (self._shown - before) | shown
+            self._last_heartbeat = None
         self._joined_ms.setdefault(group, wall_ms())
         if news:
             self._heartbeats.resend_all()
@@ -106,6 +109,7 @@ class Membership:
         self._subscribe(group, None)
         signs = self._signs.pop(group, frozenset())
         self._shown -= signs
+        self._last_heartbeat = None
         self._joined_ms.pop(group, None)
         brokers = await self._heartbeats.brokers(topics)
         await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
@@ -137,6 +141,7 @@ class Membership:
         before = self._groups.get(group)
         if before == topics:
             return
+        self._last_heartbeat = None
         self._topics.update(topics or ())
         for topic in before or ():
             self._topics[topic] -= 1
@@ -148,15 +153,16 @@ class Membership:
             self._groups[group] = topics
 
     def _heartbeat(self) -> Heartbeat | None:
-        groups = dict(self._groups)
-        if not groups:
+        if not self._groups:
             return None
-        return Heartbeat(
-            client_id=self._client.client_id,
-            expiry_ms=self._expiry_ms,
-            producers=tuple(sorted(self._shown)),
-            consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
-        )
+        if self._last_heartbeat is None:  # with a thousand groups it is long
+            self._last_heartbeat = Heartbeat(
+                client_id=self._client.client_id,
+                expiry_ms=self._expiry_ms,
+                producers=tuple(sorted(self._shown)),
+                consumers=tuple(_consumer(*each) for each in self._groups.items()),
+            )
+        return self._last_heartbeat
 
     async def _withdraw(self, signs: frozenset[Group], topics: frozenset[Topic]) -> None:
         """Stop to show *signs* at the brokers of *topics*; retry for earlier signs."""
