@@ -107,7 +107,10 @@ class Selection:
         for lane in lanes:
             if lane.recent:
                 for pipeline in lane.recent.since(now):
-                    yield lane, pipeline
+                    if pipeline.closed:
+                        lane.recent.forget(pipeline)
+                    else:
+                        yield lane, pipeline
 
 
 def _by_broker(

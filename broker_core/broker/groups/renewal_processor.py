@@ -20,13 +20,12 @@ from broker_core.remoting.lock_renewal import (
 from broker_core.remoting.route_bodies import DataVersion
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
-#: Clients whose last body is kept decoded; the one that renewed longest ago is forgotten beyond it.
-_REMEMBERED = 64
+#: Bodies that are kept decoded, and their bytes; the one that came longest ago is forgotten beyond.
+_REMEMBERED, _REMEMBERED_BYTES = 256, 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    body: bytes
     version: DataVersion  # of the topics, by which queues were checked
     here: list[tuple[Group, QueueName]]
     unknown: list[tuple[Group, QueueName]]  # their queues do not exist
@@ -50,7 +49,9 @@ class RenewalProcessor:
         self._directory = directory
         self._broker_name = broker_name
         self._from_ns = from_ns
-        self._decoded: dict[str, _Decoded] = {}  # by client id; the last one renewed last
+        self._decoded: dict[tuple[str, bytes], _Decoded] = {}  # the last one renewed last
+        #: Bytes of the bodies that are kept decoded.
+        self.remembered_bytes = 0
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -81,16 +82,20 @@ class RenewalProcessor:
 
     def _decode(self, client_id: str, body: bytes) -> _Decoded:
         version = self._directory.topics.version
-        known = self._decoded.pop(client_id, None)
-        if known is None or known.body != body or known.version != version:
+        known = self._decoded.pop((client_id, body), None)
+        if known is None:
+            self.remembered_bytes += len(body)
+        if known is None or known.version != version:
             here: list[tuple[Group, QueueName]] = []
             unknown: list[tuple[Group, QueueName]] = []
             for group, topic, queue_id in lock_names_from_json(body):
                 exists = self._directory.has_queue(topic, queue_id)
                 name = group, QueueName(topic, self._broker_name, queue_id)
                 (here if exists else unknown).append(name)
-            known = _Decoded(body, version, here, unknown)
-        self._decoded[client_id] = known
-        if len(self._decoded) > _REMEMBERED:
-            del self._decoded[next(iter(self._decoded))]
+            known = _Decoded(version, here, unknown)
+        self._decoded[client_id, body] = known
+        while len(self._decoded) > _REMEMBERED or self.remembered_bytes > _REMEMBERED_BYTES:
+            oldest = next(iter(self._decoded))
+            del self._decoded[oldest]
+            self.remembered_bytes -= len(oldest[1])
         return known

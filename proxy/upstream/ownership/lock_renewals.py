@@ -29,6 +29,8 @@ from proxy.upstream.ownership.owned_queue import OwnedQueue
 
 #: Time after a stop of the process in which input that arrived meanwhile is read.
 _RESUME_AFTER_S = 0.5
+#: Most locks of a request: names of the greatest length have room.
+_PART = 2_000
 _NOT_TOGETHER = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION})
 
 _noisy = NoisyLog(structlog.get_logger("ownership"))
@@ -63,7 +65,7 @@ class _AtBroker:
 
     together: bool = True
     held: list[OwnedQueue] = field(default_factory=list)
-    encoded: bytes = b""
+    parts: list[tuple[list[OwnedQueue], bytes]] = field(default_factory=list)  # and encoded
 
 
 class LockRenewals:
@@ -157,35 +159,43 @@ class LockRenewals:
                 apart.append(ownership)
             else:
                 held += plain
+        if not held:
+            self._renew_each(broker, apart)
+            return
         if held != at.held:
             at.held = held
-            at.encoded = lock_names_to_json(
-                (each.group, each.queue.topic, each.queue.queue_id) for each in held
-            )
+            at.parts = [
+                _encoded(held[start : start + _PART]) for start in range(0, len(held), _PART)
+            ]
+        refused: set[Group] = set()
+        for part, encoded in at.parts:
+            try:
+                refused |= await self._renew_part(broker, part, encoded)
+            except BrokerError as error:
+                if error.code in _NOT_TOGETHER:
+                    at.together = False
+                    self._renew_each(broker, groups)
+                    return
+                self._complain(broker, part, error)
+            except RemotingError as error:
+                self._complain(broker, part, error)
+                break  # the others would wait as long
+        self._renew_each(broker, [*apart, *(each for each in groups if each.group in refused)])
+
+    async def _renew_part(
+        self, broker: str, part: Iterable[OwnedQueue], encoded: bytes
+    ) -> set[Group]:
+        """Renew the locks of *part*; return the groups of those that were not renewed."""
         lock = self._context.settings.lock
         asked_ns = now_ns()
-        try:
-            refused = await self._context.client.renew_locks(
-                broker, at.encoded, timeout_s=lock.request_timeout_s
-            )
-        except BrokerError as error:
-            if error.code in _NOT_TOGETHER:
-                at.together = False
-                self._renew_each(broker, groups)
-                return
-            self._complain(broker, held, error)
-            return
-        except RemotingError as error:
-            self._complain(broker, held, error)
-            return
+        refused = await self._context.client.renew_locks(
+            broker, encoded, timeout_s=lock.request_timeout_s
+        )
         until_ns = asked_ns + int(lock.trust_s * 1e9)
-        for each in held:
+        for each in part:
             if not refused or each.lock_name not in refused:
                 each.renewed(until_ns)
-        if refused:
-            names = {group for group, _, _ in refused}
-            apart += [each for each in groups if each.group in names]
-        self._renew_each(broker, apart)
+        return {group for group, _, _ in refused}
 
     def _complain(self, broker: str, held: Iterable[OwnedQueue], error: RemotingError) -> None:
         _noisy.warning(
@@ -195,3 +205,8 @@ class LockRenewals:
             queues=len(list(held)),
             reason=str(error),
         )
+
+
+def _encoded(part: list[OwnedQueue]) -> tuple[list[OwnedQueue], bytes]:
+    names = ((each.group, each.queue.topic, each.queue.queue_id) for each in part)
+    return part, lock_names_to_json(names)

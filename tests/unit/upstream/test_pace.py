@@ -33,9 +33,13 @@ def test_recent_changes_are_forgotten_in_time() -> None:
     assert len(recent) == 0
 
 
+class Queue:
+    closed = False
+
+
 class Lane:
     def __init__(self, queues: int) -> None:
-        self.buffer: list[Any] = [object() for _ in range(queues)]
+        self.buffer: list[Any] = [Queue() for _ in range(queues)]
         self.recent = RecentChanges()
 
 
@@ -55,6 +59,10 @@ def test_of_very_many_queues_only_changed_ones_are_looked_at(
     assert looked_at() == 0
     lanes[1].recent.note(lanes[1].buffer[7], now)
     assert looked_at() == 1
+    lanes[0].buffer[3].closed = True
+    lanes[0].recent.note(lanes[0].buffer[3], now)
+    assert looked_at() == 1, "not at one that is not owned any more"
+    assert not lanes[0].recent
     now += broker_tasks.WHOLE_NS
     assert looked_at() == 300, "a change that nothing noted is found in time"
     now += 10**9

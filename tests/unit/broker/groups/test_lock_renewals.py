@@ -128,9 +128,7 @@ async def test_a_lock_that_changes_hands_during_the_save_is_not_renewed(site: Si
     assert await site.renew("one", (BILLING, ORDERS, 0)) == [(BILLING, ORDERS, 0)]
 
 
-async def test_the_decoded_locks_of_few_clients_are_kept(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_few_bodies_are_kept_decoded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 2)
     read = []
     decode = module.lock_names_from_json
@@ -141,7 +139,17 @@ async def test_the_decoded_locks_of_few_clients_are_kept(
         await site.renew(client, (BILLING, ORDERS, 0))
         assert len(read) == decoded
     await site.renew("a", (BILLING, ORDERS, 1))
-    assert len(read) == 6, "another body is decoded"
+    await site.renew("a", (BILLING, ORDERS, 0))
+    assert len(read) == 6, "another body is decoded, and both are kept"
+
+
+async def test_decoded_locks_are_forgotten_by_their_bytes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED_BYTES", 100)
+    for number in range(20):
+        await site.renew(f"client-{number}", *((BILLING, ORDERS, each) for each in range(number)))
+        assert site.processor.remembered_bytes <= 100
 
 
 @pytest.mark.parametrize(
