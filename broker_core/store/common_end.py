@@ -10,7 +10,8 @@ reading.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -38,10 +39,14 @@ class Probe(NamedTuple):
 def first_probes(log: CommitLog) -> list[Probe]:
     """Return the last message of the log and the first of each newest segment; ascending."""
     starts = [segment.start for segment in log.segments if segment.start < log.end_offset]
-    probes = [_probe(log, place) for start in starts for place in _some(log, start, 1)]
+    probes = [
+        _probe(log, place)
+        for start in starts
+        for place in islice(_legible(log, start, log.end_offset), 1)
+    ]
     if starts:
         last = None
-        for place in places_of(log, starts[-1], log.end_offset):
+        for place in _legible(log, starts[-1], log.end_offset):
             last = place
         if last is not None and last[0] != probes[-1].offset:
             probes.append(_probe(log, last))
@@ -54,7 +59,7 @@ def closer_probes(log: CommitLog, after: Probe | None, before: int) -> list[Prob
     Walks over all of them: about half a second for a million.
     """
     start = log.first_offset if after is None else after.end
-    between = list(places_of(log, start, before))
+    between = list(_legible(log, start, before))
     step = -(-len(between) // (MAX_PROBES - 1))
     return [_probe(log, place) for place in between[:: max(1, step)]]
 
@@ -117,5 +122,10 @@ def _probe(log: CommitLog, place: tuple[int, int]) -> Probe:
     return Probe(*place, zlib.crc32(log.read(*place)))
 
 
-def _some(log: CommitLog, start: int, count: int) -> list[tuple[int, int]]:
-    return list(islice(places_of(log, start, log.end_offset), count))
+def _legible(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and size of messages up to the first one that is damaged.
+
+    What follows counts as missing: a slave then copies it again.
+    """
+    with suppress(StoreError):
+        yield from places_of(log, start, end)

@@ -139,6 +139,14 @@ class ConsumeQueue:
         self._written.clear()
         self._flushed = 0
 
+    def matches_sums(self) -> bool:
+        """Return whether all entries on disk match their checksums. Raise OSError."""
+        for start in self._starts:
+            size = min(self._file_bytes, self._flushed - start)
+            if size > 0 and self._sums_of(start).wrong_entries(0, size):
+                return False
+        return True
+
     def take_written(self) -> set[Path]:
         """Return the files written since the last call, and the folders of new ones."""
         written, self._written = self._written, set()

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from broker_core.names import Topic
+from broker_core.names import TIMER_TOPIC, Topic
 from broker_core.private_files import make_folder
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.files import OpenFiles
@@ -49,7 +49,8 @@ class ConsumeQueues:
 
     def _wrong(self, queue: ConsumeQueue, first: int, count: int) -> bool:
         topic, queue_id = Topic(queue.folder.parent.name), int(queue.folder.name)
-        if self._repair is None or self._queues.get((topic, queue_id)) is not queue:
+        is_ended = (topic, queue_id) == (TIMER_TOPIC, 1)  # its entries name no messages of it
+        if self._repair is None or is_ended or self._queues.get((topic, queue_id)) is not queue:
             return False
         self._repair(topic, queue_id, queue, first, count)
         return True

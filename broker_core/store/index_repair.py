@@ -9,6 +9,7 @@ these messages find the queue *under examination*.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
@@ -18,9 +19,11 @@ import structlog
 from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.message import MAGIC_V1, MAGIC_V2
+from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.damage import DamagedMessages, DamagedRun
+from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog
 from broker_core.tasks import spawn
@@ -29,6 +32,9 @@ from broker_core.tasks import spawn
 _HEAD = Struct(">iI4xi4xqq")
 #: A longer part of the log is read in a thread.
 AT_ONCE_BYTES = 8 * 1024 * 1024
+
+#: Errors of a read at a place where no record is.
+_UNREADABLE = (StoreError, OSError, ValueError, OverflowError, struct.error, IndexError)
 
 _log = structlog.get_logger("store")
 
@@ -68,19 +74,21 @@ class IndexRepair:
         """
         if queue in self._under_way:
             return False
-        if self._is_right(queue, queue_id, offset):
+        if self._is_right(topic, queue_id, queue, offset):
             place = queue.entry(offset)[0]
             gap = LogScan(self._log, start=place).gap_of(place, place + 1, reason)
             self._damaged.add(DamagedRun(topic, queue_id, offset, offset + 1, gap))
             return True
-        return self._read_again(topic, queue_id, queue, self._part(queue, queue_id, offset), reason)
+        return self._read_again(
+            topic, queue_id, queue, self._part(topic, queue_id, queue, offset), reason
+        )
 
     def repair(
         self, topic: Topic, queue_id: int, queue: ConsumeQueue, first: int, count: int
     ) -> None:
         """Repair *count* entries from offset *first* on, of which at least one is wrong."""
         if queue not in self._under_way:
-            part = self._part(queue, queue_id, first, first + count)
+            part = self._part(topic, queue_id, queue, first, first + count)
             reason = "entries do not match their checksum"
             self._read_again(topic, queue_id, queue, part, reason)
 
@@ -113,17 +121,22 @@ class IndexRepair:
             self._under_way.discard(queue)
 
     def _part(
-        self, queue: ConsumeQueue, queue_id: int, offset: int, stop: int | None = None
+        self,
+        topic: Topic,
+        queue_id: int,
+        queue: ConsumeQueue,
+        offset: int,
+        stop: int | None = None,
     ) -> _Part:
         first, end = offset, offset + 1 if stop is None else stop
         low, high = queue.first_offset, queue.end_offset
         while (
             first > low
-            and not self._is_right(queue, queue_id, first - 1)
+            and not self._is_right(topic, queue_id, queue, first - 1)
             and not self._is_deleted(queue, first - 1)
         ):
             first -= 1
-        while end < high and not self._is_right(queue, queue_id, end):
+        while end < high and not self._is_right(topic, queue_id, queue, end):
             end += 1
         start_place, end_place = self._log.first_offset, self._log.end_offset
         if first > low:
@@ -138,14 +151,16 @@ class IndexRepair:
         place, size, _ = queue.entry(offset)
         return place + size <= self._log.first_offset
 
-    def _is_right(self, queue: ConsumeQueue, queue_id: int, offset: int) -> bool:
-        """Return whether the head of a record at the entry's place names queue, offset and size."""
+    def _is_right(self, topic: Topic, queue_id: int, queue: ConsumeQueue, offset: int) -> bool:
+        """Return whether a record at the entry's place names topic, queue, offset and size."""
         place, size, _ = queue.entry(offset)
         try:
-            head = self._log.read(place, _HEAD.size)
-        except (StoreError, OSError, ValueError, OverflowError):
+            record = self._log.read(place, size)
+            if fields_of(record).topic != topic.encode():
+                return False
+            found_size, magic, found_queue, found_offset, found_place = _HEAD.unpack_from(record)
+        except _UNREADABLE:
             return False
-        found_size, magic, found_queue, found_offset, found_place = _HEAD.unpack(head)
         return magic in (MAGIC_V1, MAGIC_V2) and (
             found_size,
             found_queue,
@@ -206,6 +221,8 @@ def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
     scan = LogScan(log, start=part.start_place, until=part.end_place)
     entries: dict[int, bytes] = {}
     for message in scan:
+        if deleted_topic(message) == topic:
+            entries.clear()  # they are of a former life
         if (
             message.topic == topic
             and message.queue_id == queue_id

@@ -119,6 +119,8 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         return None
     result = Recovery()
     ended = ended_queue(queues)
+    if not ended.matches_sums():
+        return None  # a wrong entry would deliver a delayed message twice, or never
     before = LogScan(log, start=_last_message(log, queues, before=physical), until=physical)
     for message in before:
         result.last_store_ms = message.store_ms

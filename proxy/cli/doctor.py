@@ -227,8 +227,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
         if queue["damaged"]:
             yield (
                 f"{where} is read up to offset {queue['position']} only: {queue['damaged']};"
-                f" restore the file, or skip it with orderlane offsets reset --expect {queue['position']}"
-                f" --to-offset {queue['damaged_until']}"
+                " restore the file, or skip it with orderlane offsets reset"
+                f" --expect {queue['position']} --to-offset {queue['damaged_until']}"
             )
         if queue["records_damaged"]:
             yield (

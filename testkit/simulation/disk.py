@@ -78,6 +78,27 @@ class Disk:
         """Allow writes again."""
         self._full.discard(f"{host}{os.sep}")
 
+    def flip_byte(self, host: Path, *, below: str = "*") -> tuple[str, int] | None:
+        """Change a byte of a file below *host* that matches the pattern *below*, as a bad disk
+        does.
+
+        Zeros at the end of a file are spared. Returns path and position, None if there is no file.
+        """
+        files = sorted(path for path in host.rglob(below) if path.is_file())
+        sizes = {path: len(path.read_bytes().rstrip(b"\0")) for path in files}
+        if not (full := [path for path in files if sizes[path]]):
+            return None
+        path = self._chance.choice(full)
+        position = self._chance.randrange(sizes[path])
+        descriptor = _real["open"](path, os.O_RDWR)
+        try:
+            (old,) = _real["pread"](descriptor, 1, position)
+            flipped = bytes((old ^ self._chance.randrange(1, 256),))
+            _real["pwrite"](descriptor, flipped, position)
+        finally:
+            _real["close"](descriptor)
+        return str(path), position
+
     def release(self, process: SimulatedProcess) -> None:
         """Free the file locks of *process*, which is dead."""
         for descriptor, (_, owner, _) in self._descriptors.items():

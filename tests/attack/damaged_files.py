@@ -1,4 +1,4 @@
-"""Bytes of an installation's files that change under it: nothing else than was sent is delivered."""
+"""Bytes of an installation's files that change: nothing else than was sent is delivered."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def _body(number: int) -> bytes:
 
 
 async def _client(at: Installation) -> BrokerClient:
-    client = BrokerClient(
-        nameservers=[at.nameserver], client_id="reader@1#1", request_timeout_s=30
-    )
+    client = BrokerClient(nameservers=[at.nameserver], client_id="reader@1#1", request_timeout_s=30)
     await client.start()
     return client
 

@@ -21,10 +21,9 @@ from broker_core.errors import StoreError
 from broker_core.names import Group, Topic
 from broker_core.remoting.delay_properties import REAL_QUEUE, REAL_TOPIC
 from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import decode_message, decode_messages, encode_properties
+from broker_core.remoting.message import decode_messages, encode_properties
 from broker_core.remoting.record_encoding import BatchEntry
 from broker_core.remoting.route_bodies import TopicConfig
-from broker_core.store.consume_queue import ENTRY
 from broker_core.store.reader import ReadStatus
 from tests.support.store_messages import TOPIC, envelope
 
@@ -99,9 +98,7 @@ class FlippedFiles:
             try:
                 await broker.start()
             except StoreError as error:
-                assert file.parts[0] not in ("commitlog", "consumequeue", "index"), error
-                assert file.name.removesuffix(".bak") in str(error), error
-                self.refused += 1
+                self._check_refused(file, error)
                 return
             try:
                 await self._check_served(broker, hurt)
@@ -110,6 +107,11 @@ class FlippedFiles:
         if hurt:
             self.damaged += 1
             assert any(line["log_level"] == "error" for line in logs), "the damage is not reported"
+
+    def _check_refused(self, file: Path, error: StoreError) -> None:
+        assert file.parts[0] not in ("commitlog", "consumequeue", "index"), error
+        assert file.name.removesuffix(".bak") in str(error), error
+        self.refused += 1
 
     async def _check_served(self, broker: Broker, hurt: set[Place]) -> None:
         components = broker.components
@@ -142,9 +144,7 @@ class FlippedFiles:
         wanted = [
             sent.body
             for place, sent in self.sent.items()
-            if place[0] == TOPIC
-            and b"KEYS\x01key-17\x02" in sent.properties
-            and place not in hurt
+            if place[0] == TOPIC and b"KEYS\x01key-17\x02" in sent.properties and place not in hurt
         ]
         assert sorted(found) == sorted(wanted), "messages are not found by their key"
 
@@ -199,9 +199,7 @@ class FlippedFiles:
             pass
         await broker.close()
 
-    async def _put(
-        self, broker: Broker, topic: Topic, queue_id: int, entry: BatchEntry
-    ) -> None:
+    async def _put(self, broker: Broker, topic: Topic, queue_id: int, entry: BatchEntry) -> None:
         store = broker.components.store
         stored = await store.put(envelope(queue_id, topic), [entry], store_ms=1)
         offset, place = stored.first_queue_offset, stored.physical_offsets[0]
@@ -230,5 +228,3 @@ def zero(position: int, size: int) -> Harm:
         path.write_bytes(content)
 
     return harm
-
-

@@ -99,9 +99,7 @@ async def _flip(folder: Path, *, seed: int, flips: int) -> tuple[int, int]:
     files = await FlippedFiles.made_in(folder, seed=seed)
     chooser = random.Random(f"{seed} flips")
     harms = [
-        (kind, paths, number)
-        for kind, paths in files.kinds().items()
-        for number in range(flips)
+        (kind, paths, number) for kind, paths in files.kinds().items() for number in range(flips)
     ]
     for kind, paths, number in _told(harms, what="flips", of=len(harms)):
         path = chooser.choice(paths)

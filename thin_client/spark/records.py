@@ -153,9 +153,7 @@ class _Decoder:
                 rows, wanted = rows.only(slice(at)), wanted[:at]
                 break
             try:
-                message = decode_message(
-                    rows.record(at), check_crc=True, plain=bool(wanted[at])
-                )
+                message = decode_message(rows.record(at), check_crc=True, plain=bool(wanted[at]))
             except RemoteProtocolError:
                 self._check_order(rows.offsets[:at])  # so that the error names the next one
                 raise

@@ -153,7 +153,9 @@ def test_a_garbled_body_costs_only_itself(
 
 
 async def write_with_properties(folder: Path, first: int, properties: bytes) -> int:
-    """Write a message without a checksum to the second segment, after a body of *first* bytes and before one more.
+    """Write a message without a checksum to the second segment, between two others.
+
+    The one before has a body of *first* bytes.
 
     Segments begin inside sectors of the log as a whole. Returns the end of the message in its file.
     """
