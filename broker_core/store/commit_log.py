@@ -101,13 +101,14 @@ class CommitLog:
         """Largest size of one ``write``."""
         return self._segment_bytes - FILLER.size
 
-    def require(self, on_disk: int) -> None:
+    def require(self, on_disk: int, *, begin: int) -> None:
         """Have all bytes before *on_disk*, which were there; missing ones become zeros.
 
-        A file that ends early is lengthened, a missing last one created. Raises OSError, and
-        StoreError if the log has no file at all.
+        A file that ends early is lengthened, a missing last one created. *begin*: the first of the
+        bytes; a log that began at its end has no files. Raises OSError, and StoreError if the files
+        of another one are missing.
         """
-        if on_disk <= self.end_of_files:
+        if on_disk <= self.end_of_files or (not self.segments and begin == on_disk):
             return
         if not self.segments:
             raise StoreError(

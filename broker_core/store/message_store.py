@@ -289,7 +289,8 @@ class MessageStore:
     async def checkpoint(self) -> None:
         """Bring everything to disk and record its extent. Raise OSError if the disk fails."""
         await self.sync()
-        checkpoint = Checkpoint(self._visible_end, count_visible(self.queues, self._visible_end))
+        entries = count_visible(self.queues, self._visible_end)
+        checkpoint = Checkpoint(self._visible_end, entries, self.log.first_offset)
         if checkpoint == self._checkpoint:
             return
         changed, self._changed = self._changed, set()

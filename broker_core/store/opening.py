@@ -72,6 +72,8 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     checkpoint = _checkpoint_in(checkpoint_table)
     rejoin = Rejoin.from_table(rejoin_table.load())
     visible_end = checkpoint.physical if checkpoint is not None else 0
+    if data.was_closed:
+        _log_missing_begin(log, checkpoint)
     if rejoin is not None:
         visible_end = rejoin.visible
         checkpoint_table.delete()
@@ -99,6 +101,17 @@ def _checkpoint_in(table: JsonTable) -> Checkpoint | None:
         return None
 
 
+def _log_missing_begin(log: CommitLog, checkpoint: Checkpoint | None) -> None:
+    """Log that the first files of a log that was closed are missing; retention does that too."""
+    begin = None if checkpoint is None else checkpoint.begin
+    if begin is not None and log.segments and log.first_offset > begin:
+        _log.error(
+            "the first files of the log are missing, with their messages",
+            began_at=begin,
+            begins_at=log.first_offset,
+        )
+
+
 def _forget(table: JsonTable, checkpoint: Checkpoint | None) -> None:
     """Make starts rebuild the queues until there is another checkpoint. Raise OSError."""
     if checkpoint is not None:
@@ -117,7 +130,7 @@ def _end_rejoin(
         queue.flush()
         for path in queue.take_written():
             sync_file(path)
-    checkpoint = Checkpoint(log.end_offset, queues.count())
+    checkpoint = Checkpoint(log.end_offset, queues.count(), log.first_offset)
     table.save(checkpoint.to_table())
     _log.warning(
         "the log was truncated to match its master's; removed bytes are in *.dropped files",

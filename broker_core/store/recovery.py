@@ -41,22 +41,28 @@ _MOST_TRIED = 64  # last messages of queues
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Consume queues were on disk for all messages before ``physical``: ``entries`` of them."""
+    """Consume queues were on disk for all messages before ``physical``: ``entries`` of them.
+
+    ``begin`` is the first byte of the log then; None: unknown, as of an earlier version.
+    """
 
     physical: int
     entries: int
+    begin: int | None = None
 
     @classmethod
     def from_table(cls, content: dict[str, Any]) -> Checkpoint | None:
         """Return None if *content* is not a checkpoint: everything is then rebuilt."""
         physical, entries = content.get("physical"), content.get("entries")
+        begin = content.get("begin")
         if isinstance(physical, int) and isinstance(entries, int):
-            return cls(physical, entries)
+            return cls(physical, entries, begin if isinstance(begin, int) else None)
         return None
 
     def to_table(self) -> dict[str, int]:
         """Inverse of ``from_table``."""
-        return {"physical": self.physical, "entries": self.entries}
+        table = {"physical": self.physical, "entries": self.entries}
+        return table if self.begin is None else {**table, "begin": self.begin}
 
     def forgotten(self) -> Checkpoint:
         """Return an invalid checkpoint that keeps ``physical``.
@@ -64,7 +70,7 @@ class Checkpoint:
         No queues have so few entries, so a start rebuilds them, but it still knows how far messages
         were visible.
         """
-        return Checkpoint(self.physical, -1)
+        return Checkpoint(self.physical, -1, self.begin)
 
 
 @dataclass(slots=True)
@@ -97,7 +103,8 @@ def recover(
     were there.
     """
     on_disk = 0 if checkpoint is None else checkpoint.physical
-    log.require(on_disk)
+    if log.segments or (checkpoint is not None and checkpoint.begin is not None):
+        log.require(on_disk, begin=0 if checkpoint is None else checkpoint.begin or 0)
     result = _replay(log, queues, checkpoint) if checkpoint is not None else None
     if result is None:
         forget_checkpoint()

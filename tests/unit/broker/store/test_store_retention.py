@@ -233,7 +233,8 @@ async def test_a_queue_whose_messages_are_gone_goes_on_after_kills_while_all_are
     await store.checkpoint()
     assert await store.delete_expired(before_ms=None, keep_bytes=1) > 1
     store.abandon()
-    (tmp_path / "checkpoint.json").unlink()
+    for path in tmp_path.glob("checkpoint.json*"):
+        path.unlink()
     for _ in range(3):
         store = reopened(tmp_path)
         assert store.recovery.rebuilt
@@ -265,20 +266,4 @@ async def test_a_power_cut_that_brings_segments_back(tmp_path: Path) -> None:
     check_all_from_the_oldest_on(again)
     put = await again.put(envelope(), [entry(b"new")], store_ms=MESSAGES)
     assert put.first_queue_offset == MESSAGES
-    await again.close()
-
-
-async def test_dropped_bytes_are_kept_as_long_as_messages(tmp_path: Path) -> None:
-    store = await filled(tmp_path)
-    store.abandon()
-    with segments(tmp_path)[-1].open("r+b") as file:
-        file.write(b"garbled")
-    again = reopened(tmp_path)
-    (dropped,) = (tmp_path / "commitlog").glob("*.dropped")
-    assert b"garbled" in dropped.read_bytes()
-    os.utime(dropped, (5, 5))
-    await again.delete_expired(before_ms=5000, keep_bytes=None)
-    assert dropped.exists()
-    await again.delete_expired(before_ms=5001, keep_bytes=None)
-    assert not dropped.exists()
     await again.close()
