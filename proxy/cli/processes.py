@@ -32,8 +32,8 @@ Role = Annotated[
     str | None,
     typer.Option(
         "--role",
-        help="master (default), or slave, which copies a master; environment"
-        " ORDERLANE_BROKER__ROLE",
+        help="master (default), slave, which copies a master, or elected, by the voters of the"
+        " settings; environment ORDERLANE_BROKER__ROLE",
     ),
 ]
 Replication = Annotated[
@@ -233,14 +233,14 @@ def broker(
         int | None,
         typer.Option(
             "--broker-id",
-            help="0 for the master, a different number for each slave; environment"
+            help="0 for the master, a different number for each slave or voter; environment"
             " ORDERLANE_BROKER__BROKER_ID",
         ),
     ] = None,
     replication: Replication = None,
     history: HistoryOption = None,
 ) -> None:
-    """Run an embedded broker, as a master or as a slave."""
+    """Run an embedded broker, as a master, as a slave, or as one of three that elect a master."""
     from proxy.cli.servers import load_broker_settings, running_broker
 
     options = {
