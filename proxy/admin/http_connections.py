@@ -17,7 +17,7 @@ from broker_core.connection_counts import ConnectionCounts
 from broker_core.tls import certificate_of
 from proxy.admin.routes import malformed
 from proxy.downstream.port.load import Load
-from proxy.net.counted_tls import CountedTls, address_of
+from proxy.net.counted_tls import address_of, counted_tls
 from proxy.net.dead_peers import find_dead_peer
 from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
@@ -162,7 +162,7 @@ class HttpConnections:
             connection = HttpConnection(self, server)
             if tls is None:
                 return connection
-            return CountedTls(connection, tls, self.enter, self.leave)
+            return counted_tls(connection, tls, self.enter, self.leave)
 
         return make
 

@@ -10,7 +10,9 @@ import asyncio
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+import uvloop
 
 from proxy.net.tls import HANDSHAKE_S, SHUTDOWN_S
 
@@ -20,14 +22,34 @@ Enter = Callable[[Any, str], bool]
 Leave = Callable[[Any], None]
 
 
-class CountedTls(sslproto.SSLProtocol):
-    """TLS between the transport and *protocol*, which is counted from the accept on."""
+def counted_tls(
+    protocol: asyncio.BaseProtocol, context: ssl.SSLContext, enter: Enter, leave: Leave
+) -> asyncio.BaseProtocol:
+    """Return TLS between a transport and *protocol*, which counts from the accept on."""
+    loop = asyncio.get_running_loop()
+    layer = _OnUvloop if isinstance(loop, uvloop.Loop) else _OnAsyncio
+    return layer(loop, protocol, context, enter, leave)
+
+
+if TYPE_CHECKING:
+    _Layer = sslproto.SSLProtocol
+else:
+    _Layer = object  # each loop has its own
+
+
+class _Counting(_Layer):
+    """The count, in front of a loop's own TLS."""
 
     def __init__(
-        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, enter: Enter, leave: Leave
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.BaseProtocol,
+        context: ssl.SSLContext,
+        enter: Enter,
+        leave: Leave,
     ) -> None:
         super().__init__(
-            asyncio.get_running_loop(),
+            loop,
             protocol,
             context,
             None,
@@ -45,14 +67,22 @@ class CountedTls(sslproto.SSLProtocol):
         if self._enter(self._counted, address_of(transport)):
             self._begun = True
             super().connection_made(transport)
-        elif isinstance(transport, asyncio.Transport):
-            transport.abort()
+        else:
+            cast(asyncio.Transport, transport).abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more, whether or not its handshake was finished."""
         self._leave(self._counted)
         if self._begun:
             super().connection_lost(exc)
+
+
+class _OnAsyncio(_Counting, sslproto.SSLProtocol):
+    """TLS of asyncio's loops."""
+
+
+#: TLS of uvloop, which is faster. Its type is compiled, and in no stub.
+_OnUvloop: Any = type("_OnUvloop", (_Counting, vars(uvloop.loop)["SSLProtocol"]), {})
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

@@ -22,7 +22,7 @@ from proxy.downstream.port.large_requests import decode_large, has_time
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.request_rate import RequestRate, take
 from proxy.errors import Overloaded
-from proxy.net.counted_tls import CountedTls
+from proxy.net.counted_tls import counted_tls
 from proxy.net.dead_peers import is_dead_peer
 from proxy.net.overdue import Overdue
 from proxy.net.wakeup import Signal
@@ -151,7 +151,7 @@ class ThriftServer:
         """Return the protocol of an accepted connection, which has no address yet."""
         if self._tls is None:
             return connection
-        return CountedTls(connection, self._tls, self._greet, self._counts.leave)
+        return counted_tls(connection, self._tls, self._greet, self._counts.leave)
 
     def _greet(self, connection: Connection, address: str) -> bool:
         """Count a connection before its handshake; return False if it is one too many."""
