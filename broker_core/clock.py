@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 # CLOCK_BOOTTIME advances while the machine is suspended; a lock must not outlive a suspend.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _monotonic_ns: Callable[[], int] = partial(time.clock_gettime_ns, _CLOCK)
 _wall_ns: Callable[[], int] = time.time_ns
@@ -20,6 +23,14 @@ _wall_ns: Callable[[], int] = time.time_ns
 def now_ns() -> int:
     """Return monotonic nanoseconds, including suspended time; equal in a machine's processes."""
     return _monotonic_ns()
+
+
+def boot_id() -> str:
+    """Return the name of this boot of the machine, "" if it has none: ``now_ns`` counts from it."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def wall_ms() -> int:

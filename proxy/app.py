@@ -449,6 +449,7 @@ class Proxy:
                 self._signing_keys,
                 self._listening.revocations_end_in_s,
             ),
+            retention=self._context.log.ranges.retention,
         )
         doors = Doors(
             self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports

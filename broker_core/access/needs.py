@@ -49,6 +49,7 @@ ADMIN_CODES = frozenset(
         *(7101, 7102, 7103),  # the whole log, and all tables
         *(7104, 7105),  # who is master
         *(100, 102, 103, 104, 205, 216, 322, 327),  # at a nameserver: values, brokers, topics
+        7110,  # may expire messages
     }
 )
 

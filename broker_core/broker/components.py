@@ -25,7 +25,7 @@ from broker_core.broker.limits import Limit
 from broker_core.broker.own_address import own_address
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.replicas.replica import Replica
-from broker_core.broker.retention import Retention
+from broker_core.broker.retention import Retention, load_clock
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver, load_table
 from broker_core.broker.topics.directory import TopicDirectory
@@ -34,6 +34,7 @@ from broker_core.broker.topics.topics import RESERVED_TOPICS, Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.coordinator import TransactionCoordinator
+from broker_core.broker.unread_messages import UnreadMessages
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import StoreError
 from broker_core.names import Group, Topic
@@ -249,9 +250,15 @@ class Components:
             store_host=lambda: self.store_host,
             was_promoted=self.replica.was_promoted,
         )
+        clock_table = self.store.table("retentionClock")
         self.retention = Retention(
             self.settings,
             store=self.store,
             delayed=self.delayed,
             keep_from=self.transactions.oldest_place,
+            clock=load_clock(
+                clock_table, self.settings, newest_ms=self.store.recovery.last_store_ms
+            ),
+            clock_table=clock_table,
+            unread=UnreadMessages(self.offsets, self.store.queues),
         )

@@ -129,6 +129,8 @@ def _of_administrators(components: Components) -> dict[int, Handler]:
             traffic=components.sampler.traffic,
             boot_ms=wall_ms(),
             locks_since_ms=components.locks.since_ms,
+            retention=components.retention.shown,
+            confirm_clock=components.retention.confirm_clock,
             address=lambda: components.address,
             delete_expired=components.delete_expired,
             replica_figures=components.replica.figures,

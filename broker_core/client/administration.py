@@ -16,6 +16,10 @@ from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 
 _ROUTE_WAIT_S = 10.0
 _ROUTE_LOOK_S = 0.05
+#: Figures of an embedded broker's retention; others do not report them.
+RETENTION_FIGURES = (
+    *("retentionClockAheadMillis", "retentionUnreadExpiring", "retentionUnreadDeleted"),
+)
 _BOOT = "bootTimestamp"
 
 
@@ -91,11 +95,24 @@ def _ids(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(",") if each.isdecimal())
 
 
+async def confirm_clock(requests: BrokerRequests, broker: str, *, by: str, reason: str) -> int:
+    """Let messages at *broker* grow old by its wall clock; return by how many ms it was ahead."""
+    answer = await requests.ask(broker, RequestCode.CONFIRM_CLOCK, {"by": by, "reason": reason})
+    return int(answer.ext.get("aheadMillis", "0"))
+
+
+async def runtime(requests: BrokerRequests, broker: str) -> dict[str, str]:
+    """Return the figures that *broker* reports of itself, by name."""
+    return await _runtime(requests, broker)
+
+
 async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
     """Return the range of the log that *broker* keeps."""
     table = await _runtime(requests, broker)
     return LogSpan(
-        begin=_number(table, "commitLogMinOffset"), end=_number(table, "commitLogMaxOffset")
+        begin=_number(table, "commitLogMinOffset"),
+        end=_number(table, "commitLogMaxOffset"),
+        retention={name: int(table[name]) for name in RETENTION_FIGURES if name in table},
     )
 
 

@@ -513,6 +513,20 @@ class BrokerClient:
         """Return the start time of *broker*, ms since 1970."""
         return await administration.broker_start_ms(self._requests, broker)
 
+    async def all_brokers(self) -> list[str]:
+        """Return the names of all registered brokers, sorted."""
+        return sorted((await self.clusters()).brokers)
+
+    async def runtime(self, broker: str) -> dict[str, str]:
+        """Return the figures that *broker* reports of itself, by name."""
+        return await administration.runtime(self._requests, broker)
+
+    async def confirm_clock(self, broker: str, *, by: str, reason: str) -> int:
+        """Let messages at *broker* grow old by its wall clock again after a jump; return by how
+        many ms it was ahead.
+        """
+        return await administration.confirm_clock(self._requests, broker, by=by, reason=reason)
+
     async def locks_since_ms(self, broker: str) -> int:
         """Return since when *broker* has forgotten no orderly lock, ms since 1970."""
         return await administration.locks_since_ms(self._requests, broker)

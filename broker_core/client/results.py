@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from broker_core.names import QueueName
@@ -101,7 +102,12 @@ class ElectedReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
-    """The range of a broker's log, of all topics: bytes from ``begin`` up to ``end``."""
+    """The range of a broker's log, of all topics: bytes from ``begin`` up to ``end``.
+
+    ``retention``: figures of its retention under the names of the runtime table, empty if the
+    broker does not report them.
+    """
 
     begin: int
     end: int
+    retention: Mapping[str, int] = field(default_factory=dict)

@@ -85,6 +85,7 @@ class RequestCode(IntEnum):
     REQUEST_VOTE = 7104  # of a candidate among replicas that elect their master
     MASTER_BEAT = 7105  # the elected master's sign of life
     RENEW_LOCKS = 7106  # an extension: a client renews the locks of all its groups
+    CONFIRM_CLOCK = 7110  # an extension: messages grow old by the broker's wall clock again
 
 
 class ResponseCode(IntEnum):

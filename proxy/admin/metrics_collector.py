@@ -42,6 +42,7 @@ from proxy.observe.metrics import (
     QUEUE_GAUGES,
     RATES,
     REDRIVEN,
+    RETENTION,
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
@@ -91,8 +92,8 @@ class ProxyCollector(Collector):
 
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
-    topic and field, refusals of ``limits`` by field and limit, and ``access``: field, label values
-    and value.
+    topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
+    value, and ``retention`` by broker and field.
     """
 
     lanes: Iterable[GroupLane]
@@ -104,6 +105,7 @@ class ProxyCollector(Collector):
     deliveries: Callable[[], Mapping[tuple[Group, Topic], Mapping[str, float]]] = dict
     limits: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     access: Callable[[], Iterable[tuple[str, list[str], float]]] = tuple
+    retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -127,6 +129,9 @@ class ProxyCollector(Collector):
                 put(LIMITS[name], [limit], value)
         for name, labels, value in self.access():
             put(ACCESS[name], labels, value)
+        for broker, values in self.retention().items():
+            for name, value in values.items():
+                put(RETENTION[name], [broker], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

@@ -22,6 +22,7 @@ from proxy.cli.options import (
     SettingsOption,
 )
 from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.cli.retention import retention_problems
 from proxy.core.records.parked_key import PARKED_PREFIX
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -116,20 +117,21 @@ async def _brokers(nameserver: str) -> str:
         for topic in topics:
             brokers.update(await client.broker_names(Topic(topic)))
         shown = []
-        behind = []
+        problems = await retention_problems(client, sorted(brokers))
         for broker in sorted(brokers):
-            await client.broker_start_ms(broker)
             replicas = await client.elected_replicas(broker)
             shown.append(broker if replicas is None else f"{broker} ({_replicas(replicas)})")
             if replicas is not None and replicas.behind:
                 ids = ", ".join(map(str, replicas.behind))
-                behind.append(f"{broker}: replica {ids} is not in sync: start it, or see its log")
-    if behind:
-        raise OrderlaneError("; ".join(behind))
+                problems.append(
+                    f"{broker}: replica {ids} is not in sync: start it, or see its log"
+                )
     if not brokers:
         raise OrderlaneError(
             f"no broker is registered at the nameserver {nameserver}: start one with --nameserver"
         )
+    if problems:
+        raise OrderlaneError("; ".join(problems))
     return f"{', '.join(shown)} with {number(len(topics), 'topic')}"
 
 

@@ -51,6 +51,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "groups sign": ("groups sign", f"groups sign billing {_WHY}"),
     "groups delete": (f"groups delete billing {_WHY} --dry-run",),
+    "retention show": ("retention show", "retention show --nameserver ns:9876 -o json"),
+    "retention confirm-clock": (f"retention confirm-clock broker-a {_WHY}",),
     "audit ls": ("audit ls", "audit ls --group billing --limit 20"),
     "audit tail": ("audit tail --group billing",),
     "key parked": ("key parked billing",),

@@ -44,6 +44,7 @@ _VERBS = {
     "leases": "leases:app",
     "offsets": "offsets:app",
     "owners": "owners:app",
+    "retention": "retention:app",
     "order-key": "order_key:app",
     "spark": "spark_judging:app",
 }

@@ -313,6 +313,26 @@ ACCESS: dict[str, MetricDefinition] = {
     ),
 }
 
+#: The retention of embedded brokers, as seen by this proxy; by field.
+RETENTION: dict[str, MetricDefinition] = {
+    "clock_ahead": MetricDefinition(
+        "broker_clock_ahead_seconds",
+        "Jump of a broker's wall clock that its retention does not follow; 0 without one",
+        ("broker",),
+    ),
+    "unread_expiring": MetricDefinition(
+        "unread_expiring_messages",
+        "Messages past 80 % of a broker's retention that a group has not read",
+        ("broker",),
+    ),
+    "unread_deleted": MetricDefinition(
+        "unread_deleted_messages_total",
+        "Messages deleted by a broker's retention that a group had not read",
+        ("broker",),
+        counter=True,
+    ),
+}
+
 #: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
@@ -373,5 +393,6 @@ def definitions() -> list[MetricDefinition]:
         *DELIVERIES.values(),
         *LIMITS.values(),
         *ACCESS.values(),
+        *RETENTION.values(),
         *PROCESS.values(),
     ]

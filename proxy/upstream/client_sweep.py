@@ -75,7 +75,7 @@ class ClientSweep:
                     await self._many.wait()
                     await asyncio.sleep(_SOON_S * chance.between(0.5, 1.5))
             self._many.clear()
-            await self.sweep(now_ms=wall_ms())
+            await self.sweep(now_ms=self._context.clock_jumps.steady_ms(wall_ms()))
 
     async def sweep(self, *, now_ms: int) -> list[Group]:
         """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import orjson
 
@@ -28,14 +29,23 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import StoreReader
 
 _MAX_SHOWN = 200  # characters of a name in an error
+_MAX_WHY = 500  # characters of an actor or a reason
+
+
+class ConfirmClock(Protocol):
+    """Confirmation of the wall clock by an administrator."""
+
+    async def __call__(self, *, by: str, reason: str) -> int:
+        """Adopt the wall clock; return by how many ms it was ahead. Raise OSError."""
 
 
 class RuntimeProcessor:
     """Answers from the store, the traffic and the settings.
 
     *boot_ms*: start of the broker, *locks_since_ms*: of its table of orderly locks, both in ms
-    since 1970; *delete_expired* applies the retention; *replica_figures*: figures of replicas that
-    elect their master.
+    since 1970; *delete_expired* applies the retention, *retention* returns its figures, and
+    *confirm_clock* lets messages grow old by the wall clock again; *replica_figures*: figures of
+    replicas that elect their master.
     """
 
     def __init__(
@@ -46,6 +56,8 @@ class RuntimeProcessor:
         traffic: Traffic,
         boot_ms: int,
         locks_since_ms: int,
+        retention: Callable[[], Mapping[str, int]],
+        confirm_clock: ConfirmClock,
         address: Callable[[], str],
         delete_expired: Callable[[], Awaitable[None]],
         replica_figures: Callable[[], dict[str, str]] = dict,
@@ -55,6 +67,8 @@ class RuntimeProcessor:
         self._traffic = traffic
         self._boot_ms = boot_ms
         self._locks_since_ms = locks_since_ms
+        self._retention = retention
+        self._adopt_clock = confirm_clock
         self._address = address
         self._delete_expired = delete_expired
         self._replica_figures = replica_figures
@@ -67,6 +81,7 @@ class RuntimeProcessor:
             RequestCode.GET_BROKER_CONFIG: self._shown,
             RequestCode.UPDATE_BROKER_CONFIG: self._change,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete,
+            RequestCode.CONFIRM_CLOCK: self._confirm_clock,
         }
 
     def _runtime(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -75,6 +90,7 @@ class RuntimeProcessor:
         facts = Facts(
             boot_ms=self._boot_ms,
             locks_since_ms=self._locks_since_ms,
+            retention=self._retention(),
             now_ms=now_ms,
             log_range=self._reader.log_range(),
             earliest_ms=self._reader.earliest_ms(),
@@ -144,6 +160,18 @@ class RuntimeProcessor:
                 " change its settings file and restart it",
             )
         return request.response()
+
+    async def _confirm_clock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        by, reason = (request.ext.get(name, "")[:_MAX_WHY] for name in ("by", "reason"))
+        if not by or not reason:
+            raise InvalidCommand("the confirmation of a clock needs the fields by and reason")
+        try:
+            ahead_ms = await self._adopt_clock(by=by, reason=reason)
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"the clock cannot be saved: {error.strerror}"
+            ) from error
+        return request.response(ext={"aheadMillis": str(ahead_ms)})
 
     async def _delete(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         try:

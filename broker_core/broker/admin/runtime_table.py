@@ -5,6 +5,7 @@ Figures that this broker does not have are omitted; tools show them as absent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker_core.broker.traffic import MINUTE_MS, TEN_MINUTES_MS, Today
@@ -22,11 +23,13 @@ _POOLS = ("send", "pull")
 class Facts:
     """Figures of a broker now. Times in ms since 1970, disk in bytes, without root's reserve.
 
-    ``locks_since_ms``: when its table of orderly locks was begun.
+    ``locks_since_ms``: when its table of orderly locks was begun. ``retention``: figures of the
+    retention, by name.
     """
 
     boot_ms: int
     locks_since_ms: int
+    retention: Mapping[str, int]
     now_ms: int
     log_range: tuple[int, int]
     earliest_ms: int | None
@@ -55,8 +58,9 @@ def runtime_table(facts: Facts) -> dict[str, str]:
         "commitLogDiskRatio": f"{used:.4f}",
         "commitLogMaxOffset": str(end),
         "commitLogMinOffset": str(begin),
-        # Not in RocketMQ, whose brokers forget locks in a restart.
+        # Not in RocketMQ, as the next ones; its brokers forget locks in a restart.
         "lockTableTimestamp": str(facts.locks_since_ms),
+        **{name: str(value) for name, value in facts.retention.items()},
         "getTransferedTps": given,  # misspelt name of 4.9
         "getTransferredTps": given,
         "pageCacheLockTimeMills": "0",

@@ -42,7 +42,16 @@ class ClockJumps:
 
     longest_ns: int
     seen: deque[ClockJump] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    #: Sum of the changes of the wall clock since the first check.
+    moved_ms: int = 0
     _last: tuple[int, int] | None = None
+
+    def steady_ms(self, wall_ms: int) -> int:
+        """Return *wall_ms* as it would be without jumps ahead: nothing is too old because of one.
+
+        A jump counts from the next check on; a proxy that starts trusts its clock.
+        """
+        return wall_ms - max(0, self.moved_ms)
 
     def look(self, *, now_ns: int, wall_ms: int) -> list[ClockJump]:
         """Check both clocks; return new jumps."""
@@ -56,5 +65,6 @@ class ClockJumps:
             found.append(ClockJump(JumpKind.STOOD_STILL, now_ns, gone_ns // MS))
         if abs(moved_ms) > _MOVED_MS:
             found.append(ClockJump(JumpKind.WALL_CLOCK, now_ns, moved_ms))
+            self.moved_ms += moved_ms
         self.seen += found
         return found

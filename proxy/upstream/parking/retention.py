@@ -73,7 +73,9 @@ async def look_at(context: UpstreamContext, parking: Parking) -> None:
     near_ms = -math.inf
     if oldest_ms is not None:
         near_ms = nears_the_end_before_ms(
-            oldest_ms, now_ms=wall_ms(), margin_s=settings.retention_margin_s
+            oldest_ms,
+            now_ms=context.clock_jumps.steady_ms(wall_ms()),
+            margin_s=settings.retention_margin_s,
         )
     near = pipeline.parking.failing(stored_before_ms=near_ms)
     if pipeline.rules.retry.on_exhausted is OnExhausted.BLOCK:

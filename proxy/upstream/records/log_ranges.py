@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient
+from broker_core.client.administration import RETENTION_FIGURES
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
 from proxy.core.records.retention import LogRange
@@ -22,6 +24,7 @@ class _Known:
     answered_ns: int = 0
     file_bytes: int | None = None
     file_asked: bool = False
+    retention: Mapping[str, int] = field(default_factory=dict)
 
 
 class LogRanges:
@@ -30,6 +33,20 @@ class LogRanges:
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
+
+    def retention(self) -> dict[str, dict[str, float]]:
+        """Return the last known figures of each broker's retention: clock_ahead (s),
+        unread_expiring and unread_deleted (messages); none of a broker that does not report them.
+        """
+        return {
+            broker: {
+                "clock_ahead": known.retention["retentionClockAheadMillis"] / 1000,
+                "unread_expiring": known.retention["retentionUnreadExpiring"],
+                "unread_deleted": known.retention["retentionUnreadDeleted"],
+            }
+            for broker, known in self._known.items()
+            if len(known.retention) == len(RETENTION_FIGURES)
+        }
 
     async def of(self, broker: str) -> LogRange:
         """Return the range that *broker* keeps, at most half a second old.
@@ -51,6 +68,7 @@ class LogRanges:
 
     async def _ask(self, broker: str, known: _Known) -> LogRange:
         span = await self._client.log_span(broker)
+        known.retention = span.retention
         if not known.file_asked:
             known.file_bytes = await self._file_bytes(broker)
             known.file_asked = True

@@ -52,3 +52,19 @@ def test_clocks_that_are_kept_right_never_jump(steps: list[tuple[float, float]])
     for step_s, slewed_s in steps:
         looks.append((looks[-1][0] + step_s, looks[-1][1] + step_s + slewed_s))
     assert looked(*looks) == []
+
+
+def test_a_jump_ahead_makes_nothing_older_until_it_is_reverted() -> None:
+    jumps = ClockJumps(7_000_000_000)
+    jumps.look(now_ns=0, wall_ms=1_000_000)
+    jumps.look(now_ns=0, wall_ms=1_000_000 + 80 * 3_600_000)
+    assert jumps.steady_ms(1_000_000 + 80 * 3_600_000) == 1_000_000
+    jumps.look(now_ns=0, wall_ms=1_000_000)
+    assert jumps.steady_ms(1_000_000) == 1_000_000
+
+
+def test_a_clock_that_is_set_back_is_believed() -> None:
+    jumps = ClockJumps(7_000_000_000)
+    jumps.look(now_ns=0, wall_ms=1_000_000_000)
+    jumps.look(now_ns=0, wall_ms=1_000_000)
+    assert jumps.steady_ms(1_000_000) == 1_000_000
