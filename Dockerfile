@@ -1,6 +1,9 @@
 # Proxy, embedded broker and nameserver in one image: `orderlane proxy`, `broker`, `nameserver`, `up`.
-# The chart in helm/ runs it.
+# The chart in helm/ runs it. Name the base by its digest where a registry can be asked:
+#   docker build --build-context python:3.11-slim=docker-image://python@sha256:DIGEST .
 FROM python:3.11-slim AS build
+# Files of wheels have this time, so that the same sources give the same layer.
+ENV SOURCE_DATE_EPOCH=315532800
 WORKDIR /source
 COPY pyproject.toml README.md pyspark_orderlane.py ./
 COPY requirements requirements
@@ -18,12 +21,16 @@ RUN python -m venv build-venv \
     && build-venv/bin/python -m pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation \
         -w wheels . \
     && python -m venv --without-pip /opt/orderlane \
-    && build-venv/bin/python -m pip --python /opt/orderlane/bin/python install --no-cache-dir \
+    && build-venv/bin/python -m pip --python /opt/orderlane/bin/python install --no-cache-dir --no-compile \
         --no-index --find-links wheels "orderlane[server,redis,tracing]"
 
 FROM python:3.11-slim
 # The data of a broker; a volume in earnest.
 RUN install --directory --owner=10001 --group=10001 /data
+# `up` as the image runs it by itself: its Thrift port can be published. Without principals in the settings
+# every client that reaches it is served, so publish it on trusted networks only. HTTP, broker and
+# nameserver stay on the loopback.
+RUN printf 'listen:\n  thrift: 0.0.0.0:9713\n' > /etc/orderlane.yaml
 COPY --from=build /opt/orderlane /opt/orderlane
 ENV PATH=/opt/orderlane/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # A number, so that Kubernetes sees that it is not root.
@@ -31,5 +38,8 @@ USER 10001:10001
 WORKDIR /data
 # thrift, http, broker, nameserver
 EXPOSE 9713 9714 10911 9876
+# One of the roles' ports accepts connections: http, broker or nameserver.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "import socket; p = (9714, 10911, 9876); s = socket.socket; raise SystemExit(all(s().connect_ex(('127.0.0.1', n)) for n in p))"]
 ENTRYPOINT ["orderlane"]
-CMD ["up", "--data", "/data"]
+CMD ["up", "--data", "/data", "--settings", "/etc/orderlane.yaml"]

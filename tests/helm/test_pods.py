@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +16,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from testkit.processes import Child, wait_until
 from tests.helm.image import Image, environment
@@ -152,6 +155,26 @@ def test_the_image_is_slim_and_no_root(image: Image) -> None:
     installed = {path.name for path in image.folder.glob("lib/python*/site-packages/*")}
     assert {"proxy", "broker_core", "thin_client", "thrift_idl", "redis"} <= installed
     assert not {"tests", "pytest", "pyspark", "mypy", "bench"} & installed
+
+
+def test_a_published_port_of_the_image_reaches_its_gateway(image: Image) -> None:
+    written = re.search(r"printf '(.+)' > (\S+)", image.last["RUN"])
+    assert written is not None
+    settings = yaml.safe_load(written[1].encode().decode("unicode_escape"))
+    assert settings == {"listen": {"thrift": "0.0.0.0:9713"}}
+    assert written[2] in image.last["CMD"]
+
+
+def test_the_image_s_health_check_finds_any_role(image: Image) -> None:
+    command = orjson.loads(image.last["HEALTHCHECK"].partition("CMD ")[2])
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        number = str(port.getsockname()[1])
+        script = command[2].replace("9714, 10911, 9876", f"{number},")
+        run = [sys.executable, "-c", script]
+        assert subprocess.run(run, check=False, timeout=60).returncode == 1
+        port.listen()
+        assert subprocess.run(run, check=False, timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize("port", PORTS.values())
