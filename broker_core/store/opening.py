@@ -155,7 +155,7 @@ def _log_recovery(recovery: Recovery, folder: Path, *, was_closed: bool) -> None
             places=[f"{gap.path.name}:{gap.position}" for gap in recovery.gaps[:_MOST_PLACES]],
             gaps=len(recovery.gaps),
             damaged_bytes=recovery.lost_bytes,
-            unwritten_messages=recovery.unwritten,
+            offsets_left_out=recovery.unwritten,
             reason=recovery.gaps[0].reason if recovery.gaps else recovery.reason,
             **found,
         )

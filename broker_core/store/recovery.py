@@ -37,6 +37,7 @@ from broker_core.store.log_scan import Gap, LogScan
 from broker_core.store.record_check import damaged_record
 
 _MOST_TRIED = 64  # last messages of queues
+_MOST_LEFT_OUT = 1000  # offsets of a queue, for one gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Recovery:
     dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # after the end
     gaps: list[Gap] = field(default_factory=list)  # damage between intact messages
     damaged: list[DamagedRun] = field(default_factory=list)  # messages lost in it
-    unwritten: int = 0  # messages lost in sectors that a power failure left unwritten
+    unwritten: int = 0  # offsets that readers pass over: nothing is known of their messages
     lost_bytes: int = 0  # bytes that had certainly been on disk and are damaged
     last_store_ms: int = 0
 
@@ -281,8 +282,25 @@ class _Rebuild:
                 self._result.damaged.append(run)
         topics = {topic.encode(): topic for topic, _, _ in self._queues.named()}
         for gap in gaps:
-            for topic, queue_id in _legible_in(self._log, gap, topics):
+            illegible = gap.size
+            for topic, queue_id, size in _legible_in(self._log, gap, topics):
+                illegible -= size
                 self._keep_one(topic, queue_id, gap)
+            if illegible:
+                self._leave_room(gap, min(-(-illegible // FIXED_BYTES), _MOST_LEFT_OUT))
+
+    def _leave_room(self, gap: Gap, count: int) -> None:
+        """Leave out *count* offsets of queues without files that may have had messages in *gap*.
+
+        Nothing tells which of them had any: readers pass over these offsets.
+        """
+        for _, _, queue in self._queues.named():
+            end = queue.end_offset
+            if queue is self._ended or queue in self._ends or end <= queue.first_offset:
+                continue
+            if queue.entry(end - 1)[0] < gap.start:
+                queue.append(ENTRY.pack(gap.start, 0, 0) * count)
+                self._result.unwritten += count
 
     def _keep_one(self, topic: Topic, queue_id: int, gap: Gap) -> None:
         """Enter a message in *gap* if it is behind all others of its queue."""
@@ -298,8 +316,8 @@ class _Rebuild:
 
 def _legible_in(
     log: CommitLog, gap: Gap, topics: dict[bytes, Topic]
-) -> Iterator[tuple[Topic, int]]:
-    """Yield topic and queue id of the damaged messages in *gap*, as far as legible."""
+) -> Iterator[tuple[Topic, int, int]]:
+    """Yield topic, queue id and size of the damaged messages in *gap*, as far as legible."""
     segment = log.segment_at(gap.start)
     if segment is None:
         return
@@ -311,7 +329,7 @@ def _legible_in(
             size = len(data) - at
         found = damaged_record(data, at, size, topics=topics)
         if found is not None:
-            yield found[0], found[1]
+            yield found[0], found[1], size
         at += size
 
 

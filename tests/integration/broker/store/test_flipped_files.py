@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.flipped_files import FlippedFiles, flip, zero
+from tests.support.flipped_files import FlippedFiles, Harm, flip, zero
 
 FLIPS = 5  # by kind of file; the torture suite does 200
 
@@ -40,3 +41,20 @@ async def test_a_range_of_zeros_in_the_log_or_its_index(tmp_path: Path) -> None:
                 await files.check(path, zero(position, size), position=position, size=size)
             except AssertionError as error:
                 raise AssertionError(f"{path} at {position}, {size} zeros: {error}") from error
+
+
+@pytest.mark.timeout(600)
+async def test_damage_of_the_log_beside_a_lost_index_reuses_no_offset(tmp_path: Path) -> None:
+    files = await FlippedFiles.made_in(tmp_path, seed=3)
+    chooser = random.Random(3)
+
+    for size in (1, 1, 1, 1, 40, 600):
+        path = chooser.choice(files.kinds()["commitlog"])
+        position = chooser.randrange(files.used_size(path))
+        first = flip(position, 0x11) if size == 1 else zero(position, size)
+
+        def harm(hurt: Path, first: Harm = first) -> None:
+            first(hurt)
+            shutil.rmtree(hurt.parents[1] / "consumequeue")
+
+        await files.check(path, harm, position=position, size=size)
