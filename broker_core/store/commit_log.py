@@ -117,6 +117,7 @@ class CommitLog:
             )
         last = self.segments[-1]
         if on_disk > last.end:
+            os.truncate(last.path, last.capacity)  # a short file before another one is a hole
             path = self._folder / f"{last.end:020d}"
             self.segments.append(
                 Segment(path, last.end, max(self._segment_bytes, on_disk - last.end))
