@@ -19,6 +19,7 @@ from broker_core.store.consume_queue import ENTRY
 from broker_core.store.data_folder import NAMESERVER, is_in_use, require_folder
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
+from broker_core.store.journaled_table import damaged_lines
 from broker_core.store.key_index import damaged_runs
 from broker_core.store.log_scan import Gap, LogScan, LogView
 from broker_core.store.recovery import Checkpoint
@@ -116,6 +117,11 @@ def _check_tables(folder: Path, report: Report) -> Checkpoint | None:
                 report.add(Problem("table", str(file), None, reason))
             elif path.name == "checkpoint.json" and checkpoint is None:
                 checkpoint = Checkpoint.from_table(content)
+    for journal in sorted((folder / "config").glob("*.journal*")):
+        report.tables += 1
+        for position in damaged_lines(journal):
+            reason = "the line is incomplete, or does not match its checksum"
+            report.add(Problem("table", str(journal), position, reason))
     return checkpoint
 
 

@@ -60,6 +60,15 @@ class JournaledTable:
         lines, end = _lines(self._journal, limit=self._end)
         earlier, _ = _lines(self._earlier)
         content = self._table.load()
+        if self._end is None and self._journal.exists():
+            unread = self._journal.stat().st_size - end
+            if unread > 0:
+                _log.warning(
+                    "the last line of a journal is incomplete or damaged, and left out",
+                    journal=str(self._journal),
+                    position=end,
+                    bytes=unread,
+                )
         if not content and (lines or earlier) and not self.path.exists():
             raise StoreError(f"table {self.path} is missing beside its journal: restore it")
         self._end = end
@@ -175,6 +184,16 @@ def versions_of(path: Path) -> str:
             continue
         parts.append(f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}")
     return "+".join(parts)
+
+
+def damaged_lines(path: Path) -> list[int]:
+    """Return the positions of damaged lines of a journal. Raise OSError."""
+    position, found = 0, []
+    for text in path.read_bytes().split(b"\n"):
+        if text and _line_of(text) is None:
+            found.append(position)
+        position += len(text) + 1
+    return found
 
 
 def _lines(path: Path, *, limit: int | None = None) -> tuple[list[_Line], int]:
