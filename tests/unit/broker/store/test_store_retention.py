@@ -233,8 +233,7 @@ async def test_a_queue_whose_messages_are_gone_goes_on_after_kills_while_all_are
     await store.checkpoint()
     assert await store.delete_expired(before_ms=None, keep_bytes=1) > 1
     store.abandon()
-    for path in tmp_path.glob("checkpoint.json*"):
-        path.unlink()
+    JsonTable(tmp_path / "checkpoint.json").delete()
     for _ in range(3):
         store = reopened(tmp_path)
         assert store.recovery.rebuilt

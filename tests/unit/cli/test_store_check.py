@@ -1,0 +1,57 @@
+"""``orderlane store check``: report, progress and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker_core.store.message_store import MessageStore
+from proxy.cli.main import run
+from tests.support.flipped_files import flip
+from tests.support.store_messages import entry, envelope
+
+
+def exit_code(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        run([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def written(folder: Path) -> None:
+    async def write() -> None:
+        store = MessageStore(folder, segment_bytes=4000, flush="async")
+        store.start()
+        await store.put(envelope(), [entry(b"one"), entry(b"two")], store_ms=1)
+        await store.close()
+
+    asyncio.run(write())
+
+
+def test_a_clean_folder_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path)
+    assert exit_code("store", "check", tmp_path) == 0
+    out, err = capsys.readouterr()
+    report = orjson.loads(out)
+    assert (report["clean"], report["messages"], report["problems"]) == (True, 2, [])
+    assert "100 %" in err
+
+
+def test_damage_exits_with_1_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path)
+    log = tmp_path / "commitlog" / ("0" * 20)
+    flip(log.read_bytes().index(b"two"), 1)(log)
+    assert exit_code("store", "check", tmp_path) == 1
+    problems = orjson.loads(capsys.readouterr().out)["problems"]
+    assert any(each["kind"] == "log" and each["file"] == str(log) for each in problems)
+
+
+def test_what_is_no_data_folder_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("store", "check", tmp_path) == 2
+    assert "is not a data folder of a broker" in capsys.readouterr().err
