@@ -48,7 +48,7 @@ _BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # flag bits for IPv6 hosts
 
 _SIZE = Struct(">i")
 _NAMED = int.from_bytes(NAMED[:8], "big")
-_MAGIC_AT = 4
+_MAGIC_AT, _CRC_AT = 4, 8
 #: Minimum records in a lane: below it, finding the lanes takes longer than it saves.
 LANE_RECORDS = 24
 
@@ -156,7 +156,8 @@ class Rows:
         # As a number: the property of a checksum, which is not one of the message.
         has_checksum = gather(data, ">i8", end - CHECKSUM_BYTES) == _NAMED
         odd |= has_checksum != checked
-        unverified = np.flatnonzero(~odd & ~checked)
+        # A checksum of 0 states none, except of an empty body.
+        unverified = np.flatnonzero(~odd & ~checked & (heads["crc"] != 0))
         _verify(data, heads, body_at, body_end, unverified)
         properties_end = end - np.where(checked, CHECKSUM_BYTES, 0)
         return cls(
@@ -207,6 +208,11 @@ class Rows:
             host = bytes(self.data[host_at:host_end])
             ids.append(offset_message_id(host, int.from_bytes(place, "big", signed=True)))
         return ids
+
+
+def states_checksum(record: bytes) -> bool:
+    """Return whether *record* states a checksum of its body; 0 is none."""
+    return record[_CRC_AT : _CRC_AT + 4] != bytes(4)
 
 
 def _verify(

@@ -24,7 +24,7 @@ from broker_core.remoting.message import (
     decode_message,
 )
 from thin_client.key_hash import BLANKS, plain_key
-from thin_client.spark.columns import Rows, find_starts
+from thin_client.spark.columns import Rows, find_starts, states_checksum
 from thin_client.spark.offsets import Slice
 from thin_client.spark.pairs import Pairs, pairs_of
 
@@ -153,7 +153,10 @@ class _Decoder:
                 rows, wanted = rows.only(slice(at)), wanted[:at]
                 break
             try:
-                message = decode_message(rows.record(at), check_crc=True, plain=bool(wanted[at]))
+                record = rows.record(at)
+                message = decode_message(
+                    record, check_crc=states_checksum(record), plain=bool(wanted[at])
+                )
             except RemoteProtocolError:
                 self._check_order(rows.offsets[:at])  # so that the error names the next one
                 raise

@@ -9,14 +9,19 @@ import orjson
 import pytest
 
 from broker_core.store.message_store import MessageStore
-from proxy.cli.main import run
+from proxy.cli import main
 from tests.support.flipped_files import flip
 from tests.support.store_messages import entry, envelope
 
 
+@pytest.fixture(autouse=True)
+def _no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "configure_logs", lambda **_: None)
+
+
 def exit_code(*words: object) -> int:
     with pytest.raises(SystemExit) as ended:
-        run([str(word) for word in words])
+        main.run([str(word) for word in words])
     return int(ended.value.code or 0)
 
 

@@ -8,9 +8,11 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from broker_core.names import Topic
 from broker_core.remoting import compression
 from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZSTD, deflate
-from broker_core.remoting.message import MAGIC_V1, MAGIC_V2
+from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, encode_host, encode_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_run
 from tests.support.stored_records import HOST_V6, Record, compressed, rows_owed
 from thin_client.spark import columns, records
 from thin_client.spark.offsets import Slice
@@ -165,3 +167,37 @@ def test_bodies_that_look_like_records_are_not_split() -> None:
     """Such as parked records: a lane that starts inside a body does not end at the next record."""
     some = many_records(Record(1).encode() + b"between")
     assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)
+
+
+def _stored(*, checked: bool) -> bytes:
+    """Return ten records, with checksums of records as of the embedded broker, or without."""
+    host = encode_host("127.0.0.1", 10911)
+    pieces: list[bytes] = []
+    entries = [
+        BatchEntry(0, b"body %d" % each, encode_properties({"KEYS": f"k{each}", "own": "x"}))
+        for each in range(10)
+    ]
+    envelope = Envelope(Topic("orders"), 0, host, host)
+    encode_run(envelope, entries, pieces, queue_offset=0, place=0, store_ms=5, checked=checked)
+    return b"".join(pieces)
+
+
+def _rows_of(data: bytes) -> list[dict[str, object]]:
+    batches = record_batches([data], Slice("orders", "q", 0, 10), include_headers=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_checksums_of_records_are_no_properties() -> None:
+    checked, plain = _rows_of(_stored(checked=True)), _rows_of(_stored(checked=False))
+    for rows in (checked, plain):
+        for row in rows:
+            del row["messageId"]  # of the place in the log, which differs
+    assert checked == plain
+    assert [row["value"] for row in checked] == [b"body %d" % each for each in range(10)]
+    assert checked[3]["properties"] == [("own", "x")]
+
+
+def test_a_body_that_its_broker_did_not_verify_is_verified() -> None:
+    data = _stored(checked=False).replace(b"body 7", b"bodY 7")
+    with pytest.raises(GarbledRecords, match="offset 7 does not match its checksum"):
+        _rows_of(data)
