@@ -47,7 +47,7 @@ class Gap(NamedTuple):
 
 
 class ReadableLog(Protocol):
-    """What a scan needs of a log."""
+    """The part of a log that a scan reads."""
 
     @property
     def segments(self) -> Sequence[Segment]:
