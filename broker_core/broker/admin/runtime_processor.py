@@ -107,6 +107,8 @@ class RuntimeProcessor:
             ),
         )
         table = {**runtime_table(facts), **self._replica_figures()}
+        if damaged := len(self._reader.damaged):
+            table["damagedMessages"] = str(damaged)
         return request.response(body=table_to_json(table))
 
     def _stats(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
