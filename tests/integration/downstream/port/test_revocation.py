@@ -39,8 +39,10 @@ async def client_of(at: str, tls: ssl.SSLContext) -> AsyncIterator[ThriftClient]
     host, port = host_port(at)
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     client = ThriftClient(reader, writer, COMPACT)
-    yield client
-    client.abort()
+    try:
+        yield client
+    finally:
+        client.abort()
 
 
 async def served(at: str, tls: ssl.SSLContext) -> bool:
@@ -128,8 +130,10 @@ async def http_status(at: str, tls: ssl.SSLContext) -> bytes:
     try:
         reader, writer = await asyncio.open_connection(host, port, ssl=tls)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        line = await reader.readline()
-        writer.close()
+        try:
+            line = await reader.readline()
+        finally:
+            writer.transport.abort()
     except (ssl.SSLError, ConnectionError):
         return b""
     return line
@@ -157,8 +161,11 @@ async def test_remoting_ports_refuse_and_close_revoked_certificates(
             assert await reader.read() == b""
     writer.close()
     with suppress(ssl.SSLError, ConnectionError):
-        reader, writer = await asyncio.open_connection(host, port, ssl=authority.client("bob"))
-        assert await reader.read() == b""
+        reader, stranger = await asyncio.open_connection(host, port, ssl=authority.client("bob"))
+        try:
+            assert await reader.read() == b""
+        finally:
+            stranger.transport.abort()
     assert not server.channels
     await server.close()
 
