@@ -202,7 +202,8 @@ class Gate:
         for act in meaning.accesses():
             self._check_access(method, who[0], act)
         if meaning.sends:
-            asked = dict.fromkeys(zip(who, meaning.sends, strict=True))
+            # An absent argument counts as a request without a token: there may be more callers.
+            asked = dict.fromkeys(zip(who, meaning.sends, strict=False))
             for principal, topic in asked:
                 if not topic:
                     continue  # no right concerns it: the service refuses the whole request
