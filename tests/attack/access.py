@@ -338,7 +338,7 @@ async def revoked_certificate(at: Installation) -> str:
 async def above_a_quota(at: Installation) -> str:
     settings = token_settings("ann", "bob", "ann-2")
     settings["tokens"][2]["principal"] = "ann"
-    settings["quotas"] = {"default": {"requests_per_s": 20}}
+    settings["quotas"] = {"default": {"requests_per_s": 1.0}}
     at.start_all(settings=settings)
     clients = [await at.connect() for _ in range(10)]
     counts: dict[str, int] = {}
@@ -349,16 +349,16 @@ async def above_a_quota(at: Installation) -> str:
         name = f"{token[:3]} {code}"
         counts[name] = counts.get(name, 0) + 1
     seconds = time.monotonic() - began
-    most = 20 * (seconds + 1) + 1
+    most = seconds + 2  # one a second, a reserve of one, and a rounded one
     assert counts["ann 0"] <= most, counts
     assert counts.get("wro 401", 0) <= most, counts
     assert await _pull(clients[0], "bob") == 0
     refused = counts.get("ann 503", 0) + counts.get("wro 503", 0)
-    assert refused
+    assert refused, counts
     assert await at.metric("orderlane_principal_refused_total") >= refused
     for each in clients:
         each.abort()
-    return f"{counts['ann 0']} of 200 served in {seconds:.1f} s with a quota of 20/s"
+    return f"{counts['ann 0']} of 200 served in {seconds:.1f} s with a quota of 1/s"
 
 
 @attack(
