@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from broker_core.client import BrokerClient
 from proxy.cli.connect import ask_proxy
+from proxy.live.stored_group import NAMESPACE, StoredGroup
 from testkit.processes import Child, Children, wait_until
 from tests.support.command_line import CommandLine, command_line
 
@@ -27,6 +30,7 @@ class Running:
     process: Child
     settings: Path
     http: str
+    nameserver: str
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     ports = [part for name in names for part in (f"--{name}-port", 0)]
     with Children(folder) as children:
         up = children.start("up", "--data", "data", "--settings", "settings.yaml", *ports)
-        yield Running(up, folder / "settings.yaml", up.ready()["http"])
+        ready = up.ready()
+        yield Running(up, folder / "settings.yaml", ready["http"], ready["nameserver"])
 
 
 @pytest.fixture
@@ -52,6 +57,38 @@ def orderlane(
 ) -> Iterator[CommandLine]:
     with command_line(monkeypatch, capsys) as run:
         yield run
+
+
+async def _store_unsigned(nameserver: str, name: str) -> None:
+    """Store a group as an earlier version did, and as any client can."""
+    client = BrokerClient(nameservers=[nameserver], client_id="test@1")
+    try:
+        text = StoredGroup(4, BILLING, 1, "me").encode()
+        await client.key_values.put(nameserver, NAMESPACE, name, text)
+    finally:
+        await client.close()
+
+
+def test_unsigned_groups_are_shown_and_signed_by_name(
+    orderlane: CommandLine, running: Running
+) -> None:
+    where, why = ("--http", running.http), ("--reason", "ours")
+    asyncio.run(_store_unsigned(running.nameserver, "legacy"))
+    wait_until(
+        lambda: "legacy" in orderlane("groups", "sign", *where).err,
+        within_s=60,
+        what="the proxy has read the store",
+    )
+    shown = orderlane("groups", "sign", *where)
+    assert (shown.code, shown.err) == (0, "group legacy: not signed\n")
+    assert yaml.safe_load(shown.out) == BILLING
+    other = orderlane("groups", "sign", "fixed", *why, *where)
+    assert (other.code, "fixed: nothing to sign" in other.err) == (2, True)
+    assert "a reason is required" in orderlane("groups", "sign", "legacy", *where).err
+    signed = orderlane("groups", "sign", "legacy", *why, *where, "-o", "json")
+    assert [(row["group"], row["version"]) for row in signed.json] == [("legacy", 5)]
+    assert "all stored groups are signed" in orderlane("groups", "sign", *where).err
+    assert orderlane("groups", "delete", "legacy", *why, *where).code == 0
 
 
 def test_a_group_is_created_shown_changed_and_deleted(

@@ -64,7 +64,7 @@ async def ask(
 
 FORGED: Mapping[str, Credentials | None] = {
     "no account": None,
-    "an unknown account": Credentials("nobody-here", "broker-secret"),
+    "an unknown account": Credentials("unknown-account", "broker-secret"),
     "a wrong secret": Credentials("broker-account", "guessed-secret"),
     "an account without administration": Credentials("other-account", "other-secret"),
 }
