@@ -78,6 +78,8 @@ from proxy.upstream.records.recorder import Recorder
 
 _log = structlog.get_logger("proxy")
 
+#: Seconds to leave groups that were not left before; usually none are.
+_LEAVE_S = 2.0
 #: Seconds after ``drain_s`` for the last records and commits of a drain.
 _LAST_RECORDS_S = 5.0
 #: Minimum interval between ``settled`` signals, in s.
@@ -259,7 +261,11 @@ class Proxy:
         await self._thrift.close()
         await self.console.close()
         await self._http.close()
-        await self._context.membership.close()
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await self._context.membership.close()
+        except TimeoutError:  # a broker does not answer
+            await self._context.membership.stop()
         await self._client.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)

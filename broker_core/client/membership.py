@@ -120,6 +120,10 @@ class Membership:
         await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
         await self._heartbeats.close()
 
+    async def stop(self) -> None:
+        """Stop heartbeats without leaving: brokers notice the end of the connection."""
+        await self._heartbeats.close()
+
     def _report_state(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
         """Return this client's state in a group, for administrators of a broker."""
         group = Group(ClientOfGroupHeader.from_ext(request.ext).consumer_group)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
 from proxy.app import Proxy
 from proxy.upstream.ownership import owned_queue
@@ -70,3 +71,21 @@ async def test_hand_overs_that_hang_are_abandoned_and_reported(
         assert (report["groups"], report["queues"]) == (groups, groups * QUEUES)
         left = [task.get_name() for task in asyncio.all_tasks() if "hand over" in task.get_name()]
         assert left == []
+
+
+async def test_a_broker_that_no_longer_answers_does_not_prolong_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each group would wait for its own timeout, one after the other."""
+    async with run_gateway(tmp_path, queues=QUEUES) as gateway:
+        proxy = await started(gateway, ownership={"drain_s": 3})
+
+        async def hangs(*_: Any, **__: Any) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(BrokerClient, "unregister", hangs)
+        began_ns = now_ns()
+        with capture_logs() as logs:
+            await gateway.close_proxy(proxy)
+        assert now_ns() - began_ns < 15e9
+        assert any("not handed over within" in each["event"] for each in logs)
