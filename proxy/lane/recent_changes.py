@@ -25,9 +25,10 @@ class RecentChanges:
         return pipeline in self._changed_ns
 
     def note(self, pipeline: QueuePipeline, now_ns: int) -> None:
-        """Note a change of *pipeline*."""
-        self._changed_ns.pop(pipeline, None)
-        self._changed_ns[pipeline] = now_ns
+        """Note a change of *pipeline*, unless it is not owned any more: it would stay in memory."""
+        if not pipeline.closed:
+            self._changed_ns.pop(pipeline, None)
+            self._changed_ns[pipeline] = now_ns
 
     def forget(self, pipeline: QueuePipeline) -> None:
         """Forget a queue that is not owned any more."""

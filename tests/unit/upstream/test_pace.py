@@ -12,6 +12,10 @@ from proxy.upstream.broker_tasks import Selection
 from proxy.upstream.pace import interval_s
 
 
+class Queue:
+    closed = False
+
+
 @pytest.mark.parametrize(
     ("number", "expected"), [(0, 15.0), (8, 15.0), (450, 15.0), (900, 30.0), (100_000, 300.0)]
 )
@@ -20,7 +24,7 @@ def test_an_interval_grows_with_the_number_of_things(number: int, expected: floa
 
 
 def test_recent_changes_are_forgotten_in_time() -> None:
-    recent, names = RecentChanges(), [object() for _ in range(3)]
+    recent, names = RecentChanges(), [Queue() for _ in range(3)]
     one, two, three = names
     recent.note(one, 0)  # type: ignore[arg-type]
     recent.note(two, 5)  # type: ignore[arg-type]
@@ -31,10 +35,6 @@ def test_recent_changes_are_forgotten_in_time() -> None:
     assert list(recent.since(RECENT_NS + 6)) == [one]
     assert list(recent.since(RECENT_NS + 10)) == []
     assert len(recent) == 0
-
-
-class Queue:
-    closed = False
 
 
 class Lane:
@@ -59,9 +59,11 @@ def test_of_very_many_queues_only_changed_ones_are_looked_at(
     assert looked_at() == 0
     lanes[1].recent.note(lanes[1].buffer[7], now)
     assert looked_at() == 1
-    lanes[0].buffer[3].closed = True
     lanes[0].recent.note(lanes[0].buffer[3], now)
-    assert looked_at() == 1, "not at one that is not owned any more"
+    lanes[0].buffer[3].closed = True
+    lanes[1].recent.forget(lanes[1].buffer[7])
+    assert looked_at() == 0, "not at one that is not owned any more"
+    lanes[0].recent.note(lanes[0].buffer[3], now)
     assert not lanes[0].recent
     now += broker_tasks.WHOLE_NS
     assert looked_at() == 300, "a change that nothing noted is found in time"
