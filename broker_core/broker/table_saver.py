@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from broker_core.errors import InvalidCommand, StoreError
+from broker_core.errors import BrokerError, InvalidCommand, StoreError
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 async def uncancelled(saving: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Run *saving* as a separate task, which continues if the caller is cancelled. Raise OSError.
+    """Run *saving* as a separate task, which continues if the caller is cancelled. Raise its
+    OSError or BrokerError.
 
     A thread cannot be stopped, and two must not write the same file.
     """
@@ -25,11 +26,11 @@ async def uncancelled(saving: Coroutine[Any, Any, None], *, name: str) -> None:
         raise failure
 
 
-async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | None:
+async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | BrokerError | None:
     # Returned, not raised: the log would show a failed task with its stack, like a bug.
     try:
         await saving
-    except OSError as failure:
+    except (OSError, BrokerError) as failure:
         return failure
     return None
 

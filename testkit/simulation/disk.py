@@ -196,6 +196,11 @@ class Disk:
         return descriptor
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        if isinstance(file, int) and (known := self._descriptors.pop(file, None)) is not None:
+            # The file object closes it, without ``os.close``.
+            inode, _, text = known
+            self._files.setdefault(inode, _File(text)).never_synced = True
+            return _real_open(file, mode, *args, **named)
         if self._is_ours(file) and set(mode) & set("wax+"):
             text = os.fspath(file)
             self._require_room(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
@@ -63,6 +64,22 @@ async def test_the_first_topic_too_many_is_refused_by_name(tmp_path: Path) -> No
     loaded = Topics.from_table(JournaledTable(table.path).load())
     assert {each.topic for each in loaded} == {"b", "%RETRY%billing", "%DLQ%billing"}
     assert loaded.life(Topic("b")) == topics.life(Topic("b"))
+
+
+@pytest.mark.sockets
+async def test_refusals_are_logged_once_a_minute_and_are_no_bugs(tmp_path: Path) -> None:
+    table = JournaledTable(tmp_path / "topics.json")
+    most = limit("max_topics", 1)
+    directory = TopicDirectory(Topics(), table, announce=announce, limit=most)
+    await directory.define(config("a"))
+    with capture_logs() as logs:
+        for number in range(50):
+            with pytest.raises(BrokerError, match="max_topics"):
+                await directory.define(config(f"b{number}"))
+    assert [(each["event"], each["log_level"]) for each in logs] == [
+        ("refused because of a limit", "warning")
+    ]
+    assert most.refused == 50
 
 
 @pytest.mark.sockets
