@@ -223,6 +223,8 @@ class AsyncConsumer(BaseConsumer):
                 log_failure(taken if isinstance(taken, Message) else taken.at_work, outcome)
             at_ns = now_ns()
             settle(taken, outcome, at_ns)
+            # A failure refers to this frame, and so would keep the message.
+            taken = outcome = result = None
             if session.stirred:
                 self._turn()
             if feeder.hurry:

@@ -158,6 +158,7 @@ class AsyncConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending call."""
         self._transport = None
+        self._frames.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

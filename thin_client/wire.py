@@ -82,6 +82,11 @@ class FrameBuffer:
         self._end += count
         return count
 
+    def clear(self) -> None:
+        """Drop all bytes: the connection has ended."""
+        self._bytes = bytearray()
+        self._begin = self._end = 0
+
     def next_frame(self) -> bytes | None:
         """Return the next complete frame, or None. Raises ProtocolError for an invalid length."""
         missing = self._missing()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,10 +53,35 @@ def no_body_waits(least_bytes: int) -> Iterator[None]:
     assert not found, "\n".join(found)
 
 
-def _large(garbage: Iterable[Any], least_bytes: int) -> Iterator[str]:
-    """Yield a line for each object of *garbage* that refers to such content."""
+def _large(garbage: list[Any], least_bytes: int) -> Iterator[str]:
+    """Yield a line for each object of *garbage* that refers to such content, with those that refer
+    to it.
+    """
+    found = [
+        (each, held)
+        for each in garbage
+        for held in gc.get_referents(each)
+        if isinstance(held, (bytes, bytearray, memoryview)) and len(held) >= least_bytes
+    ]
+    if not found:
+        return
+    referrers: dict[int, Any] = {}
     for each in garbage:
         for held in gc.get_referents(each):
-            if isinstance(held, (bytes, bytearray, memoryview)) and len(held) >= least_bytes:
-                shown = repr(each) if type(each).__name__ in ("frame", "coroutine") else type(each)
-                yield f"{shown} in a cycle refers to {len(held)} {type(held).__name__}"
+            referrers.setdefault(id(held), each)
+    for each, held in found:
+        way = " of ".join(_way_to(each, referrers))
+        yield f"{len(held)} {type(held).__name__} of {way} wait for the collector"
+
+
+def _way_to(found: Any, referrers: dict[int, Any], *, most: int = 20) -> list[str]:
+    """Return what *found* is, and what refers to it, and so on."""
+    way = [_shown(found)]
+    while len(way) < most and (found := referrers.get(id(found))) is not None:
+        way.append(_shown(found))
+    return way
+
+
+def _shown(each: Any) -> str:
+    name = type(each).__name__
+    return repr(each) if name in ("frame", "coroutine", "function", "method") else name
