@@ -232,8 +232,14 @@ class Broker:
 
     async def abandon(self) -> None:
         """End as in a crash: without answers, saves or syncs. For tests."""
-        self.is_open = False
+        self._closing = True
         await cancel_and_wait(*self._elected_jobs)
+        async with self._turn:
+            if self.is_open:
+                await self._abandon()
+
+    async def _abandon(self) -> None:
+        self.is_open = False
         if self._elector is not None:
             self._elector.attach(None)
             await self._elector.abandon()

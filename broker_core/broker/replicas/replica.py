@@ -28,6 +28,7 @@ from broker_core.broker.replicas.role import (
     CHANGES_OF_TABLES,
     SERVED_BY_SLAVES,
     SERVED_WITHOUT_LEASE,
+    STORES,
 )
 from broker_core.broker.replicas.shipped_tables import ShippedTables
 from broker_core.broker.replicas.slave import MasterFollower, TableUpdate
@@ -365,15 +366,23 @@ class Replica:
         one.
         """
 
-        def guarded(handle: Handler) -> Handler:
+        def guarded(code: int, handle: Handler) -> Handler:
+            stores = code in STORES
+
             def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
                 self._check_master()
+                if stores and self.available < self._settings.needed_replicas:
+                    raise BrokerError(
+                        ResponseCode.SERVICE_NOT_AVAILABLE,
+                        f"not stored: {self.available} of {self._settings.needed_replicas} needed"
+                        " replicas are connected",
+                    )
                 return handle(request, channel)
 
             return handler
 
         return {
-            code: handler if code in SERVED_WITHOUT_LEASE else guarded(handler)
+            code: handler if code in SERVED_WITHOUT_LEASE else guarded(code, handler)
             for code, handler in handlers.items()
         }
 

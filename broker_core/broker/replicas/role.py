@@ -19,6 +19,18 @@ SERVED_WITHOUT_LEASE = frozenset(
         RequestCode.GET_BROKER_CONFIG,
     }
 )
+#: An elected master refuses them while too few replicas are connected, before it stores anything:
+#: otherwise each attempt of a producer would be stored, and all would become visible later.
+STORES = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+    }
+)
 #: An elected master answers them once enough replicas have the changed table.
 CHANGES_OF_TABLES = frozenset(
     {

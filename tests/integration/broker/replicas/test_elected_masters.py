@@ -12,7 +12,7 @@ from broker_core.broker import Broker, BrokerSettings
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.results import ElectedReplicas
-from broker_core.errors import RemotingError, StoreError
+from broker_core.errors import BrokerError, RemotingError, StoreError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -317,3 +317,23 @@ async def test_slaves_of_a_manual_group_can_become_voters(tmp_path: Path) -> Non
         master = await group.until_served()
         assert await sent(client, queue, b"after")
         assert await bodies(group, master) == [b"before", b"after"]
+
+
+async def test_without_enough_replicas_a_send_is_refused_before_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        assert await sent(client, queue, b"one")
+        replica = group.brokers[master].components.replica
+        for number in [each for each in group.brokers if each != master]:
+            await group.stop(number, crash=True)
+        await eventually(lambda: replica.available == 1)
+        assert replica.serves  # its lease has not ended yet
+        end = group.brokers[master].components.store.end_offset
+        with pytest.raises(BrokerError, match="not stored: 1 of 2 needed"):
+            await client.send(queue, OutgoingMessage(TOPIC, b"two"))
+        assert group.brokers[master].components.store.end_offset == end
