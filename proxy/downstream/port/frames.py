@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 from thrift.protocol import fastbinary  # without the C codec: 20 times slower, and no depth limit
@@ -40,6 +41,9 @@ MAX_NAME_BYTES = 64
 #: Bytes kept of a skipped frame, including its length: enough for any call's head.
 KEPT_BYTES = 128
 
+#: A frame from this size on is collected so that it need not be copied when it is complete.
+_LARGE_BYTES = 65_536
+
 #: Bytes after the list at the end of a result: the ends of its struct and of the result.
 _STOPS = 2
 
@@ -57,16 +61,23 @@ class FrameBuffer:
     #: unknown.
     announced: int = 0
     _bytes: bytearray = field(default_factory=bytearray)
+    _large: BytesIO | None = None  # the incomplete frame without its length, if it is large
     _to_drop: int = 0
 
     def receive_data(self, data: bytes) -> None:
         """Append received bytes."""
         if self._to_drop:
             data = self._kept(data)
+        if self._large is not None:
+            missing = self.announced - _LENGTH.size - self._large.tell()
+            self._large.write(data[:missing])
+            data = data[missing:]
         self._bytes += data
 
     def next_frame(self) -> bytes | None:
         """Return the next complete frame, or None. Raises FrameError for an invalid length."""
+        if self._large is not None:
+            return self._large_frame(self._large)
         if len(self._bytes) < 4 or self._to_drop:
             return None
         (length,) = _LENGTH.unpack_from(self._bytes)
@@ -77,6 +88,10 @@ class FrameBuffer:
             )
         if len(self._bytes) < 4 + length:
             self.announced = 4 + length
+            if length >= _LARGE_BYTES:
+                self._large = BytesIO()
+                self._large.write(memoryview(self._bytes)[4:])
+                self._bytes = bytearray()
             return None
         self.announced = 0
         frame = bytes(memoryview(self._bytes)[4 : 4 + length])
@@ -92,10 +107,21 @@ class FrameBuffer:
 
         Call it after ``next_frame`` returned None and ``announced`` is known.
         """
+        if self._large is not None:
+            self._bytes = bytearray(_LENGTH.size) + self._large.getvalue()
+            self._large = None
         self._to_drop = self.announced - max(len(self._bytes), KEPT_BYTES)
         del self._bytes[KEPT_BYTES:]
         _LENGTH.pack_into(self._bytes, 0, KEPT_BYTES - _LENGTH.size)
         self.announced = 0
+
+    def _large_frame(self, large: BytesIO) -> bytes | None:
+        """Return the large frame if it is complete, without copying it."""
+        if large.tell() < self.announced - _LENGTH.size:
+            return None
+        self.announced = 0
+        self._large = None
+        return large.getvalue()
 
     def _kept(self, data: bytes) -> bytes:
         """Return the part of *data* to keep while a frame is skipped."""
@@ -108,12 +134,14 @@ class FrameBuffer:
     def clear(self) -> None:
         """Drop all bytes: the connection has ended."""
         self._bytes = bytearray()
+        self._large = None
         self.announced = 0
 
     @property
     def buffered(self) -> int:
         """Number of buffered bytes."""
-        return len(self._bytes)
+        large_bytes = 0 if self._large is None else _LENGTH.size + self._large.tell()
+        return large_bytes + len(self._bytes)
 
 
 @dataclass(frozen=True, slots=True)

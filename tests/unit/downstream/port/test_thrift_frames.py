@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -43,6 +44,42 @@ def pull(**fields: object) -> consumer_service.pull_args:
 
 
 # ---- frames -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passed_over", [False, True])
+def test_large_frames_come_out_whole_wherever_the_stream_was_cut(passed_over: bool) -> None:
+    first, second = b"first" * 20_000, bytes(range(256)) * 300
+    stream = framed(first) + framed(b"between") + framed(second)
+    for cut in (1, 4, 5, 4 + KEPT_BYTES, 70_000, len(first) + 3, len(first) + 4, len(first) + 20):
+        buffer = FrameBuffer(1 << 20)
+        frames: list[bytes] = []
+        for at in range(0, len(stream), cut):
+            buffer.receive_data(stream[at : at + cut])
+            while (frame := buffer.next_frame()) is not None:
+                frames.append(frame)
+            if passed_over and buffer.announced > KEPT_BYTES:
+                buffer.pass_over()
+            assert buffer.buffered <= max(len(first), cut) + 4
+        for frame, whole in zip(frames, (first, b"between", second), strict=True):
+            assert frame == whole or (passed_over and frame == whole[: KEPT_BYTES - 4])
+        assert buffer.buffered == 0
+
+
+def test_a_large_frame_is_not_copied_when_it_is_complete() -> None:
+    part, number = bytes(65_536), 64
+    tracemalloc.start()
+    buffer = FrameBuffer(8 << 20)
+    buffer.receive_data((len(part) * number).to_bytes(4, "big"))
+    assert buffer.next_frame() is None
+    for _ in range(number):
+        assert buffer.next_frame() is None
+        buffer.receive_data(part)
+    frame = buffer.next_frame()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert frame is not None
+    assert len(frame) == len(part) * number
+    assert peak_bytes < 1.5 * len(frame)
 
 
 def test_frames_come_out_whole_wherever_the_stream_was_cut() -> None:
