@@ -83,6 +83,11 @@ class RemotingServer:
         """The open connections."""
         return frozenset(self._channels)
 
+    @property
+    def counted(self) -> int:
+        """Number of connections that count towards the limits, unfinished handshakes included."""
+        return len(self._counts)
+
     async def listen(self, host: str, port: int) -> str:
         """Listen on *port* of *host*, in addition to earlier ones, and return ``host:port``.
 

@@ -148,6 +148,11 @@ class HttpConnections:
         self._is_revoked = is_revoked
 
     @property
+    def counted(self) -> int:
+        """Number of connections that count towards the limits, unfinished handshakes included."""
+        return len(self._counts)
+
+    @property
     def received_bytes(self) -> int:
         """Bytes of requests that are being received or served."""
         return self._received_bytes

@@ -213,9 +213,8 @@ async def heads(at: Installation) -> str:
 async def not_http(at: Installation) -> str:
     at.start_all()
     body = orjson.dumps({"reason": "because"})
-    answers = [
-        await at.raw(each) for each in (b"GET /\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"\0\r\n\r\n")
-    ]
+    strange = (b"GET / FTP/9\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"\0\r\n\r\n")
+    answers = [await at.raw(each) for each in strange]
     for encoding in ("gzip", "deflate", "br", "nonsense"):
         answers.append(await at.ask("/api/owners/drain", body, Content_Encoding=encoding))
     for status, answer in answers:

@@ -6,6 +6,7 @@ other error, and if a parsed value differs after it is written and read again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from broker_core.remoting import (
     group_bodies,
     route_bodies,
 )
-from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.command import MAX_HEADER_FIELDS, RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_messages
@@ -47,7 +48,14 @@ from proxy.core.access import audit_record
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
-from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
+from proxy.downstream.port.credentials import TokenReader
+from proxy.downstream.port.element_count import (
+    MAX_STRUCTS,
+    MAX_VALUES,
+    Budget,
+    TooManyElements,
+)
+from proxy.downstream.port.frames import Call, FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
 from proxy.operator.key_models import KeyBody
 from proxy.operator.request_models import ChangeBody, RequestModel
@@ -56,6 +64,8 @@ from testkit.thrift_client import structs
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
 
 MAX_FRAME_BYTES = 1 << 20
+#: Longest processor time of one input, in s; inputs are small.
+_MOST_S = 0.5
 METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "getConsumeStats", "sendSync",
     "sendAsync", "sendBatchSync", "sendDelaySync",
@@ -119,6 +129,7 @@ def remoting_frames(data: bytes) -> None:
         connection.receive_data(piece)
         try:
             while (command := connection.next_command()) is not None:
+                assert len(command.ext) <= MAX_HEADER_FIELDS
                 good = _CODES.get(command.code)
                 if good is not None and good.header is not None:
                     try:
@@ -197,9 +208,24 @@ def thrift_frames(data: bytes) -> None:
         while (frame := buffer.next_frame()) is not None:
             call = decode_call(frame)
             if call.name in METHODS:
-                call.decode(structs(call.name)[0]())
-    except FrameError:
+                _decode_within_budget(call)
+    except (FrameError, TooManyElements):
         return
+
+
+def _decode_within_budget(call: Call) -> None:
+    """Check that counting is bounded by the frame, reads the same tokens, and takes no time."""
+    began_s = time.thread_time()
+    budget = Budget()
+    call.count(budget)
+    spent = MAX_STRUCTS - budget.structs + MAX_VALUES - budget.values
+    assert spent <= 3 * call.frame_bytes, f"{spent} elements in {call.frame_bytes} bytes"
+    arguments = call.decode(structs(call.name)[0]())
+    request = getattr(arguments, arguments.__slots__[0])
+    if request is not None and not isinstance(request, list):
+        tokens = TokenReader(structs(call.name)[0]).tokens(call)
+        assert tokens == {getattr(request, "token", None)}
+    assert time.thread_time() - began_s < _MOST_S, "decoding took too long"
 
 
 def ownership_records(data: bytes) -> None:

@@ -100,6 +100,11 @@ class ThriftServer:
         """Whether new connections are accepted."""
         return bool(self._listeners)
 
+    @property
+    def counted(self) -> int:
+        """Number of connections that count towards the limits, unfinished handshakes included."""
+        return len(self._counts)
+
     async def accept_passed(self, accepted: socket.socket) -> Connection | None:
         """Serve a connection that another process accepted. Return None if it has ended or this
         server does not listen.

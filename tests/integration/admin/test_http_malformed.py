@@ -90,7 +90,7 @@ REQUESTS = {
     "an unknown encoding": (415, say(Content_Encoding="nonsense")),
     "two encodings": (415, say(Content_Encoding="gzip, gzip")),
     "bytes of TLS": (400, b"\x16\x03\x01\x02\x00garbage\r\n\r\n"),
-    "a line without a version": (400, b"GET /\r\n\r\n"),
+    "a line with three words too many": (400, b"GET / a b c HTTP/1.1\r\n\r\n"),
     "a wrong version": (400, b"GET / FTP/9\r\n\r\n"),
     "a header without a name": (400, GET + b": x\r\n\r\n"),
     "a NUL in a header": (400, GET + b"X: a\x00b\r\n\r\n"),

@@ -50,7 +50,9 @@ async def is_hung_up(connection: socket.socket) -> bool:
         return True
 
 
-async def check_half_open(port: int, refused: Callable[[], int]) -> None:
+async def check_half_open(
+    port: int, counted: Callable[[], int], refused: Callable[[], int]
+) -> None:
     """Open more connections than allowed without a handshake: only the allowed ones stay."""
     with ExitStack() as stack:
         opened = []
@@ -64,12 +66,13 @@ async def check_half_open(port: int, refused: Callable[[], int]) -> None:
         for end in ends:
             end.cancel()
         await asyncio.wait(ends)
+    await eventually(lambda: counted() == 0)
 
 
 async def test_unfinished_handshakes_count_at_the_thrift_port(certificates: Certificates) -> None:
     server = ThriftServer({}, LimitSettings(max_connections_per_address=LIMIT))
     port = await server.listen("127.0.0.1", 0, tls=server_context(certificates))
-    await check_half_open(port, lambda: server.refused_connections)
+    await check_half_open(port, lambda: server.counted, lambda: server.refused_connections)
     trusting = ssl.create_default_context(cafile=certificates.ca)
     for _ in range(2 * LIMIT):  # those that have ended count no more
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
@@ -94,7 +97,7 @@ async def test_unfinished_handshakes_count_at_the_http_port(certificates: Certif
         connections=connections,
     )
     port = await http.listen("127.0.0.1", 0, tls=server_context(certificates))
-    await check_half_open(port, lambda: connections.refused)
+    await check_half_open(port, lambda: connections.counted, lambda: connections.refused)
     trusting = ssl.create_default_context(cafile=certificates.ca)
     for _ in range(2 * LIMIT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
@@ -118,7 +121,7 @@ async def test_connections_count_at_a_remoting_port(certificates: Certificates, 
     server = RemotingServer({1: echo}, tls=tls, max_connections_per_address=LIMIT)
     address = await server.listen("127.0.0.1", 0)
     port = int(address.rpartition(":")[2])
-    await check_half_open(port, lambda: ATTEMPTS - LIMIT)
+    await check_half_open(port, lambda: server.counted, lambda: ATTEMPTS - LIMIT)
     trusting = ssl.create_default_context(cafile=certificates.ca)
     for _ in range(2 * LIMIT):
         context = trusting if mode == "enforcing" else None
