@@ -67,7 +67,7 @@ class Gate:
                 entry,
                 method=self._guarded(name, entry),
                 shed=self._guarded_shed(name, entry),
-                authenticate=self._authenticating(name, entry),
+                authenticate=self._authenticating(name, entry) if self._principals else None,
             )
             for name, entry in entries.items()
         }
