@@ -14,10 +14,10 @@ from proxy.errors import OrderlaneError
 
 #: Structs in lists, sets and maps of one request. All verdicts of a request may be structs.
 MAX_STRUCTS = 100_000
-#: Fields, numbers and texts of one request, those in maps counted twice, since they are hashed. A
-#: struct of the verdicts has six at most.
+#: Fields and other values of one request; values in maps and texts in lists count twice, since they
+#: cost more. A struct of the verdicts has six at most.
 MAX_VALUES = 600_000
-_IN_MAPS = 2
+_HASHED_OR_TEXT = 2
 
 #: Fields of one struct, repeated and unknown ones included; the contract's largest has fifteen.
 MAX_FIELDS = 256
@@ -191,19 +191,23 @@ class _CompactWalk(_Walk):
         size = _COMPACT_FIXED.get(kind)
         if size is not None:
             return self._fixed(size * count, at)
-        one = self._text if kind == _COMPACT_TEXT else None
-        one = self.struct if kind == _COMPACT_STRUCT else one
-        if one is None:
+        if kind == _COMPACT_STRUCT:
+            frame, one = self._frame, self.struct
+            for _ in range(count):
+                at = one(at) if frame[at] else at + 1  # empty ones need no walk
+        elif kind == _COMPACT_TEXT:
+            text = self._text
+            for _ in range(count):
+                at = text(at)
+        else:
             for _ in range(count):
                 at = self.value(kind, at)
-            return at
-        for _ in range(count):
-            at = one(at)
         return at
 
     def _list(self, kind: int, count: int, at: int) -> int:
         self._check_size(count)
-        self._spend_entries(count, are_structs=kind == _COMPACT_STRUCT)
+        times = _HASHED_OR_TEXT if kind == _COMPACT_TEXT else 1
+        self._spend_entries(times * count, are_structs=kind == _COMPACT_STRUCT)
         self._enter()
         at = self.entries(kind, count, at)
         self._depth -= 1
@@ -211,8 +215,8 @@ class _CompactWalk(_Walk):
 
     def _map(self, key: int, kind: int, count: int, at: int) -> int:
         self._check_size(count)
-        self._spend_entries(_IN_MAPS * count, are_structs=key == _COMPACT_STRUCT)
-        self._spend_entries(_IN_MAPS * count, are_structs=kind == _COMPACT_STRUCT)
+        self._spend_entries(_HASHED_OR_TEXT * count, are_structs=key == _COMPACT_STRUCT)
+        self._spend_entries(_HASHED_OR_TEXT * count, are_structs=kind == _COMPACT_STRUCT)
         self._enter()
         value = self.value
         for _ in range(count):
@@ -308,19 +312,23 @@ class _BinaryWalk(_Walk):
         size = _FIXED.get(kind)
         if size is not None:
             return self._fixed(size * count, at)
-        one = self._text if kind == _TEXT else None
-        one = self.struct if kind == _STRUCT else one
-        if one is None:
+        if kind == _STRUCT:
+            frame, one = self._frame, self.struct
+            for _ in range(count):
+                at = one(at) if frame[at] else at + 1  # empty ones need no walk
+        elif kind == _TEXT:
+            text = self._text
+            for _ in range(count):
+                at = text(at)
+        else:
             for _ in range(count):
                 at = self.value(kind, at)
-            return at
-        for _ in range(count):
-            at = one(at)
         return at
 
     def _list(self, kind: int, count: int, at: int) -> int:
         self._check_size(count)
-        self._spend_entries(count, are_structs=kind == _STRUCT)
+        times = _HASHED_OR_TEXT if kind == _TEXT else 1
+        self._spend_entries(times * count, are_structs=kind == _STRUCT)
         self._enter()
         at = self.entries(kind, count, at)
         self._depth -= 1
@@ -328,8 +336,8 @@ class _BinaryWalk(_Walk):
 
     def _map(self, key: int, kind: int, count: int, at: int) -> int:
         self._check_size(count)
-        self._spend_entries(_IN_MAPS * count, are_structs=key == _STRUCT)
-        self._spend_entries(_IN_MAPS * count, are_structs=kind == _STRUCT)
+        self._spend_entries(_HASHED_OR_TEXT * count, are_structs=key == _STRUCT)
+        self._spend_entries(_HASHED_OR_TEXT * count, are_structs=kind == _STRUCT)
         self._enter()
         value = self.value
         for _ in range(count):
