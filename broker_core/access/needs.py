@@ -47,7 +47,7 @@ ADMIN_CODES = frozenset(
         33,  # 33, a message by its position, of any topic
         323,  # checks a transaction again
         *(7101, 7102, 7103),  # the whole log, and all tables
-        *(7110, 7105),  # who is master
+        *(7104, 7105),  # who is master
         *(100, 102, 103, 104, 205, 216, 322, 327),  # at a nameserver: values, brokers, topics
         7110,  # may expire messages
     }
