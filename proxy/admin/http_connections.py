@@ -54,7 +54,7 @@ class HttpConnection(RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=connections.patience_s,
-            logger=_quiet_logger(),
+            logger=connections.logger,
             access_log=cast(logging.Logger, None),
             max_line_size=MAX_LINE_BYTES,
         )
@@ -102,7 +102,9 @@ class HttpConnection(RequestHandler):
     ) -> web.StreamResponse:
         """Return the answer to bytes that are not HTTP, and close the connection."""
         reason = message or type(exc).__name__
-        _noisy.warning("malformed", "malformed HTTP request", client=request.remote, reason=reason)
+        self._connections.noisy.warning(
+            "malformed", "malformed HTTP request", client=request.remote, reason=reason
+        )
         if request.writer.output_size > 0:
             raise ConnectionError("an error after the beginning of the answer")
         answer = malformed(exc)
@@ -120,6 +122,9 @@ class HttpConnections:
 
     def __init__(self, limits: LimitSettings, load: Load) -> None:
         self.refused = 0
+        #: Rate-limited log for malformed requests, and aiohttp's logger, which leads there.
+        self.noisy = NoisyLog(_log)
+        self.logger = _quiet_logger(self.noisy)
         self.patience_s = limits.slow_request_s
         self._limits = limits
         self._load = load
@@ -250,13 +255,13 @@ class HttpConnections:
         cast(HttpConnection, connection).drop()
 
 
-def _quiet_logger() -> logging.Logger:
+def _quiet_logger(noisy: NoisyLog) -> logging.Logger:
     """Return a rate-limited logger for aiohttp, which logs a stack trace per malformed request."""
+
+    def log_rarely(record: logging.LogRecord) -> bool:
+        noisy.warning("malformed", "malformed HTTP request", reason=record.getMessage())
+        return False
+
     logger = logging.Logger("admin")
-    logger.addFilter(_log_rarely)
+    logger.addFilter(log_rarely)
     return logger
-
-
-def _log_rarely(record: logging.LogRecord) -> bool:
-    _noisy.warning("aiohttp", "malformed HTTP request", reason=record.getMessage())
-    return False

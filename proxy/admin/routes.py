@@ -238,7 +238,7 @@ def malformed(error: BaseException | None) -> web.Response:
     line = reason.strip().partition("\n")[0].partition(" when reading")[0].strip(" :")
     if not line or not line.isprintable():
         line = "it cannot be parsed"
-    sentence = f"the request is not valid HTTP/1.1: {line[:_LONGEST_REASON]}"
+    sentence = f"the request is not valid HTTP: {line[:_LONGEST_REASON]}"
     return _failed(400, sentence, headers=SECURITY_HEADERS)
 
 
