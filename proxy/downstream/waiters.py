@@ -24,6 +24,7 @@ class Waiter:
         its answer.
         """
         self.timeout.cancel()
+        self.timeout = None  # it may refer to this waiter as well
         self.answer = _answered
 
 
