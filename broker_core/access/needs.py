@@ -46,10 +46,11 @@ ADMIN_CODES = frozenset(
         *(17, 18, 25, 200, 207, 215, 222, 225, 314, 329),
         33,  # 33, a message by its position, of any topic
         323,  # checks a transaction again
-        *(7101, 7102, 7103),  # the whole log, and all tables
-        *(7104, 7105),  # who is master
         *(100, 102, 103, 104, 205, 216, 322, 327),  # at a nameserver: values, brokers, topics
-        7110,  # may expire messages
+        RequestCode.JOIN_MASTER,
+        *(RequestCode.FETCH_LOG, RequestCode.FETCH_TABLES),  # the whole log, and all tables
+        *(RequestCode.REQUEST_VOTE, RequestCode.MASTER_BEAT),  # who is master
+        RequestCode.CONFIRM_CLOCK,  # may expire messages
     }
 )
 

@@ -183,6 +183,15 @@ def test_all_that_defines_or_deletes_is_for_administrators() -> None:
         assert refusal(request(code, by=ROOT)) is None
 
 
+def test_all_between_replicas_is_for_administrators() -> None:
+    """A merge once left out the code by which a candidate asks for votes."""
+    between = {
+        *(RequestCode.JOIN_MASTER, RequestCode.FETCH_LOG, RequestCode.FETCH_TABLES),
+        *(RequestCode.REQUEST_VOTE, RequestCode.MASTER_BEAT, RequestCode.CONFIRM_CLOCK),
+    }
+    assert between <= ADMIN_CODES
+
+
 def test_a_body_that_cannot_be_read_is_said_so_not_let_through() -> None:
     for code in (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ):
         with pytest.raises(InvalidCommand):
