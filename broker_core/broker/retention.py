@@ -37,7 +37,7 @@ _log = structlog.get_logger("broker")
 
 @dataclass(slots=True)
 class RetentionFigures:
-    """What the retention is about to delete unread, and has so deleted since the start."""
+    """Unread messages that the retention is about to delete, and has deleted since the start."""
 
     #: Unread messages that are near their deletion, by group and topic.
     expiring: Unread = field(default_factory=dict)

@@ -38,7 +38,7 @@ _PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 88
 _NEAR_OFFSETS = 256
-#: Errors of a read at a place that is none; an OSError may also be of the disk.
+#: Errors of a read at an invalid place; an OSError may also be of the disk.
 _UNREADABLE = (StoreError, OSError, ValueError, OverflowError, MemoryError)
 
 

@@ -123,9 +123,7 @@ async def _brokers(nameserver: str) -> str:
             shown.append(broker if replicas is None else f"{broker} ({_replicas(replicas)})")
             if replicas is not None and replicas.behind:
                 ids = ", ".join(map(str, replicas.behind))
-                problems.append(
-                    f"{broker}: replica {ids} is not in sync: start it, or see its log"
-                )
+                problems.append(f"{broker}: replica {ids} is not in sync: start it, or see its log")
     if not brokers:
         raise OrderlaneError(
             f"no broker is registered at the nameserver {nameserver}: start one with --nameserver"

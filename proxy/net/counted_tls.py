@@ -52,10 +52,10 @@ class _Counting(_Layer):
             loop,
             protocol,
             context,
-            None,
+            cast(Any, None),  # no future waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_S,
-            ssl_shutdown_timeout=SHUTDOWN_S,
+            ssl_handshake_timeout=cast(Any, HANDSHAKE_S),  # the stub wants whole seconds
+            ssl_shutdown_timeout=cast(Any, SHUTDOWN_S),
         )
         self._counted = protocol
         self._enter = enter

@@ -178,8 +178,9 @@ class QuotasSettings(SettingsGroup):
     @model_validator(mode="after")
     def _inherit(self) -> Self:
         given = self.default.model_dump()
-        for each in self.principals:
-            own = {name: getattr(each, name) for name in each.model_fields_set}
-            for name, value in (given | own).items():
-                object.__setattr__(each, name, value)  # frozen, but not yet in use
+        principals = tuple(
+            each.model_copy(update={**given, **each.model_dump(exclude_unset=True)})
+            for each in self.principals
+        )
+        object.__setattr__(self, "principals", principals)  # frozen, but not yet in use
         return self

@@ -1,11 +1,10 @@
-"""What other accounts of the machine, and strangers' texts, can do to an operator."""
+"""Attacks on operators by other accounts of the machine, and by strangers' texts."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 
-from testkit.thrift_client import acked
 from tests.attack.attacks import attack
 from tests.attack.installation import GROUP, TOPIC, Installation
 from thrift_idl import consumer, producer
@@ -49,9 +48,8 @@ async def terminal_escapes(at: Installation) -> str:
     sent = producer.Message(topic=TOPIC, key=_HOSTILE, body=b"x")
     assert (await client.call("sendSync", sent, 30_000)).code == 0
     got = await client.pull(GROUP, linger_ms=20_000)
-    verdicts = acked(got)
     nack = consumer.Nack(leaseId=got.messages[0].leaseId, reason=_HOSTILE)
-    verdicts.acked, verdicts.nacked = [], [nack]
+    verdicts = consumer.AckBatch(got.context, nacked=[nack])
     await client.pull(GROUP, acks=[verdicts], linger_ms=500)
     with suppress(consumer.PullException):
         await client.pull(_HOSTILE, clientId=_HOSTILE)

@@ -44,7 +44,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a replica remembers over a restart: the newest term, and its vote in it (0: none)."""
+    """Memory of a replica over a restart: the newest term, and its vote in it (0: none)."""
 
     term: int = 0
     voted_for: int = 0
@@ -133,7 +133,7 @@ class Stance(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a call asks the caller to do: save the ballot first, then send to all other voters."""
+    """Work for the caller: save the ballot first, then send to all other voters."""
 
     save: bool = False
     ask: VoteRequest | None = None

@@ -11,7 +11,7 @@ from broker_core.store.tables import JsonTable
 
 
 class LogHistory:
-    """What an elected replica knows of its own log. Each change is on disk before it counts."""
+    """Facts of an elected replica about its own log. Each change is on disk before it counts."""
 
     def __init__(self, table: JsonTable, *, has_log: bool) -> None:
         """Read the table. *has_log*: whether a log without a table counts as complete.

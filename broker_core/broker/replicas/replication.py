@@ -57,7 +57,7 @@ class _Slave:
 
 @dataclass(frozen=True, slots=True)
 class ElectedMaster:
-    """What an election adds to a master.
+    """Additions of an election to a master.
 
     Args:
         voters: ids of the replicas; others must not copy

@@ -12,7 +12,7 @@ from proxy.core.delivery.secret import Bound, Secret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverAccess:
-    """What the settings of a proxy allow to the receivers of a group.
+    """Permissions of a group's receivers in the settings of a proxy.
 
     Args:
         secrets: All secrets of the proxy, by name.

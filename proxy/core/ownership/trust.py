@@ -31,6 +31,10 @@ class Trust:
         self.doubtful |= self.until_ns <= now_ns
         self.until_ns = max(self.until_ns, until_ns)
 
+    def extend(self, until_ns: int) -> None:
+        """Extend a trust that is in no doubt and has not ended."""
+        self.until_ns = max(self.until_ns, until_ns)
+
     def connection_lost(self) -> None:
         """Doubt the lock, because the broker may have restarted without it."""
         self.doubtful = True

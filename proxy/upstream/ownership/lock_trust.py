@@ -84,7 +84,7 @@ class LockTrust:
             quiet = not (trust.doubtful or pipeline.doubtful)
             if quiet and now < trust.until_ns and now < pipeline.trusted_until_ns:
                 # As below, for thousands of queues every two seconds.
-                trust.until_ns = max(trust.until_ns, until_ns)
+                trust.extend(until_ns)
                 pipeline.trust_until(trust.until_ns)
                 return
         trust.granted(until_ns, now_ns=now)

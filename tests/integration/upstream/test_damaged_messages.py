@@ -30,7 +30,7 @@ async def test_messages_before_it_are_delivered_and_the_queue_stands_there() -> 
 async def test_the_first_message_of_a_queue_may_be_damaged() -> None:
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 2
-    brokers.damaged |= {(queue, 0), (queue, 1)}
+    brokers.damaged.update({(queue, 0), (queue, 1)})
     async with upstream(brokers) as us:
         _, pipeline = await us.owned(queue)
         await eventually(lambda: pipeline.damaged_until == 1)
