@@ -27,7 +27,13 @@ from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.damage import DamagedMessages
 from broker_core.store.index_repair import IndexRepair
-from broker_core.store.record_check import Expected, NotIntact, find_damage, intact_message
+from broker_core.store.record_check import (
+    Expected,
+    NotIntact,
+    find_damage,
+    first_damage,
+    intact_message,
+)
 
 #: Bytes of one answer; the first message is returned whatever its size.
 MAX_READ_BYTES = 1024 * 1024
@@ -180,15 +186,7 @@ class StoreReader:
             data = self._log.read_pieces(_pieces(places, sizes))
         except _UNREADABLE:
             return self._intact_singly(expected, offsets, places, sizes)
-        position = 0
-        for at, size in enumerate(sizes):
-            reason = find_damage(
-                data, position, expected, offset=offsets[at], place=places[at], size=size
-            )
-            if reason is not None:
-                return data, (at, reason)
-            position += size
-        return data, None
+        return data, first_damage(data, expected, offsets, places, sizes)
 
     def _intact_singly(
         self,
