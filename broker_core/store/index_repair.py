@@ -180,7 +180,7 @@ class IndexRepair:
         lost = [
             each
             for each in range(part.first, part.end)
-            if each not in found.entries and queue.entry(each)[1] != 0
+            if each not in found.entries and not _was_left_out(queue.entry(each))
         ]
         if 0 < self._log.first_offset == part.start_place and part.end - part.first > 1:
             # Messages before the first one that is left were deleted.
@@ -235,6 +235,11 @@ def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
     if scan.damaged_from is not None and scan.damaged_from < part.end_place:
         gaps.append(scan.gap_of(scan.damaged_from, part.end_place, scan.reason or "unreadable"))
     return _Found(entries, gaps)
+
+
+def _was_left_out(entry: tuple[int, int, int]) -> bool:
+    """Return whether the entry is of an offset that readers pass over."""
+    return entry[1] == 0 and entry[0] > 0
 
 
 def _places(entries: dict[int, bytes]) -> Iterable[tuple[int, int]]:

@@ -232,7 +232,11 @@ class StoreReader:
                 return ReadResult(ReadStatus.EXAMINED, offset, low, high)
             run = self.damaged.find(topic, queue_id, offset)
         if run is None:  # its entry was repaired
-            return self.read(topic, queue_id, offset, max_messages=1)
+            at, size, _ = queue.entry(offset)
+            data, bad = self._intact(place, (offset,), (at,), (size,))
+            if bad is not None:
+                return ReadResult(ReadStatus.EXAMINED, offset, low, high)
+            return ReadResult(ReadStatus.FOUND, offset + 1, low, high, data, 1)
         return ReadResult(ReadStatus.DAMAGED, run.end, low, high)
 
     def _read_on(self, place: _Place, offset: int, entries: bytes) -> ReadResult:

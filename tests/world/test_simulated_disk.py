@@ -124,3 +124,19 @@ def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
         disk.free(host)
         written(host / "log", b"x")
         assert (host / "log").read_bytes() == b"x"
+
+
+def test_a_byte_of_a_file_flips_and_no_other(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "world", random.Random(1))
+    host = disk.folder / "host"
+    host.mkdir()
+    assert disk.flip_byte(host) is None
+    content = bytes(range(1, 200)) + bytes(50)
+    (host / "log").write_bytes(content)
+    with disk.install():
+        flipped = disk.flip_byte(host)
+    assert flipped is not None
+    path, position = flipped
+    after = Path(path).read_bytes()
+    assert position < 199, "zeros at the end are unused"
+    assert [at for at in range(len(content)) if after[at] != content[at]] == [position]

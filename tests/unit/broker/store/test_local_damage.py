@@ -170,6 +170,30 @@ async def test_a_search_is_not_misled_past_messages(tmp_path: Path) -> None:
     store.abandon()
 
 
+async def test_an_empty_entry_of_a_lost_message_is_damage(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    path, position = segment_of(tmp_path, places[11])
+    store = opened(tmp_path)
+    zero(position, 40)(path)
+    zero(5 * ENTRY.size, ENTRY.size)(tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20))
+    with capture_logs():
+        check_all_but(store, {11})
+    store.abandon()
+
+
+async def test_swapped_segments_of_the_log_damage_no_others(tmp_path: Path) -> None:
+    places = await written(tmp_path)
+    first, second = sorted(p for p in (tmp_path / "commitlog").iterdir() if p.name.isdigit())[:2]
+    content = first.read_bytes(), second.read_bytes()
+    first.write_bytes(content[1])
+    second.write_bytes(content[0])
+    end = int(second.name) + len(content[1])
+    with capture_logs():
+        store = opened(tmp_path)
+        check_all_but(store, {number for number, place in enumerate(places) if place < end})
+    store.abandon()
+
+
 async def test_swapped_files_of_two_queues_are_repaired(tmp_path: Path) -> None:
     await written(tmp_path)
     folder = tmp_path / "consumequeue" / TOPIC
