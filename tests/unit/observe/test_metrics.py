@@ -29,6 +29,7 @@ from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.observe.metrics import (
+    ACCESS,
     CONFIGURATION,
     COUNTS_BY,
     DELIVERIES,
@@ -44,6 +45,12 @@ from testkit.messages import held_bytes, keyed, message
 from testkit.pipelines import Budgets, pipeline, queue
 
 SECRET = "a-customers-name"
+ACCESS_LABELS = {
+    "principal": "ann",
+    "token": "ann-2026",
+    "setting": "listen.tls",
+    "limit": "max_waiting_pulls",
+}
 FIGURES = {
     name: 100.0 + index
     for index, name in enumerate(PROCESS)
@@ -105,6 +112,10 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             configuration=lambda: source,
             deliveries=lambda: sent,
             limits=lambda: limits,
+            access=lambda: [
+                (name, [ACCESS_LABELS[label] for label in each.labels], 1)
+                for name, each in ACCESS.items()
+            ],
         )
     )
     text = generate_latest(registry).decode()
@@ -133,6 +144,7 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     text, values = scrape(lane, memory=memory)
     values_of = {"group": [GROUP], "topic": ["orders"], "queue": ["broker-a_3"]}
     values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"]}
+    values_of |= {label: [value] for label, value in ACCESS_LABELS.items()}
     expected = set()
     for each in definitions():
         if each.values:
@@ -315,7 +327,7 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    assert len(values) == len(FIGURES) + len(CONFIGURATION) + len(LIMITS) + 2
+    assert len(values) == len(FIGURES) + len(CONFIGURATION) + len(LIMITS) + len(ACCESS) + 2
     assert text.count("# TYPE") == len(definitions())
 
 
