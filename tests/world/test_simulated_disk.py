@@ -140,3 +140,28 @@ def test_a_byte_of_a_file_flips_and_no_other(tmp_path: Path) -> None:
     after = Path(path).read_bytes()
     assert position < 199, "zeros at the end are unused"
     assert [at for at in range(len(content)) if after[at] != content[at]] == [position]
+
+
+def test_a_descriptor_that_a_file_object_took_over_is_closed_once(tmp_path: Path) -> None:
+    """Otherwise the end of a world closed whatever had got its number since."""
+    disk = Disk(tmp_path / "world", random.Random(1))
+    with disk.install():
+        path = disk.folder / "table"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o640), "wb") as file:
+            file.write(b"content")
+        other = os.dup(0)  # gets the number that became free
+    os.fstat(other)
+    os.close(other)
+    assert path.read_bytes() == b"content"
+
+
+def test_a_file_that_was_never_synced_may_be_torn_however_it_was_opened(tmp_path: Path) -> None:
+    def replace(host: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(host / "fresh", flags, 0o640), "wb") as file:
+            file.write(b"content")
+        (host / "fresh").replace(host / "table")
+        sync_folder(host)
+
+    found = {lost(tmp_path, replace, seed).joinpath("table").read_bytes() for seed in SEEDS}
+    assert found != {b"content"}
