@@ -21,6 +21,7 @@ import orjson
 import yaml
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker.replicas.replica import Replica
 from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
 from broker_core.names import Group, Topic
@@ -162,6 +163,13 @@ class BrokerNode(Node):
     def configure(self, **settings: Any) -> None:
         """Set these fields of BrokerSettings from its next start on."""
         self.settings |= settings
+
+    @property
+    def replica(self) -> Replica | None:
+        """The role of its broker, None while it is not open."""
+        if not self.lives_now or not self._broker.is_open:
+            return None
+        return self._broker.components.replica
 
     async def delete_expired(self) -> None:
         """Apply retention now."""
@@ -445,6 +453,10 @@ class World:
         await self._ask_brokers(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, None, body=body
         )
+
+    async def ask_broker(self, name: str, code: RequestCode, ext: dict[str, str]) -> None:
+        """Send an operator's request to the master of the broker *name*. Raises RemotingError."""
+        await self.operator.do(self._admin.requests.ask(name, code, ext))
 
     async def _ask_brokers(
         self, code: RequestCode, ext: dict[str, str], broker: str | None, *, body: bytes = b""

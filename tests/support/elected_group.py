@@ -15,7 +15,8 @@ from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import table_from_json
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from testkit.eventually import eventually
+from broker_core.remoting.route_bodies import ClusterTable
+from testkit.eventually import eventually, until
 
 SEGMENT_BYTES = 128 * 1024
 TOPIC = Topic("orders")
@@ -70,13 +71,22 @@ class ElectedGroup:
         """Wait until one broker serves as master and clients find it; return its id."""
         await eventually(lambda: len(self.serving) == 1, within_s=60)
         (number,) = self.serving
-        await eventually(lambda: self.registered == self.brokers[number].address, within_s=10)
+        address = self.brokers[number].address
+
+        async def registered() -> bool:
+            return await self._registered() == address
+
+        await until(registered, within_s=10)
         return number
 
-    @property
-    def registered(self) -> str | None:
-        """Address of the master according to the nameserver."""
-        broker = self.nameserver._routes.clusters().brokers.get("broker-a")
+    async def _registered(self) -> str | None:
+        """Return the address of the master according to the nameserver."""
+        answer = await self.pool.request(
+            self.nameserver.address,
+            RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO),
+            timeout_s=10,
+        )
+        broker = ClusterTable.from_json(answer.body).brokers.get("broker-a")
         return None if broker is None else broker.addresses.get(0)
 
     async def client(self) -> BrokerClient:

@@ -64,7 +64,7 @@ class ElectedSite:
     async def _admin(self, code: RequestCode, ext: dict[str, str]) -> None:
         while True:
             try:
-                await self.world.operator.do(self.world._admin.requests.ask("broker-a", code, ext))
+                await self.world.ask_broker("broker-a", code, ext)
             except RemotingError:
                 await asyncio.sleep(0.2)
             else:
@@ -78,9 +78,7 @@ class ElectedSite:
     def serving(self) -> list[BrokerNode]:
         """Return the replicas that would serve a request now, paused or not."""
         return [
-            each
-            for each in self.world.brokers
-            if each.lives_now and each._broker.is_open and each._broker.components.replica.serves
+            each for each in self.world.brokers if each.replica is not None and each.replica.serves
         ]
 
     async def until_serving(self, *, besides: BrokerNode | None = None) -> BrokerNode:
@@ -93,7 +91,7 @@ class ElectedSite:
 
         def in_sync() -> bool:
             return any(
-                each._broker.components.replica.figures().get("inSyncReplicas") == "1,2,3"
+                each.replica is not None and each.replica.figures().get("inSyncReplicas") == "1,2,3"
                 for each in self.serving()
             )
 
@@ -158,8 +156,7 @@ def played(
         site = ElectedSite(world)
         sites.append(site)
         await main(site)
-        for task in site.stage._tasks:
-            task.cancel()
+        site.stage.end()
 
     simulate(run, seed=seed)
     (site,) = sites

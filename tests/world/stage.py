@@ -24,6 +24,11 @@ class Stage:
         """Run a coroutine beside the test; it ends with the world."""
         self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
 
+    def end(self) -> None:
+        """End what runs in the background."""
+        for task in self._tasks:
+            task.cancel()
+
     async def start(
         self,
         *,
@@ -100,8 +105,7 @@ def play(main: Callable[[Stage], Coroutine[Any, Any, None]], *, seed: int = 1) -
     async def run(world: World) -> None:
         stages.append(Stage(world))
         await main(stages[0])
-        for task in stages[0]._tasks:
-            task.cancel()
+        stages[0].end()
 
     simulate(run, seed=seed)
     return judge(stages[0].events)

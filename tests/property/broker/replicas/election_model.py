@@ -132,11 +132,11 @@ class Model:
 
     def _tick(self, node: Node) -> None:
         assert node.election is not None
-        self._do(node, node.election.tick(self.clock(node), node.state))
+        self.do(node, node.election.tick(self.clock(node), node.state))
         self._begin_epoch(node)
         self._later(node, lambda: self._tick(node), by_ns=self.rng.randint(S // 10, S // 3))
 
-    def _do(self, node: Node, step: Step) -> None:
+    def do(self, node: Node, step: Step) -> None:
         election = node.election
         assert election is not None
         if step.save:
@@ -172,7 +172,7 @@ class Model:
                 return
             now, state = self.clock(node), node.state
             step = node.election.answered(other.number, request, answer, now, state)
-            self._do(node, step)
+            self.do(node, step)
             self._begin_epoch(node)
 
         self._send(node, other, asked)
@@ -191,7 +191,7 @@ class Model:
             if node.election is None or node.life != life:
                 return
             now = self.clock(node)
-            self._do(node, node.election.beat_answered(other.number, beat, sent, answer, now))
+            self.do(node, node.election.beat_answered(other.number, beat, sent, answer, now))
 
         self._send(node, other, heard)
 

@@ -121,7 +121,7 @@ def test_a_master_that_leaves_is_replaced_at_once() -> None:
     master, known = model.nodes[number], len(model.elected)
     assert master.election is not None
     left = model.now
-    model._do(master, master.election.leave(model.clock(master)))
+    model.do(master, master.election.leave(model.clock(master)))
     model.run(20)
     at, _, successor = model.elected[known]
     assert successor != number
