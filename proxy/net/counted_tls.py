@@ -27,8 +27,9 @@ def counted_tls(
 ) -> asyncio.BaseProtocol:
     """Return TLS between a transport and *protocol*, which counts from the accept on."""
     loop = asyncio.get_running_loop()
-    layer = _OnUvloop if isinstance(loop, uvloop.Loop) else _OnAsyncio
-    return layer(loop, protocol, context, enter, leave)
+    layer: Any = _OnUvloop if isinstance(loop, uvloop.Loop) else _OnAsyncio
+    counted: asyncio.BaseProtocol = layer(loop, protocol, context, enter, leave)
+    return counted
 
 
 if TYPE_CHECKING:
@@ -48,15 +49,13 @@ class _Counting(_Layer):
         enter: Enter,
         leave: Leave,
     ) -> None:
-        super().__init__(
-            loop,
-            protocol,
-            context,
-            cast(Any, None),  # no future waits for the handshake
-            server_side=True,
-            ssl_handshake_timeout=cast(Any, HANDSHAKE_S),  # the stub wants whole seconds
-            ssl_shutdown_timeout=cast(Any, SHUTDOWN_S),
-        )
+        options: dict[str, Any] = {
+            "waiter": None,
+            "server_side": True,
+            "ssl_handshake_timeout": HANDSHAKE_S,
+            "ssl_shutdown_timeout": SHUTDOWN_S,
+        }
+        super().__init__(loop, protocol, context, **options)
         self._counted = protocol
         self._enter = enter
         self._leave = leave
