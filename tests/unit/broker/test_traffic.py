@@ -79,6 +79,8 @@ def test_the_table_holds_what_the_tools_compute_with() -> None:
     traffic = made()
     facts = Facts(
         boot_ms=1000,
+        locks_since_ms=500,
+        retention={"retentionUnreadDeleted": 3},
         now_ms=1000 + DAY_MS + HOUR_MS + 61_000,
         log_range=(5, 50),
         earliest_ms=None,
@@ -92,6 +94,7 @@ def test_the_table_holds_what_the_tools_compute_with() -> None:
     )
     table = runtime_table(facts)
     assert table["putTps"] == table["getTransferedTps"] == "0.50 1.25 2.00"
+    assert (table["lockTableTimestamp"], table["retentionUnreadDeleted"]) == ("500", "3")
     assert table["commitLogDiskRatio"] == "0.5000"
     assert table["commitLogDirCapacity"] == "Total : 3.0 TiB, Free : 1.0 TiB."
     assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

@@ -37,6 +37,7 @@ from proxy.observe.metrics import (
     LIMITS,
     PREFIX,
     PROCESS,
+    RETENTION,
     TOPIC_COUNTERS,
     definitions,
 )
@@ -112,6 +113,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             configuration=lambda: source,
             deliveries=lambda: sent,
             limits=lambda: limits,
+            retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
             access=lambda: [
                 (name, [ACCESS_LABELS[label] for label in each.labels], 1)
                 for name, each in ACCESS.items()
@@ -143,7 +145,7 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     lane.rates.follow(lane.settings.model_copy(update={"topics": (topic,)}))
     text, values = scrape(lane, memory=memory)
     values_of = {"group": [GROUP], "topic": ["orders"], "queue": ["broker-a_3"]}
-    values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"]}
+    values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"], "broker": ["broker-a"]}
     values_of |= {label: [value] for label, value in ACCESS_LABELS.items()}
     expected = set()
     for each in definitions():
@@ -186,6 +188,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_queue_window_used_ratio": 5 / 20_000,
         "orderlane_span_messages": 6,
         "orderlane_near_retention_keys": 0,
+        "orderlane_damaged_messages": 0,
         "orderlane_owner_epoch": 9,
     }
 
@@ -327,7 +330,8 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    assert len(values) == len(FIGURES) + len(CONFIGURATION) + len(LIMITS) + len(ACCESS) + 2
+    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION)))
+    assert len(values) == len(FIGURES) + of_labels + 2
     assert text.count("# TYPE") == len(definitions())
 
 

@@ -33,9 +33,9 @@ def test_every_client_has_a_name_of_its_own_that_brokers_take(a: str, b: str, ch
     assert (member_group(group, a) == member_group(group, b)) is (a == b)
 
 
-def lanes() -> Lanes:
+def lanes(max_clients: int = 256) -> Lanes:
     made = Lanes(make_lane)
-    made.add(group_settings(mode="broadcast"))
+    made.add(group_settings(mode="broadcast", max_clients=max_clients))
     return made
 
 
@@ -79,7 +79,7 @@ def test_refused_clients_get_the_reason(group: str, client: str | None, sentence
 
 
 def test_there_is_a_limit_of_clients_and_those_that_left_do_not_count() -> None:
-    made = lanes()
+    made = lanes(max_clients=MAX_MEMBERS)
     for number in range(MAX_MEMBERS):
         made.serving(GROUP, None, f"c{number}")
     with pytest.raises(Refused, match="has 1000 clients at this proxy"):
