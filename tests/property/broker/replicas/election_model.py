@@ -50,6 +50,10 @@ class Node:
     served_epoch: int = 0
     floor: int = 0
 
+    def pause(self, until: int) -> None:
+        """Do nothing until that time of the model."""
+        self.paused_until = until
+
     @property
     def state(self) -> LogState:
         end = len(self.log)
@@ -116,6 +120,19 @@ class Model:
         if wipe:
             node.log, node.epochs, node.ballot = [], LogEpochs(), Ballot()
             node.complete = False
+
+    def cut_off(self, node: Node) -> None:
+        """Lose all messages from and to *node*."""
+        self.cut |= {frozenset((node.number, n)) for n in self.nodes if n != node.number}
+
+    def heal_network(self) -> None:
+        """Lose no more messages."""
+        self.cut.clear()
+        self.loss = 0.0
+
+    def lose_messages(self) -> None:
+        """Lose many of the messages."""
+        self.loss = 0.4
 
     def _later(self, node: Node, action: Callable[[], None], *, by_ns: int = S // 10) -> None:
         life = node.life

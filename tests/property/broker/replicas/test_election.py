@@ -15,21 +15,19 @@ faults = st.lists(
 
 
 def meddle(model: Model, what: str, node: Node) -> None:
-    others = [n for n in model.nodes if n != node.number]
     if what == "cut":
-        model.cut |= {frozenset((node.number, n)) for n in others}
+        model.cut_off(node)
     elif what == "heal":
-        model.cut.clear()
-        model.loss = 0.0
+        model.heal_network()
     elif what == "crash":
         model.crash(node)
     elif what == "restart":
         if node.election is None:
             model.start(node)
     elif what == "pause":
-        node.paused_until = model.now + model.rng.randint(1, 20) * S
+        node.pause(model.now + model.rng.randint(1, 20) * S)
     elif what == "lossy":
-        model.loss = 0.4
+        model.lose_messages()
     elif what == "wipe":
         # A majority may lose one disk until its replica has caught up again.
         if all(each.complete for each in model.nodes.values()):
@@ -40,10 +38,9 @@ def meddle(model: Model, what: str, node: Node) -> None:
 
 
 def heal(model: Model) -> None:
-    model.cut.clear()
-    model.loss = 0.0
+    model.heal_network()
     for node in model.nodes.values():
-        node.paused_until = 0
+        node.pause(0)
         if node.election is None:
             model.start(node)
 
@@ -133,9 +130,9 @@ def test_a_replica_that_returns_interrupts_no_master() -> None:
     model.run(30)
     (master,) = model.lease_holders()
     other = next(n for n in model.nodes if n != master)
-    model.cut = {frozenset((other, n)) for n in model.nodes if n != other}
+    model.cut_off(model.nodes[other])
     model.run(60)
     elections = len(model.elected)
-    model.cut.clear()
+    model.heal_network()
     model.run(60)
     assert len(model.elected) == elections
