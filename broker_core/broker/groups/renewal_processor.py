@@ -21,7 +21,7 @@ from broker_core.remoting.route_bodies import DataVersion
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 #: Bodies that are kept decoded, and their bytes; the one that came longest ago is forgotten beyond.
-_REMEMBERED, _REMEMBERED_BYTES = 256, 8 * 1024 * 1024
+REMEMBERED, REMEMBERED_BYTES = 256, 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class RenewalProcessor:
                 (here if exists else unknown).append(name)
             known = _Decoded(version, here, unknown)
         self._decoded[client_id, body] = known
-        while len(self._decoded) > _REMEMBERED or self.remembered_bytes > _REMEMBERED_BYTES:
+        while len(self._decoded) > REMEMBERED or self.remembered_bytes > REMEMBERED_BYTES:
             oldest = next(iter(self._decoded))
             del self._decoded[oldest]
             self.remembered_bytes -= len(oldest[1])

@@ -30,7 +30,7 @@ from proxy.upstream.ownership.owned_queue import OwnedQueue
 #: Time after a stop of the process in which input that arrived meanwhile is read.
 _RESUME_AFTER_S = 0.5
 #: Most locks of a request: names of the greatest length have room.
-_PART = 2_000
+PART = 2_000
 _NOT_TOGETHER = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION})
 
 _noisy = NoisyLog(structlog.get_logger("ownership"))
@@ -164,9 +164,7 @@ class LockRenewals:
             return
         if held != at.held:
             at.held = held
-            at.parts = [
-                _encoded(held[start : start + _PART]) for start in range(0, len(held), _PART)
-            ]
+            at.parts = [_encoded(held[start : start + PART]) for start in range(0, len(held), PART)]
         refused: set[Group] = set()
         for part, encoded in at.parts:
             try:

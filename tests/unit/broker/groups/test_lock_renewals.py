@@ -129,7 +129,7 @@ async def test_a_lock_that_changes_hands_during_the_save_is_not_renewed(site: Si
 
 
 async def test_few_bodies_are_kept_decoded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED", 2)
+    monkeypatch.setattr(module, "REMEMBERED", 2)
     read = []
     decode = module.lock_names_from_json
     monkeypatch.setattr(
@@ -146,7 +146,7 @@ async def test_few_bodies_are_kept_decoded(site: Site, monkeypatch: pytest.Monke
 async def test_decoded_locks_are_forgotten_by_their_bytes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED_BYTES", 100)
+    monkeypatch.setattr(module, "REMEMBERED_BYTES", 100)
     for number in range(20):
         await site.renew(f"client-{number}", *((BILLING, ORDERS, each) for each in range(number)))
         assert site.processor.remembered_bytes <= 100

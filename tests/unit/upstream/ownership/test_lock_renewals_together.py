@@ -93,7 +93,7 @@ async def running(site: Site) -> AsyncIterator[Site]:
 
 
 async def test_one_request_renews_the_locks_of_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_renewals, "_PART", 100)
+    monkeypatch.setattr(lock_renewals, "PART", 100)
     async with running(Site(groups=50)) as site:
         await site.rounds(3)
         assert [len(each) for each in site.asked] == [100, 50] * 3
