@@ -5,6 +5,7 @@ Modes are given explicitly, so a permissive umask does not widen them. A stricte
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ def make_folder(path: Path) -> None:
     if path.is_dir():
         return
     make_folder(path.parent)
-    path.mkdir(FOLDER_MODE, exist_ok=True)
+    try:
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
 
 
 def create(path: Path) -> BinaryIO:

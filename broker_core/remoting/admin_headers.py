@@ -25,6 +25,14 @@ class TopicOnlyHeader(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmClockHeader(Header):
+    """Code 7110, an extension: the person and the reason."""
+
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStatsHeader(Header):
     """Code 208. ``topic_list`` (5.x) has topics with ``;`` between them, instead of ``topic``."""
 

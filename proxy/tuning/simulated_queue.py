@@ -25,6 +25,11 @@ class SimulatedMessage:
     def __init__(self, queue_offset: int, key: bytes | None) -> None:
         self.queue_offset, self.key_bytes = queue_offset, key
 
+    @property
+    def key(self) -> str | None:
+        """Return the key as text."""
+        return None if self.key_bytes is None else self.key_bytes.decode(errors="replace")
+
 
 class SimulatedQueue:
     """One queue of the sample, and its pipeline; offsets count from 0."""

@@ -20,6 +20,7 @@ from broker_core.remoting import (
 )
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.header_fields import Header
+from broker_core.remoting.lock_renewal import RenewLocksHeader
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader
@@ -223,6 +224,12 @@ AT_BROKER: dict[int, Good] = {
     ),
     RequestCode.UPDATE_BROKER_CONFIG: Good(body=b"brokerId=0\n"),
     RequestCode.GET_BROKER_CONFIG: Good(),
+    RequestCode.RENEW_LOCKS: Good(
+        RenewLocksHeader, {"clientId": "one"}, json={"g": {TOPIC: [0]}}
+    ),
+    RequestCode.CONFIRM_CLOCK: Good(
+        admin_headers.ConfirmClockHeader, {"by": "ada", "reason": "the clock was set right"}
+    ),
     RequestCode.GET_TOPIC_STATS_INFO: Good(admin_headers.TopicOnlyHeader, {"topic": TOPIC}),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Good(
         headers.ConsumerGroupHeader, {"consumerGroup": "members"}

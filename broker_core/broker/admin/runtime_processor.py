@@ -20,7 +20,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import Pace, stats_to_json
-from broker_core.remoting.admin_headers import BrokerConfigResponse, StatsHeader
+from broker_core.remoting.admin_headers import BrokerConfigResponse, ConfirmClockHeader, StatsHeader
 from broker_core.remoting.bodies import table_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -29,7 +29,7 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import StoreReader
 
 _MAX_SHOWN = 200  # characters of a name in an error
-_MAX_WHY = 500  # characters of an actor or a reason
+_MAX_WHY = 500  # characters of a name and of a reason
 
 
 class ConfirmClock(Protocol):
@@ -164,9 +164,12 @@ class RuntimeProcessor:
         return request.response()
 
     async def _confirm_clock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        by, reason = (request.ext.get(name, "")[:_MAX_WHY] for name in ("by", "reason"))
-        if not by or not reason:
-            raise InvalidCommand("the confirmation of a clock needs the fields by and reason")
+        header = ConfirmClockHeader.from_ext(request.ext)
+        by, reason = header.by[:_MAX_WHY], header.reason[:_MAX_WHY]
+        if not by or not reason or not (by + reason).isprintable():
+            raise InvalidCommand(
+                "a confirmed clock needs the fields by and reason, as printable text"
+            )
         try:
             ahead_ms = await self._adopt_clock(by=by, reason=reason)
         except OSError as error:

@@ -22,6 +22,7 @@ from broker_core.remoting.signing import Credentials
 from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.cli.connect import ACCESS_KEY, SECRET_KEY
+from proxy.core.delivery.secret import Secret
 from proxy.errors import SettingsError
 from proxy.net.secrets import credentials_of
 from proxy.settings.proxy_settings import BrokerAccountSettings, load_settings
@@ -153,12 +154,12 @@ async def test_a_broker_with_wrong_accounts_does_not_start(tmp_path: Path) -> No
 
 def test_the_proxys_account_comes_from_its_secrets() -> None:
     settings = BrokerAccountSettings(access_key="root-account", secret="root")
-    assert credentials_of(settings, {"root": b"root-secret"}) == ROOT
+    assert credentials_of(settings, {"root": Secret(b"root-secret")}) == ROOT
     assert credentials_of(BrokerAccountSettings(), {}) is None
     with pytest.raises(SettingsError, match="'root', which is not among the proxy's secrets"):
         credentials_of(settings, {})
     with pytest.raises(SettingsError, match="'root', a secret that is not UTF-8"):
-        credentials_of(settings, {"root": b"\xff"})
+        credentials_of(settings, {"root": Secret(b"\xff")})
     with pytest.raises(ValueError, match="access_key and secret together"):
         BrokerAccountSettings(access_key="root-account")
 

@@ -181,7 +181,7 @@ async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_wait
     await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
     await send(client, queue, b"was the end")
     store = cluster.broker.components.store
-    await cluster.stop_broker()
+    await cluster.stop_broker(crash=True)
     store.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
     with (tmp_path / "data" / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(store.end_offset - 50)

@@ -39,7 +39,7 @@ class Site:
             cluster_name="c",
             address=f"127.0.0.1:{10911 + broker_id}",
             topics=self.topics,
-            broker_id=broker_id,
+            broker_id=lambda: broker_id,
         )
 
     async def create(self, *names: str) -> None:

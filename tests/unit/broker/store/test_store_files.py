@@ -153,5 +153,5 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="file/data cannot be used: "):
+    with pytest.raises(StoreError, match="file/data cannot be used: Not a directory"):
         DataFolder(tmp_path / "file" / "data")
