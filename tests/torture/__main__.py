@@ -5,6 +5,8 @@
 3. The same 50 times while delayed messages wait, come due, are moved and recalled.
 4. A byte flipped at 200 positions in each kind of file of a data folder, and ranges of zeros.
 
+First, in simulated worlds, broker, proxy and elected masters crash twenty times each.
+
 Progress goes to stderr; a breach ends the run with its seed and place. ORDERLANE_SEED=N chooses
 another run; the next seed swaps which cuts leave zeros and which the end of the file.
 """
@@ -28,6 +30,8 @@ from tests.support.broker_kills import BrokerKills
 from tests.support.delayed_kills import DelayedKills
 from tests.support.flipped_files import FlippedFiles, flip, zero
 from tests.support.torn_log import TAIL_BYTES, TornLog
+from tests.world.test_elected_masters import check_twenty_crashes
+from tests.world.test_repeated_crashes import check_crashes
 
 T = TypeVar("T")
 
@@ -115,6 +119,15 @@ async def _flip(folder: Path, *, seed: int, flips: int) -> tuple[int, int]:
     return files.damaged, files.refused
 
 
+def _crash_worlds() -> None:
+    for kinds in (("both",), ("proxy",), ("broker",), ("both", "proxy", "broker", "both")):
+        for healthy_s in (2.0, 20.0):
+            _say(f"twenty crashes of {', '.join(kinds)} in a simulated world")
+            check_crashes(kinds, crashes=20, healthy_s=healthy_s)
+    _say("twenty crashes of elected masters in a simulated world")
+    check_twenty_crashes()
+
+
 def main() -> None:
     """Run all; any breach is an exception."""
     parser = argparse.ArgumentParser(prog="torture")
@@ -126,6 +139,7 @@ def main() -> None:
     seed = int(os.environ.get("ORDERLANE_SEED", "1"))
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # says nothing
     began = time.monotonic()
+    _crash_worlds()
     # In memory where there is such a folder: the cuts ask nothing of a disk but its time.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:

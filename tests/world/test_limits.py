@@ -46,7 +46,8 @@ async def handled_everywhere(stage: Stage) -> None:
     await stage.until(lambda: len(stage.of("finish")) >= before + 6 * TOPICS)
 
 
-@pytest.mark.parametrize("fault", ["none", "kill", "power"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["kill", "power"])
 def test_a_flood_of_topics_ends_at_the_limit_and_others_stay_routable(fault: str) -> None:
     async def main(stage: Stage) -> None:
         await stage.start(
@@ -74,6 +75,7 @@ def test_a_flood_of_topics_ends_at_the_limit_and_others_stay_routable(fault: str
     assert play(main) == {}
 
 
+@pytest.mark.slow
 def test_a_flood_of_groups_ends_at_the_limit_and_the_group_in_use_goes_on() -> None:
     async def main(stage: Stage) -> None:
         await stage.start(
