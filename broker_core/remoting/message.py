@@ -369,13 +369,18 @@ def decode_messages(
 
 
 def decode_message(
-    data: bytes, position: int = 0, *, check_crc: bool = False, plain: bool = True
+    data: bytes,
+    position: int = 0,
+    *,
+    check_crc: bool = False,
+    check_bodies: bool = False,
+    plain: bool = True,
 ) -> StoredMessage:
     """Decode the message at *position*, ignoring what follows. Raise as decode_messages.
 
     Without *plain* a compressed body stays as stored.
     """
-    check = Check.ALL if check_crc else Check.NONE
+    check = Check.ALL if check_crc else Check.BODIES if check_bodies else Check.NONE
     return _decode(data, position, position + 1, check, plain, sys.maxsize)[0]
 
 

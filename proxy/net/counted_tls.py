@@ -59,12 +59,10 @@ class _Counting(_Layer):
         self._counted = protocol
         self._enter = enter
         self._leave = leave
-        self._begun = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, unless the connection is one too many."""
         if self._enter(self._counted, address_of(transport)):
-            self._begun = True
             super().connection_made(transport)
         else:
             cast(asyncio.Transport, transport).abort()
@@ -72,8 +70,7 @@ class _Counting(_Layer):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more, whether or not its handshake was finished."""
         self._leave(self._counted)
-        if self._begun:
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
 
 class _OnAsyncio(_Counting, sslproto.SSLProtocol):

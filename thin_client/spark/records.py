@@ -155,7 +155,7 @@ class _Decoder:
             try:
                 record = rows.record(at)
                 message = decode_message(
-                    record, check_crc=states_checksum(record), plain=bool(wanted[at])
+                    record, check_bodies=states_checksum(record), plain=bool(wanted[at])
                 )
             except RemoteProtocolError:
                 self._check_order(rows.offsets[:at])  # so that the error names the next one

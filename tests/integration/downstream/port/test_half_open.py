@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -78,6 +78,8 @@ async def test_unfinished_handshakes_count_at_the_thrift_port(certificates: Cert
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
         await eventually(lambda: len(server.open) == 1)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         await eventually(lambda: not server.open)
     assert server.refused_connections == ATTEMPTS - LIMIT
     await server.close()
@@ -104,6 +106,8 @@ async def test_unfinished_handshakes_count_at_the_http_port(certificates: Certif
         writer.write(HTTP_REQUEST)
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
     assert connections.received_bytes == 0
     await http.close()
 
@@ -129,5 +133,7 @@ async def test_connections_count_at_a_remoting_port(certificates: Certificates, 
         writer.write(RemotingCommand(1, body=b"hello").encode())
         assert (await reader.readexactly(4)) != b""
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         await eventually(lambda: not server.channels)
     await server.close(grace_s=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
 
 import orjson
@@ -49,10 +48,6 @@ def count(value: object) -> int:
 def test_a_header_full_of_elements_is_refused_before_it_is_parsed(name: str) -> None:
     header = BOMBS[name]
     assert len(header) < MAX_HEADER_BYTES
-    began_s = time.thread_time()
-    with pytest.raises(RemoteProtocolError):
-        decode_header(header, SerializeType.JSON)
-    assert time.thread_time() - began_s < 0.25
     tracemalloc.start()
     with pytest.raises(RemoteProtocolError):
         decode_header(header, SerializeType.JSON)

@@ -369,7 +369,7 @@ def test_a_jump_of_queue_offsets_counts_as_damage(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "format").write_text("orderlane-store 1\n")
     (tmp_path / "commitlog").touch()
-    with pytest.raises(StoreError, match="/commitlog cannot be used: File exists"):
+    with pytest.raises(StoreError, match="/commitlog cannot be used: Not a directory"):
         MessageStore(tmp_path, segment_bytes=SEGMENT)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -91,17 +90,12 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
 def test_a_bomb_is_refused_before_objects_are_created(name: str) -> None:
     method, arguments = BOMBS[name]
     call = raw_call(method, arguments())
-    began_s = time.thread_time()
-    with pytest.raises((TooManyElements, FrameError)):
-        decode_large(call, structs(method)[0], authenticate=None, time=None)
-    took_s = time.thread_time() - began_s
     tracemalloc.start()
     with pytest.raises((TooManyElements, FrameError)):
         decode_large(call, structs(method)[0], authenticate=None, time=None)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 200_000
-    assert took_s < 0.25  # on a busy machine; a decoder needs seconds
 
 
 @pytest.mark.parametrize("name", BOMBS)
