@@ -126,6 +126,9 @@ _SELECTED: dict[type, Callable[[Any, Any, Any, Work], Iterator[Any]]] = {
 # ---- filters -------------------------------------------------------------------------------------
 
 
+_LOGICAL = (terms.LogicalExpression, terms.PrefixExpression, terms.ComparisonExpression)
+
+
 def _holds(term: Any, current: Any, root: Any, work: Work) -> bool:
     """Return whether *term* is true for *current*, an element of a value in the query of *root*."""
     work.take(1)
@@ -161,6 +164,8 @@ def _evaluated(term: Any, current: Any, root: Any, work: Work) -> Any:
         return term.value
     if isinstance(term, terms.FunctionExtension):
         return _called(term, current, root, work)
+    if isinstance(term, _LOGICAL):  # the library's grammar allows one as an operand
+        return _holds(term, current, root, work)
     segments = term.query.segments
     if isinstance(term, terms.RootFilterQuery):
         return _Values(_found(segments, root, work))

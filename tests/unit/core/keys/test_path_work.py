@@ -59,6 +59,7 @@ def test_a_body_that_takes_too_many_steps_has_no_key(path: str) -> None:
         ("$.a[*]", {"a": [7, *[0] * _MANY]}, b"7"),
         ("$.a[?@.b == 399].b", _ROWS, b"399"),
         ("$.b", {"a": [0] * _MANY, "b": 7}, b"7"),
+        ("$.a[?@.b == !@.c].b", {"a": [{"b": 1, "c": 2}, {"b": True}]}, b"true"),
         ("$.a[?match(@, 'x.*')]", {"a": ["a" * 1_000] * 10 + ["x" * 1_000]}, b"x" * 1_000),
     ],
 )
