@@ -15,6 +15,7 @@ from broker_core.client.results import (
     PullStatus,
     SendReceipt,
     SendStatus,
+    TopicLife,
 )
 from broker_core.client.transactions import Transaction, TransactionProducer, TransactionState
 
@@ -29,6 +30,7 @@ __all__ = [
     "PulledRecords",
     "SendReceipt",
     "SendStatus",
+    "TopicLife",
     "Transaction",
     "TransactionProducer",
     "TransactionState",

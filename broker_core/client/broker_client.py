@@ -24,6 +24,7 @@ from broker_core.client.results import (
     PulledRecords,
     PullResult,
     SendReceipt,
+    TopicLife,
 )
 from broker_core.client.routes import RouteCache
 from broker_core.errors import (
@@ -286,11 +287,17 @@ class BrokerClient:
     async def life(self, queue: QueueName) -> int | None:
         """Return the life of the queue's topic at its broker, or None if it reports none.
 
-        It increases whenever the topic is deleted and created again.
+        It increases whenever the topic is deleted and created again, or an older copy of the
+        broker's log is restored.
         """
+        return (await self.topic_life(queue)).number
+
+    async def topic_life(self, queue: QueueName) -> TopicLife:
+        """Return the life of the queue's topic, and the lives that it continues."""
         header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._requests.ask(queue.broker, RequestCode.GET_MAX_OFFSET, header.to_ext())
-        return headers.OffsetResponse.from_ext(answer.ext).life
+        fields = headers.OffsetResponse.from_ext(answer.ext)
+        return TopicLife(fields.life, fields.shared_ends())
 
     async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
         """Return the offset of the message stored nearest to *timestamp_ms* (since 1970)."""
@@ -552,8 +559,11 @@ class BrokerClient:
         *,
         group: Group = DEFAULT_PRODUCER,
         timeout_s: float | None = None,
+        life: int | None = None,
     ) -> SendReceipt:
         """Send to *queue*; return once the broker has stored it (see the receipt's status).
+
+        The embedded broker refuses it if the topic is in another *life*.
 
         Adds a UNIQ_KEY if the message has none. After ConnectionLost or RequestTimeout it may have
         been stored: repeat it with the same UNIQ_KEY.
@@ -565,6 +575,7 @@ class BrokerClient:
             group=group,
             timeout_s=timeout_s,
             may_create=self._sends_create_topics,
+            life=life,
         )
 
     async def send_batch(
@@ -574,10 +585,12 @@ class BrokerClient:
         *,
         group: Group = DEFAULT_PRODUCER,
         timeout_s: float | None = None,
+        life: int | None = None,
     ) -> list[SendReceipt]:
         """Send *messages* of one topic to *queue*, stored all or none, in order.
 
-        Raises BrokerError (13) if they exceed the broker's limit: see ``BatchLimits``.
+        *life*: as in ``send``. Raises BrokerError (13) if they exceed the broker's limit: see
+        ``BatchLimits``.
         """
         return await sending.send_batch(
             self._requests,
@@ -586,6 +599,7 @@ class BrokerClient:
             group=group,
             timeout_s=timeout_s,
             may_create=self._sends_create_topics,
+            life=life,
         )
 
     # -- requests of brokers ---------------------------------------------------------------------

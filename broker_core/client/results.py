@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 from broker_core.names import QueueName
 from broker_core.remoting.codes import ResponseCode
@@ -51,6 +52,17 @@ class PulledRecords:
     max_offset: int
     life: int | None = None
     damage: str = ""
+
+
+class TopicLife(NamedTuple):
+    """The life of a topic at a broker, for one of its queues.
+
+    ``number`` is None if the broker reports none. ``former`` maps the lives that it continues,
+    after the restore of an older log, to the offset below which both have the same messages.
+    """
+
+    number: int | None
+    former: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from broker_core.errors import LocalProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import MODEL_TOPIC, SendMessageHeader, SendMessageResponse
+from broker_core.remoting.headers import LIFE, MODEL_TOPIC, SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 
@@ -45,17 +45,25 @@ async def send(
     group: Group,
     timeout_s: float | None,
     may_create: bool,
+    life: int | None = None,
 ) -> SendReceipt:
     """Send *message*; return once the broker has stored it.
 
-    *may_create*: let the broker create a missing topic, if it does so on sends.
+    *may_create*: let the broker create a missing topic, if it does so on sends. *life*: as in
+    ``BrokerClient.send``.
     """
     message = with_id(message)
     try:
         properties = message.encoded_properties().decode()
     except UnicodeDecodeError:  # a header is text; the body of a batch takes any bytes
         (receipt,) = await send_batch(
-            requests, queue, [message], group=group, timeout_s=timeout_s, may_create=may_create
+            requests,
+            queue,
+            [message],
+            group=group,
+            timeout_s=timeout_s,
+            may_create=may_create,
+            life=life,
         )
         return receipt
     header = SendMessageHeader(
@@ -72,7 +80,7 @@ async def send(
     answer = await requests.ask(
         queue.broker,
         RequestCode.SEND_MESSAGE_V2,
-        header.to_v2(),
+        _in_life(header, life),
         body=message.body,
         ok=_STATUSES,
         timeout_s=timeout_s,
@@ -96,10 +104,11 @@ async def send_batch(
     group: Group,
     timeout_s: float | None,
     may_create: bool,
+    life: int | None = None,
 ) -> list[SendReceipt]:
     """Send *messages* in one request: stored all or none, at consecutive offsets.
 
-    *may_create*: as in ``send``.
+    *may_create*, *life*: as in ``send``.
     """
     if not messages:
         return []
@@ -122,12 +131,17 @@ async def send_batch(
     answer = await requests.ask(
         queue.broker,
         RequestCode.SEND_BATCH_MESSAGE,
-        header.to_v2(),
+        _in_life(header, life),
         body=encode_batch(messages),
         ok=_STATUSES,
         timeout_s=timeout_s,
     )
     return _batch_receipts(queue, messages, answer)
+
+
+def _in_life(header: SendMessageHeader, life: int | None) -> dict[str, str]:
+    ext = header.to_v2()
+    return ext if life is None else {**ext, LIFE: str(life)}
 
 
 def _batch_receipts(

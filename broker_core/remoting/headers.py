@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Self
 
+from broker_core.errors import InvalidCommand
 from broker_core.remoting.header_fields import (
     Header,
     HeaderField,
@@ -26,6 +27,9 @@ from broker_core.remoting.header_fields import (
 
 #: RocketMQ's template of topics that are created by sends.
 MODEL_TOPIC = "TBW102"
+
+#: Extension of codes 10, 310 and 320: the life of the topic that the sender knows.
+LIFE = "life"
 
 _TRUTHS = {None: None, "true": True, "false": False}
 
@@ -247,10 +251,26 @@ class UpdateConsumerOffsetHeader(Header):
 class OffsetResponse(Header):
     """Answers 14, 29, 30 and 31. ``life`` is an extension (30 and 31): see
     ``PullMessageResponse``.
+
+    ``former_lives`` is one as well (30): earlier lives that the current one continues, each with
+    the queue offset up to which both have the same messages, as ``LIFE:OFFSET,LIFE:OFFSET``.
     """
 
     offset: int
     life: int | None = None
+    former_lives: str | None = None
+
+    def shared_ends(self) -> dict[int, int]:
+        """Return ``former_lives`` as a dictionary. Raise InvalidCommand if it is invalid."""
+        if not self.former_lives:
+            return {}
+        pairs = (each.partition(":") for each in self.former_lives.split(","))
+        try:
+            return {read_int64(life): read_int64(end) for life, _, end in pairs}
+        except ValueError as error:
+            raise InvalidCommand(
+                f"formerLives is {self.former_lives[:100]!r}: expected LIFE:OFFSET,..."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -66,7 +67,7 @@ class DataFolder:
             make_folder(path)
             sync_folder(path.parent)
             self._check_foreign()
-            self._lock = self._take_lock()
+            self._lock = _lock_of(path)
         except OSError as error:
             raise StoreError(f"data folder {path} cannot be used: {error.strerror}") from error
         try:
@@ -120,31 +121,64 @@ class DataFolder:
                 **({"still_readable": [str(path) for path in still[:3]]} if still else {}),
             )
 
-    def _take_lock(self) -> int:
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise StoreError(
-                f"data folder {self.path} is in use by another broker (process {owner});"
-                " stop it or choose another folder"
-            ) from None
-        with suppress(OSError):  # a full disk does not prevent a broker from starting
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return descriptor
-
     def _check_format(self) -> None:
         if not self._format.exists():
-            fresh = self.path / "format.new"
-            write(fresh, f"{_FORMAT_LINE}\n".encode())
-            sync_file(fresh)
-            fresh.replace(self._format)  # an empty file would count as another version
+            _write_format(self.path)
         found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()
         if found != _FORMAT_LINE:
             raise StoreError(
                 f"data folder {self.path} has format {found!r}, this version of orderlane reads"
                 f" {_FORMAT_LINE!r}; use the version that wrote it or choose another folder"
             )
+
+
+def _lock_of(path: Path) -> int:
+    """Reserve *path*; return the descriptor that holds the lock. Raise StoreError, OSError."""
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise StoreError(
+            f"data folder {path} is in use by another broker (process {owner});"
+            " stop it or choose another folder"
+        ) from None
+    with suppress(OSError):  # a full disk does not prevent a broker from starting
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _write_format(path: Path) -> None:
+    fresh = path / "format.new"
+    write(fresh, f"{_FORMAT_LINE}\n".encode())
+    sync_file(fresh)
+    fresh.replace(path / "format")  # an empty file would count as another version
+
+
+@contextmanager
+def new_data_folder(path: Path) -> Iterator[None]:
+    """Reserve *path* for data that the block writes; complete it at the end of the block.
+
+    Without an error, the folder is then one of a broker that was closed. Raises StoreError if
+    *path* has data or is in use.
+    """
+    try:
+        make_folder(path)
+        sync_folder(path.parent)
+        lock = _lock_of(path)
+    except OSError as error:
+        raise StoreError(f"data folder {path} cannot be used: {error.strerror}") from error
+    try:
+        found = {entry.name for entry in path.iterdir()} - {"lock", "lost+found"}
+        if found:
+            raise StoreError(
+                f"data folder {path} is not empty ({', '.join(sorted(found)[:3])}): choose a new"
+                " folder, or move its contents away"
+            )
+        yield
+        _write_format(path)
+        sync_folder(path)
+    finally:
+        os.close(lock)

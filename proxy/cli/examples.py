@@ -42,6 +42,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench bulk": ("bench bulk --messages 1000000",),
     "bench spark": ("bench spark --rows 1000000",),
     "store check": ("store check /var/lib/orderlane > report.json",),
+    "store export": ("store export --data /var/lib/orderlane --to /backup/monday",),
+    "store import": ("store import --from /backup/monday --data /var/lib/orderlane-2",),
     "groups ls": ("groups ls", "groups -o json"),
     "groups describe": ("groups describe billing",),
     "groups create": (f"groups create billing --file billing.yaml {_WHY} --dry-run",),

@@ -411,7 +411,7 @@ MUTANTS = (
     Mutant("N7", "a wait that is over counts in each take-over after it",
            method_of(Recording, "_wait_is_over", lambda *_: False), shortened),
     Mutant("G1", "an owner continues with offsets of a former life of its topic",
-           all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
+           all_of(method_of(LastOwner, "in_life", lambda _, last, *__, **___: last),
                   method_of(owned_queue.OwnedQueue, "lost_tail", lambda *_: None)), recreated),
     Mutant("K1", "no record is rewritten before retention reaches it",
            method_of(Recorder, "watch", lambda *_: True), outlived),

@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker_core.client import PulledRecords, PullResult, PullStatus, SendReceipt, SendStatus
+from broker_core.client import (
+    PulledRecords,
+    PullResult,
+    PullStatus,
+    SendReceipt,
+    SendStatus,
+    TopicLife,
+)
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -148,6 +155,9 @@ class FakeBrokerClient:
     async def life(self, queue: QueueName) -> int | None:
         return self.lives.get(queue.topic)
 
+    async def topic_life(self, queue: QueueName) -> TopicLife:
+        return TopicLife(await self.life(queue), {})
+
     async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
         times = [each.store_ms for each in self.stored[queue]]
         return sum(time < timestamp_ms for time in times)
@@ -167,6 +177,7 @@ class FakeBrokerClient:
         *,
         group: Group = _PRODUCERS,
         timeout_s: float | None = None,
+        life: int | None = None,
     ) -> SendReceipt:
         self.timeouts.append(timeout_s)
         return (await self.send_batch(queue, [message]))[0]
@@ -178,6 +189,7 @@ class FakeBrokerClient:
         *,
         group: Group = _PRODUCERS,
         timeout_s: float | None = None,
+        life: int | None = None,
     ) -> list[SendReceipt]:
         self._check("send", queue)
         self.sent.append((queue, list(messages)))

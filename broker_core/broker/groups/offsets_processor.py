@@ -105,9 +105,11 @@ class OffsetProcessor:
         if is_former:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"commit for a former life of {topic!r} refused: the topic was deleted since, and"
-                f" is now in life {life}",
+                f"commit for a former life of {topic!r} refused: the topic was deleted since, or"
+                f" an older copy of the log restored, and is now in life {life}",
             )
+        if header.life is None:
+            self._check_restored(topic, header.queue_id, header.commit_offset)
         self._groups.config(group)
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),
@@ -121,6 +123,16 @@ class OffsetProcessor:
                 f" is now owned in epoch {newer}",
             )
         return self._saved(request) if header.at_once else request.response()
+
+    def _check_restored(self, topic: Topic, queue_id: int, offset: int) -> None:
+        """Refuse a commit from before a restore of the log, by a client that knows no lives."""
+        end = self._reader.end_offset(topic, queue_id)
+        if offset > end and self._directory.former_lives(topic, queue_id):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit of offset {offset} refused: it is beyond the end of its queue {queue_id}"
+                f" of {topic!r}, {end}, since an older copy of the log was restored",
+            )
 
     async def _saved(self, request: RemotingCommand) -> Answer:
         try:
@@ -153,8 +165,12 @@ class OffsetProcessor:
 
     def _max(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topic, queue_id = _queue_of(request)
-        life = self._directory.life(topic)
-        return _offset(request, self._reader.end_offset(topic, queue_id), life=life)
+        fields = OffsetResponse(
+            offset=self._reader.end_offset(topic, queue_id),
+            life=self._directory.life(topic),
+            former_lives=_former(self._directory.former_lives(topic, queue_id)),
+        )
+        return request.response(ext=fields.to_ext())
 
     def _min(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topic, queue_id = _queue_of(request)
@@ -165,6 +181,10 @@ class OffsetProcessor:
 def _queue_of(request: RemotingCommand) -> tuple[Topic, int]:
     header = QueueHeader.from_ext(request.ext)
     return Topic(header.topic), header.queue_id
+
+
+def _former(lives: dict[int, int]) -> str | None:
+    return ",".join(f"{life}:{end}" for life, end in lives.items()) or None
 
 
 def _offset(request: RemotingCommand, offset: int, *, life: int | None = None) -> Answer:

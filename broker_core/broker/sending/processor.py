@@ -21,7 +21,7 @@ from broker_core.names import RETRY_PREFIX, DelayedPlace, Topic
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse, send_receipt
+from broker_core.remoting.headers import LIFE, SendMessageHeader, SendMessageResponse, send_receipt
 from broker_core.remoting.message import (
     MAX_PROPERTIES_BYTES,
     SYS_TRANSACTION,
@@ -120,6 +120,8 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = self._any_queue(topic)
         self._directory.writable(topic, queue_id)
+        if (life := request.ext.get(LIFE)) is not None:
+            self._check_life(topic, life)
         envelope = self._envelope(topic, queue_id, header, channel)
         now_ms = wall_ms()
         try:
@@ -148,6 +150,16 @@ class SendProcessor:
         else:
             self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
         return late
+
+    def _check_life(self, topic: Topic, life: str) -> None:
+        """Refuse a record of an owner that does not know the current life of *topic*."""
+        now = self._directory.life(topic)
+        if life != str(now):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"message for life {life[:20]} of {topic!r} refused: the topic was deleted since,"
+                f" or an older copy of the log restored, and is now in life {now}",
+            )
 
     def _failure(self, error: Exception, channel: RemotingChannel) -> Exception:
         if isinstance(error, ValueError | LocalProtocolError):

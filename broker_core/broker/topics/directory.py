@@ -155,6 +155,10 @@ class TopicDirectory:
         """Return the life of *topic*, as ``Topics.life``."""
         return self.topics.life(topic)
 
+    def former_lives(self, topic: Topic, queue_id: int) -> dict[int, int]:
+        """Return the lives that the current one continues, as ``Topics.former_lives``."""
+        return self.topics.former_lives(topic, queue_id)
+
     def has_queue(self, topic: Topic, queue_id: int) -> bool:
         """Return whether *topic* has that queue here, for reading or writing."""
         config = self.topics.find(topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from broker_core.errors import InvalidCommand
@@ -33,6 +33,8 @@ RESERVED_TOPICS = frozenset(
 )
 _NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
+#: Former lives that a topic keeps: one per restore of an older copy of the log.
+_MOST_FORMER = 8
 
 
 def named_topic(name: str) -> Topic:
@@ -52,6 +54,8 @@ class Topics:
         #: Number of topic deletions in the log that were applied.
         self.deletions = 0
         self._lives: dict[Topic, int] = {}
+        #: Lives that the current one continues, oldest first: life, and end offsets by queue.
+        self._former: dict[Topic, tuple[tuple[int, Mapping[int, int]], ...]] = {}
         self._last_life = 0
 
     def __iter__(self) -> Iterator[TopicConfig]:
@@ -77,6 +81,33 @@ class Topics:
         """
         return self._lives.get(topic, 0) if topic in self._configs else None
 
+    def former_lives(self, topic: Topic, queue_id: int) -> dict[int, int]:
+        """Return the lives that the current one continues, with the end of what they share: below
+        that offset of the queue, both have the same messages.
+
+        Empty unless an older copy of the log was restored.
+        """
+        return {life: ends.get(queue_id, 0) for life, ends in self._former.get(topic, ())}
+
+    def continue_lives(self, end_offset: Callable[[Topic, int], int], *, now_ms: int) -> None:
+        """Begin another life of all topics, which continues the current one at the queues' ends.
+
+        For a restored copy of a log: the original may have got further, and the next messages get
+        offsets that others already had there.
+        """
+        # From the clock: each restore of the same copy begins other lives.
+        self._last_life = max(now_ms, self._last_life + 1)
+        for config in self:
+            topic = config.topic
+            if topic in _NOT_IN_TABLE:
+                continue
+            queues = range(max(config.read_queues, config.write_queues))
+            ends = {number: end for number in queues if (end := end_offset(topic, number))}
+            former = (*self._former.get(topic, ()), (self._lives.get(topic, 0), ends))
+            self._former[topic] = former[-_MOST_FORMER:]
+            self._lives[topic] = self._last_life
+        self.version = DataVersion(now_ms, self.version.counter + 1)
+
     def put(self, config: TopicConfig, *, now_ms: int) -> bool:
         """Create or change a topic; return False if nothing changes."""
         if self._configs.get(config.topic) == config:
@@ -93,6 +124,7 @@ class Topics:
         """Delete a topic; return its configuration, or None if it did not exist."""
         config = self._configs.pop(topic, None)
         self._lives.pop(topic, None)
+        self._former.pop(topic, None)
         if config is not None:
             self.version = DataVersion(now_ms, self.version.counter + 1)
         return config
@@ -105,6 +137,8 @@ class Topics:
                 trial._configs[name] = known
             if (life := self._lives.get(name)) is not None:
                 trial._lives[name] = life
+            if (former := self._former.get(name)) is not None:
+                trial._former[name] = former
         trial.version, trial.deletions = self.version, self.deletions
         trial._last_life = self._last_life
         for config in configs:
@@ -121,6 +155,7 @@ class Topics:
                 for name, config in found.items()
             },
             "lives": {name: self._lives.get(name) for name in names},
+            "formerLives": {name: _former_to_json(self._former.get(name)) for name in names},
             **self._numbers(),
         }
 
@@ -146,6 +181,7 @@ class Topics:
         self._configs = {**other._configs, **own}
         self.version, self.deletions = other.version, other.deletions
         self._lives, self._last_life = other._lives, other._last_life
+        self._former = other._former
 
     def to_table(self) -> dict[str, Any]:
         """Return RocketMQ's form of the file."""
@@ -156,6 +192,7 @@ class Topics:
                 if config.topic not in _NOT_IN_TABLE
             },
             "lives": self._lives,
+            "formerLives": {name: _former_to_json(each) for name, each in self._former.items()},
             **self._numbers(),
         }
 
@@ -179,5 +216,34 @@ class Topics:
         topics.deletions = fields.integer("deletions", 0)
         lives = JsonObject(fields.items("lives"), "lives of topics")
         topics._lives = {Topic(name): lives.integer(name, 0) for name in fields.items("lives")}
+        topics._former = {
+            Topic(name): _former_from_json(value, name)
+            for name, value in fields.items("formerLives").items()
+        }
         topics._last_life = fields.integer("lastLife", 0)
         return topics
+
+
+def _former_to_json(
+    former: tuple[tuple[int, Mapping[int, int]], ...] | None,
+) -> list[dict[str, Any]] | None:
+    if not former:
+        return None
+    return [
+        {"life": life, "ends": {str(number): end for number, end in ends.items()}}
+        for life, ends in former
+    ]
+
+
+def _former_from_json(value: Any, name: str) -> tuple[tuple[int, Mapping[int, int]], ...]:
+    former = []
+    for each in value if isinstance(value, list) else ():
+        fields = JsonObject(each, f"former lives of topic {name}")
+        ends = JsonObject(fields.items("ends"), f"ends of former lives of topic {name}")
+        former.append(
+            (
+                fields.integer("life", 0),
+                {int(number): ends.integer(number, 0) for number in fields.items("ends")},
+            )
+        )
+    return tuple(former)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord
@@ -54,9 +55,28 @@ class LastOwner:
     begins_life: bool = False
     log_offset: int | None = None
 
-    def in_life(self, life: int | None) -> LastOwner:
-        """Return the state that is valid in incarnation *life* of the topic (None: unknown)."""
-        return self if life is None or self.life in (None, life) else self.in_new_life(life)
+    def in_life(
+        self, life: int | None, *, former: Mapping[int, int] = MappingProxyType({})
+    ) -> LastOwner:
+        """Return the state that is valid in incarnation *life* of the topic (None: unknown).
+
+        *former*: incarnations that *life* continues, with the offset up to which it does: what
+        lies behind belongs to messages that are gone, and new ones get the same offsets.
+        """
+        if life is None or self.life in (None, life):
+            return self
+        end = None if self.life is None else former.get(self.life)
+        return self.in_new_life(life) if end is None else self._continued(life, former, end)
+
+    def _continued(self, life: int, former: Mapping[int, int], end: int) -> LastOwner:
+        snapshot, own, clean = self.snapshot, self.own, self.clean
+        if snapshot is not None and snapshot.read > end:
+            snapshot = snapshot.cut_at(end)
+        if own.life is not None and own.life in former:
+            start = None if own.start is None else min(own.start, former[own.life])
+            # Later owners may have had leases, but their records are gone.
+            own, clean = replace(own, life=life, start=start, broker_start_ms=0), False
+        return replace(self, own=own, snapshot=snapshot, clean=clean, life=life)
 
     def in_new_life(self, life: int | None) -> LastOwner:
         """Return the state that is valid in another incarnation *life*: only pauses, which

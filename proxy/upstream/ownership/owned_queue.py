@@ -304,7 +304,10 @@ class OwnedQueue:
         """
         if self._handing_over is not None:
             return
-        self._log.error("the topic was deleted and created again: its queue starts over")
+        self._log.error(
+            "the topic was deleted and created again, or an older copy of its broker's log was"
+            " restored: its queue starts over"
+        )
         if self._owned().life is None:  # the records would not show it
             self.lost_tail(0)
             return

@@ -94,6 +94,7 @@ class OwnerBook:
         async with self._slots:
             last = await self._log.owner(group, queue)
             if last is not None:
-                last = last.in_life(await self._client.life(queue))
+                life = await self._client.topic_life(queue)
+                last = last.in_life(life.number, former=life.former)
             since_ms = None if last is None else await self._log.begun_ms(group, queue, last)
         return OwnerRow(queue, last, last is not None and last.own.owner in members, since_ms)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from broker_core.clock import now_ns
+from broker_core.client import TopicLife
+from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from proxy.core.keys.ids import Epoch
@@ -127,18 +128,20 @@ class PeriodStart:
             # taken.
             stored = 0 if epoch is None else epoch + 1
             # Read first: if the topic is created again meanwhile, the first read shows it.
-            life = await context.client.life(self._queue)
+            life = await context.client.topic_life(self._queue)
             last, end = await context.log.last(group, self._queue, stored=stored)
             if epoch is None:
                 await self._heed_handoff(last)
             now = await in_life(*place, last, life=life)
+            self._report_restored(last, now)
             self._check_order_key(rules, now)
             committed, start = await start_offset(
                 context, self._lane.settings, self._queue, last=now
             )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
-            own = replace(own, life=life, start=start)
-            self._hold(self._wait_ns(own, last, end))
+            own = replace(own, life=life.number, start=start)
+            self._hold(self._wait_ns(own, _leasing(last, now), end))
+            self._hold(_unknown_leases_ns(own, last, life))
             own = replace(own, hold_ms=self._waits_ms)
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
@@ -152,11 +155,20 @@ class PeriodStart:
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last records of that owner were not visible yet.
                 self.hold_until_ns = held_ns
-                self._hold(self._wait_ns(own, last, end))
+                self._hold(self._wait_ns(own, _leasing(last, now), end))
                 return replace(begun, last=now)
             # Another owner wrote a record after our read: read again.
             self._hold(longest_ns(own))
             held_ns = self.hold_until_ns
+
+    def _report_restored(self, last: LastOwner | None, now: LastOwner | None) -> None:
+        if last is None or now is None or now.begins_life or now.life == last.life:
+            return
+        self._log.warning(
+            "an older copy of the broker's log was restored: continuing with the messages and the"
+            " records that it has",
+            life=now.life,
+        )
 
     async def _heed_handoff(self, last: LastOwner | None) -> None:
         handoffs, client, queue = self._handoffs, self._context.client, self._queue
@@ -214,3 +226,18 @@ class PeriodStart:
                 last_owner=last.own.owner,
             )
         return wait
+
+
+def _leasing(last: LastOwner | None, now: LastOwner | None) -> LastOwner | None:
+    """Return the owner whose leases are waited for: *last*, as far as it counts (*now*)."""
+    return last if now is None or now.begins_life else now
+
+
+def _unknown_leases_ns(own: Own, last: LastOwner | None, life: TopicLife) -> int:
+    """Return how long leases may live of owners whose records a restored log does not have.
+
+    They were granted before the log was restored, when the life of the topic began.
+    """
+    if last is not None or not life.former or life.number is None:
+        return 0
+    return longest_ns(own) - max(0, wall_ms() - life.number) * 1_000_000

@@ -64,7 +64,7 @@ async def _renew_twin(
         life=before.life,
         start=None,
     )
-    epoch = Epoch(await log.append(group, twin, own))
+    epoch = Epoch(await log.begin(group, twin, own))
     found, _ = await log.last(group, twin, before=epoch, by_period=True)
     if found is None or (last := _sound(found)) is None:
         return

@@ -292,7 +292,9 @@ class Parking:
             if any(map(pipeline.parking.is_given_up, jobs[:begin])):
                 return  # they wait for its dead letter
             if end - begin > 1 and plain:
-                receipts = await client.send_batch(self._queue, copies[begin:end])
+                receipts = await client.send_batch(
+                    self._queue, copies[begin:end], life=self._twin().life
+                )
                 check_on_disk(receipts)
                 self._copied(jobs[begin:end], at=[each.offset for each in receipts])
                 return
@@ -305,13 +307,13 @@ class Parking:
     async def _copy_one(self, job: Job, copy: OutgoingMessage) -> None:
         client, pipeline = self._context.client, self._pipeline
         try:
-            sent = await client.send(self._queue, copy)
+            sent = await client.send(self._queue, copy, life=self._twin().life)
         except RemotingError as error:
             if not error.illegal:
                 raise
             copy = copy_of(job, pipeline, to=self._queue.topic, form=Form.SHORT)
             try:
-                sent = await client.send(self._queue, copy)
+                sent = await client.send(self._queue, copy, life=self._twin().life)
             except RemotingError as second:
                 if not second.illegal:
                     raise
@@ -387,7 +389,7 @@ class Parking:
     async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None, Own]:
         context, pipeline, group = self._context, self._pipeline, self._lane.name
         await self._create()
-        life = await context.client.life(self._queue)
+        life = await context.client.topic_life(self._queue)
         committed = await context.client.committed_offset(group, self._queue)
         own = Own(
             owner=context.client.client_id,
@@ -395,7 +397,7 @@ class Parking:
             longest_lease_ms=pipeline.rules.visibility_ns // 1_000_000,
             broker_start_ms=0,  # the queue's own period waits for leases
             period=pipeline.epoch,
-            life=life,
+            life=life.number,
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
@@ -419,7 +421,7 @@ class Parking:
             hold_until_ns=pipeline.hold_until_ns,
             resume=None if last is None else last.snapshot,
             now_ns=now_ns(),
-            life=life,
+            life=life.number,
         )
         return twin, last, own
 

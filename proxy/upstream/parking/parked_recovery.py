@@ -38,7 +38,7 @@ async def parked_in_twin(
     if not end:
         return {}
     last, _ = await context.log.last(group, twin, by_period=True)
-    last = await in_life(client, group, twin, last, life=await client.life(twin))
+    last = await in_life(client, group, twin, last, life=await client.topic_life(twin))
     anew = last is not None and last.begins_life
     committed = 0 if anew else await client.committed_offset(group, twin) or 0
     start = max(committed, await client.min_offset(twin))

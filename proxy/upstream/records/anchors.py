@@ -7,7 +7,7 @@ message finished when an ownership record was made has a lower log offset than t
 
 from __future__ import annotations
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, TopicLife
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
@@ -38,14 +38,15 @@ async def in_life(
     queue: QueueName,
     last: LastOwner | None,
     *,
-    life: int | None,
+    life: TopicLife,
 ) -> LastOwner | None:
-    """Return the part of *last* that counts in *life* of the topic; None: decide by log offsets.
+    """Return the part of *last* that counts in *life* of the topic; without a number: decide by log
+    offsets.
 
     Raises RemotingError.
     """
-    if last is None or life is not None:
-        return None if last is None else last.in_life(life)
+    if last is None or life.number is not None:
+        return None if last is None else last.in_life(life.number, former=life.former)
     return last.in_new_life(None) if await _is_of_another(client, group, queue, last) else last
 
 

@@ -98,7 +98,11 @@ class OwnershipLog:
                     raise TooLong(f"the record has {len(body)} bytes")  # the limit is known by now
                 try:
                     sent = await self._client.send(
-                        twin, OutgoingMessage(topic=twin.topic, body=body)
+                        twin,
+                        OutgoingMessage(topic=twin.topic, body=body),
+                        # Otherwise an owner that was away during a restore of the log would
+                        # write records of an epoch that another one has by now.
+                        life=self._lives.get(twin),
                     )
                 except BrokerError as error:
                     if error.illegal and self.limits.refused(queue.broker, len(body)):

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from broker_core.client import LockAnswer, LogSpan, PullResult, PullStatus, SendReceipt
+from broker_core.client import LockAnswer, LogSpan, PullResult, PullStatus, SendReceipt, TopicLife
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -82,9 +82,13 @@ class MemoryClient:
         await self._step("create_topic", topic)
         self.brokers.add_topic(topic, queues, broker=broker)
 
-    async def send(self, queue: QueueName, message: OutgoingMessage) -> SendReceipt:
+    async def send(
+        self, queue: QueueName, message: OutgoingMessage, *, life: int | None = None
+    ) -> SendReceipt:
         await self._step("send", queue, message)
         self._require(queue)
+        if life not in (None, now := self.brokers.lives.get(queue.topic)):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue.topic} is in life {now}")
         self.brokers.logs[queue].append(message.body)
         return SendReceipt(
             queue=queue,
@@ -130,6 +134,9 @@ class MemoryClient:
     async def life(self, queue: QueueName) -> int | None:
         await self._step("life", queue)
         return self.brokers.lives.get(queue.topic)
+
+    async def topic_life(self, queue: QueueName) -> TopicLife:
+        return TopicLife(await self.life(queue), {})
 
     async def max_offset(self, queue: QueueName) -> int:
         await self._step("max_offset", queue)

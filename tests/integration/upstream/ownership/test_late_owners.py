@@ -53,9 +53,13 @@ def _park(owned: OwnedQueue) -> None:
 
 
 async def _send_batch(
-    client: MemoryClient, queue: QueueName, copies: list[OutgoingMessage]
+    client: MemoryClient,
+    queue: QueueName,
+    copies: list[OutgoingMessage],
+    *,
+    life: int | None = None,
 ) -> list[SendReceipt]:
-    return [await client.send(queue, each) for each in copies]
+    return [await client.send(queue, each, life=life) for each in copies]
 
 
 @asynccontextmanager

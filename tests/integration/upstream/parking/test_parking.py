@@ -218,8 +218,10 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
         put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
 
-        async def store_in_doubt(client: BrokerClient, queue: QueueName, messages: Any) -> Any:
-            receipts = await store(client, queue, messages)
+        async def store_in_doubt(
+            client: BrokerClient, queue: QueueName, messages: Any, **about: Any
+        ) -> Any:
+            receipts = await store(client, queue, messages, **about)
             if queue.topic.startswith("%PARK%") and not stored.is_set():
                 parking(proxy, gateway).pipeline.doubt()
                 stored.set()

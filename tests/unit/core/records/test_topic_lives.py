@@ -12,7 +12,7 @@ from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
-from proxy.core.records.record import Anchor, Delta, Own, Record, Snapshot
+from proxy.core.records.record import Anchor, Clean, Delta, Own, Record, Snapshot
 from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
 
@@ -128,3 +128,61 @@ def test_a_change_of_the_order_key_is_over_in_the_next_life() -> None:
     now = last.in_life(8).snapshot
     assert now is not None
     assert now.keys == keys.reset_to(0)
+
+
+def test_a_restored_log_continues_the_lives_of_its_topics_up_to_its_end() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS, read_queues=2, write_queues=2), now_ms=5)
+    topics.continue_lives(lambda _, queue_id: 40 if queue_id else 0, now_ms=9)
+    topics = Topics.from_table(topics.to_table())
+    assert topics.life(ORDERS) == 9
+    assert [topics.former_lives(ORDERS, number) for number in (0, 1)] == [{5: 0}, {5: 40}]
+
+
+def test_a_topic_that_is_created_again_continues_nothing() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS), now_ms=5)
+    topics.continue_lives(lambda *_: 40, now_ms=9)
+    topics.remove(ORDERS, now_ms=10)
+    assert topics.patch([ORDERS])["formerLives"] == {ORDERS: None}
+    topics.put(TopicConfig(topic=ORDERS), now_ms=11)
+    assert topics.former_lives(ORDERS, 0) == {}
+
+
+def test_a_topic_that_changes_keeps_what_it_continues() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS, read_queues=8), now_ms=5)
+    topics.continue_lives(lambda *_: 40, now_ms=9)
+    changed = TopicConfig(topic=ORDERS, read_queues=4)
+    planned = topics.plan([changed], now_ms=12)
+    topics.put(changed, now_ms=12)
+    assert topics.patch([ORDERS]) == planned
+    assert topics.former_lives(ORDERS, 7) == {5: 40}
+
+
+def test_records_of_a_restored_log_count_and_positions_behind_its_end_do_not() -> None:
+    known = Snapshot(Epoch(0), 4, 9, (4, 7), {4: 2, 7: 1}, parked={b"p": ParkedKey(3, 0)})
+    last = replayed(own(life=7, start=2), *parts(known, own(life=7, start=2)))
+
+    whole = last.in_life(8, former={7: 9})
+    assert not whole.begins_life
+    assert whole.snapshot == last.snapshot
+    assert (whole.life, whole.own.life, whole.own.start) == (8, 8, 2)
+
+    cut = last.in_life(8, former={7: 6}).snapshot
+    assert cut is not None
+    assert (cut.base, cut.read, cut.unfinished, cut.attempts) == (4, 6, (4,), {4: 2})
+    below = last.in_life(8, former={7: 1})
+    assert (below.snapshot and below.snapshot.read, below.own.start) == (1, 1)
+
+
+def test_an_owner_of_a_restored_log_may_not_be_the_last_one_so_its_clean_end_says_nothing() -> None:
+    last = replayed(own(life=7), Clean(Epoch(0)))
+    assert last.clean
+    assert not last.in_life(8, former={7: 9}).clean
+
+
+def test_a_life_that_a_restored_log_does_not_continue_counts_for_nothing() -> None:
+    known = Snapshot(Epoch(0), 4, 9)
+    last = replayed(own(life=7), *parts(known, own(life=7)))
+    assert last.in_life(8, former={6: 9}).begins_life

@@ -1,0 +1,274 @@
+"""Export of a data folder, beside a running store and after it, and import into a new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker.restoring import restored_table
+from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.remoting.message import decode_messages
+from broker_core.store import exporting
+from broker_core.store.backup import MANIFEST, Manifest
+from broker_core.store.check import check_store
+from broker_core.store.exporting import export_store
+from broker_core.store.importing import import_store
+from broker_core.store.message_store import MessageStore
+from broker_core.store.tables import JsonTable
+from tests.support.flipped_files import flip
+from tests.support.store_messages import entry, envelope
+
+SEGMENT_BYTES = 4000
+NOW_MS = 1_800_000_000_000
+
+
+def bodies(store: MessageStore, topic: str, queue_id: int = 0) -> list[bytes]:
+    """Return the bodies of a queue's messages."""
+    first = store.reader.min_offset(Topic(topic), queue_id)
+    found = store.reader.read(Topic(topic), queue_id, first, max_messages=10_000)
+    return [bytes(each.body) for each in decode_messages(found.body, check_crc=True)]
+
+
+def opened(folder: Path) -> MessageStore:
+    return MessageStore(folder, segment_bytes=SEGMENT_BYTES, flush="async")
+
+
+async def put(store: MessageStore, *numbers: int, topic: str = "orders") -> None:
+    for number in numbers:
+        body = b"%d " % number + b"." * 200
+        await store.put(envelope(topic=topic), [entry(body)], store_ms=number + 1)
+
+
+def tables_of(folder: Path) -> None:
+    """Save tables as a broker does."""
+    config = folder / "config"
+    topic = {"topicName": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    JsonTable(config / "topics.json").save(
+        {"topicConfigTable": {"orders": topic}, "lives": {"orders": 17}, "lastLife": 17}
+    )
+    JsonTable(config / "subscriptionGroup.json").save({})
+    JsonTable(config / "consumerOffset.json").save(
+        {"offsetTable": {"orders@g": {"0": 3}}, "epochTable": {"orders@g": {"0": 5}}}
+    )
+    JsonTable(config / "orderlyLock.json").save({"a lock": 1})
+    JsonTable(config / "replication.json").save({"logId": "x", "epoch": 3, "role": "master"})
+
+
+def restore(source: Path, folder: Path) -> Manifest:
+    return import_store(source, folder, restored=partial(restored_table, now_ms=NOW_MS))
+
+
+def test_an_export_beside_the_running_store_has_all_messages_up_to_its_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = opened(tmp_path / "data")
+        store.start()
+        tables_of(tmp_path / "data")
+        await put(store, *range(30))
+        manifest = export_store(tmp_path / "data", tmp_path / "backup", version="1")
+        assert (manifest.messages, manifest.damaged) == (30, 0)
+        await put(store, *range(30, 60))
+        await store.close()
+        restore(tmp_path / "backup", tmp_path / "new")
+        assert check_store(tmp_path / "new").is_clean
+        again = opened(tmp_path / "new")
+        assert [int(body.split()[0]) for body in bodies(again, "orders")] == list(range(30))
+        again.start()
+        await put(again, 100)
+        assert again.reader.end_offset(Topic("orders"), 0) == 31
+        await again.close()
+
+    asyncio.run(run())
+
+
+def exported(tmp_path: Path, *, messages: int = 30) -> Path:
+    async def run() -> None:
+        store = opened(tmp_path / "data")
+        store.start()
+        await put(store, *range(messages))
+        await store.close()
+
+    asyncio.run(run())
+    tables_of(tmp_path / "data")
+    export_store(tmp_path / "data", tmp_path / "backup", version="1")
+    return tmp_path / "backup"
+
+
+def test_locks_and_the_identity_of_the_log_do_not_enter_a_backup(tmp_path: Path) -> None:
+    names = {path.name for path in exported(tmp_path).rglob("*") if path.is_file()}
+    assert {"topics.json", "consumerOffset.json", "subscriptionGroup.json", MANIFEST} <= names
+    assert not {name for name in names if "Lock" in name or "replication" in name}
+
+
+def test_topics_of_a_restored_log_begin_a_life_that_continues_the_former_one(
+    tmp_path: Path,
+) -> None:
+    restore(exported(tmp_path), tmp_path / "new")
+    table = JsonTable(tmp_path / "new" / "config" / "topics.json").load()
+    assert table["lives"] == {"orders": NOW_MS}
+    assert table["formerLives"] == {"orders": [{"life": 17, "ends": {"0": 30}}]}
+    offsets = JsonTable(tmp_path / "new" / "config" / "consumerOffset.json").load()
+    assert (offsets["offsetTable"], offsets["epochTable"]) == ({"orders@g": {"0": 3}}, {})
+
+
+def test_each_restore_of_a_copy_begins_lives_of_its_own(tmp_path: Path) -> None:
+    backup = exported(tmp_path)
+    restore(backup, tmp_path / "one")
+    export_store(tmp_path / "one", tmp_path / "second", version="1")
+    restore(tmp_path / "second", tmp_path / "two")
+    former = JsonTable(tmp_path / "two" / "config" / "topics.json").load()["formerLives"]["orders"]
+    assert [each["life"] for each in former] == [17, NOW_MS]
+
+
+def test_a_queue_whose_messages_are_all_deleted_keeps_its_next_offset(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = opened(tmp_path / "data")
+        store.start()
+        await put(store, 1, 2, 3, topic="old")
+        await put(store, *range(60))
+        await store.checkpoint()
+        while store.log.first_offset < 2 * SEGMENT_BYTES:
+            await store.delete_expired(before_ms=None, keep_bytes=SEGMENT_BYTES)
+        await store.close()
+        tables_of(tmp_path / "data")
+        export_store(tmp_path / "data", tmp_path / "backup", version="1")
+        restore(tmp_path / "backup", tmp_path / "new")
+        again = opened(tmp_path / "new")
+        assert again.reader.next_offset(Topic("old"), 0) == 3
+        first = again.reader.min_offset(Topic("orders"), 0)
+        assert 0 < first < 60
+        assert [int(body.split()[0]) for body in bodies(again, "orders")] == list(range(first, 60))
+        await again.close()
+
+    asyncio.run(run())
+
+
+def test_files_that_retention_deletes_during_the_export_are_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+
+    def deleting(*arguments: object) -> object:
+        for path in sorted((data / "commitlog").iterdir())[:-1]:
+            path.unlink()
+        return written(*arguments)
+
+    written = exporting.write_log
+    monkeypatch.setattr(exporting, "write_log", deleting)
+    backup = exported(tmp_path)
+    assert Manifest.load(backup).messages == 30
+
+
+def test_a_topic_deleted_during_the_export_makes_it_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, counted = tmp_path / "data", []
+
+    def ending(*arguments: object, **more: object) -> int:
+        if not counted:
+            table = JsonTable(data / "config" / "topics.json")
+            table.save({**table.load(), "deletions": 1})
+        counted.append(1)
+        return fixed_end(*arguments, **more)
+
+    fixed_end: Callable[..., int] = exporting.fixed_end
+    monkeypatch.setattr(exporting, "fixed_end", ending)
+    exported(tmp_path)
+    assert len(counted) == 2
+
+
+@pytest.mark.parametrize("name", ["commitlog", "config", MANIFEST])
+def test_a_flipped_byte_in_a_backup_is_named_and_nothing_is_restored(
+    tmp_path: Path, name: str
+) -> None:
+    backup = exported(tmp_path)
+    found = backup / name
+    path = found if found.is_file() else min(found.iterdir())
+    flip(40, 1)(path)
+    with pytest.raises(StoreError) as refused:
+        restore(backup, tmp_path / "new")
+    assert str(path) in str(refused.value)
+    assert not (tmp_path / "new" / "format").exists()
+
+
+def test_a_missing_file_of_a_backup_is_named(tmp_path: Path) -> None:
+    backup = exported(tmp_path)
+    path = max((backup / "commitlog").iterdir())
+    path.unlink()
+    with pytest.raises(StoreError, match=path.name):
+        restore(backup, tmp_path / "new")
+
+
+def test_an_unfinished_export_is_no_backup(tmp_path: Path) -> None:
+    backup = exported(tmp_path)
+    (backup / MANIFEST).unlink()
+    with pytest.raises(StoreError, match="not a complete backup"):
+        restore(backup, tmp_path / "new")
+
+
+def test_existing_data_is_never_overwritten(tmp_path: Path) -> None:
+    backup = exported(tmp_path)
+    with pytest.raises(StoreError, match="is not empty"):
+        restore(backup, tmp_path / "data")
+    with pytest.raises(StoreError, match="exists and is not an empty folder"):
+        export_store(tmp_path / "data", backup, version="1")
+    with pytest.raises(StoreError, match="inside of the data folder"):
+        export_store(tmp_path / "data", tmp_path / "data" / "backup", version="1")
+    with pytest.raises(StoreError, match="not a data folder"):
+        export_store(tmp_path, tmp_path.parent / "other", version="1")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    backup = exported(tmp_path)
+    store = opened(tmp_path / "data")
+    try:
+        with pytest.raises(StoreError, match="in use by another broker"):
+            restore(backup, tmp_path / "data")
+    finally:
+        store.abandon()
+
+
+def test_an_interrupted_import_is_no_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = exported(tmp_path)
+    with pytest.raises(RuntimeError):
+        import_store(backup, tmp_path / "new", restored=lambda *_: _killed())
+    with pytest.raises(StoreError, match="files of another program"):
+        opened(tmp_path / "new")
+
+
+def _killed() -> dict[str, object]:
+    raise RuntimeError("killed")
+
+
+def test_a_damaged_message_stays_damaged_and_all_others_are_restored(tmp_path: Path) -> None:
+    exported(tmp_path)
+    log = min((tmp_path / "data" / "commitlog").iterdir())
+    flip(log.read_bytes().index(b"3 ..."), 1)(log)
+    assert export_store(tmp_path / "data", tmp_path / "second", version="1").damaged == 1
+    restore(tmp_path / "second", tmp_path / "new")
+    store = opened(tmp_path / "new")
+    assert store.reader.end_offset(Topic("orders"), 0) == 30
+    store.abandon()
+
+
+def test_the_values_of_a_nameserver_are_restored(tmp_path: Path) -> None:
+    values = {"configTable": {"orderlane": {"group": "signed"}}}
+    JsonTable(tmp_path / "ns" / "kvConfig.json").save(values)
+    export_store(tmp_path / "ns", tmp_path / "backup", version="1")
+    restore(tmp_path / "backup", tmp_path / "new")
+    assert JsonTable(tmp_path / "new" / "kvConfig.json").load() == values
+    with pytest.raises(StoreError, match="has the values of a nameserver"):
+        restore(tmp_path / "backup", tmp_path / "new")
+
+
+def test_a_backup_of_a_broker_has_the_values_of_the_nameserver_beside_it(tmp_path: Path) -> None:
+    values = {"configTable": {"orderlane": {"group": "signed"}}}
+    JsonTable(tmp_path / "data" / "nameserver" / "kvConfig.json").save(values)
+    restore(exported(tmp_path), tmp_path / "new")
+    assert JsonTable(tmp_path / "new" / "nameserver" / "kvConfig.json").load() == values
