@@ -60,3 +60,26 @@ def test_what_is_no_data_folder_exits_with_2(
 ) -> None:
     assert exit_code("store", "check", tmp_path) == 2
     assert "is not a data folder of a broker" in capsys.readouterr().err
+
+
+def test_a_folder_is_exported_and_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "data")
+    backup, new = tmp_path / "backup", tmp_path / "new"
+    assert exit_code("store", "export", "--data", tmp_path / "data", "--to", backup) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert (report["kind"], report["messages"], report["damaged"]) == ("broker", 2, 0)
+    assert exit_code("store", "import", "--from", backup, "--data", new) == 0
+    assert orjson.loads(capsys.readouterr().out)["messages"] == 2
+    assert exit_code("store", "check", new) == 0
+
+
+def test_a_backup_that_cannot_be_used_exits_with_2_and_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "data")
+    assert exit_code("store", "import", "--from", tmp_path, "--data", tmp_path / "new") == 2
+    assert "is not a complete backup" in capsys.readouterr().err
+    assert exit_code("store", "export", "--data", tmp_path / "data", "--to", tmp_path) == 2
+    assert "is not an empty folder" in capsys.readouterr().err
