@@ -202,3 +202,49 @@ def test_without_a_life_of_its_own_a_restored_log_loses_messages(
 
     events = history_of(play)
     assert not sent_since(events) <= handled(events)
+
+
+def shortest_gap_s(events: Events) -> float:
+    """Return the shortest time, over all keys, from a delivery by ``left`` to the next one by
+    ``right``.
+    """
+    given = dict[str, int]()
+    gaps = list[float]()
+    for event in events:
+        if event["e"] == "deliver" and event["node"] == "left":
+            given[event["order"]] = event["t_ns"]
+        elif event["e"] == "deliver" and event["node"] == "right" and event["order"] in given:
+            gaps.append((event["t_ns"] - given.pop(event["order"])) / 1e9)
+    return min(gaps)
+
+
+@pytest.mark.parametrize("owned_before", [True, False])
+def test_leases_of_an_owner_that_the_copy_does_not_know_end_before_the_next_delivery(
+    *, owned_before: bool
+) -> None:
+    """In the copy, the last owner had ended cleanly, or there was none; in the original, another
+    one has leases.
+    """
+
+    async def play(world: World) -> None:
+        if owned_before:
+            first = await world.start_proxy("first")
+            hire(world, first)
+            send(world, 10)
+            await asyncio.sleep(12)
+            await first.close()
+        copy = Copy(world)
+        left = await world.start_proxy("left")
+        hire(world, left, work_s=3.0)
+        world.send("a", "b")
+        await asyncio.sleep(1.5)
+        with stopped(world, left):
+            await copy.restore()
+            hire(world, await world.start_proxy("right"))
+            world.send("a", "b", "a", "b")
+            await asyncio.sleep(40)
+        await world.finished(within_s=120)
+
+    events = history_of(play, visibility_timeout_s=5)
+    assert sent_since(events) <= handled(events)
+    assert shortest_gap_s(events) > 5
