@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import zlib
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ from broker_core.remoting.route_bodies import (
 )
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
+from broker_core.store.data_folder import hold
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls_settings import ServerTls
@@ -109,9 +111,26 @@ class NameServer:
             tls=tls,
         )
         self._sweeper: asyncio.Task[None] | None = None
+        self._folder, self._held = data, -1
 
     async def start(self) -> None:
-        """Listen. Raise OSError that names the address, or StoreError for unreadable values."""
+        """Listen. Raise OSError that names the address, or StoreError for unreadable values or a
+        folder in use.
+        """
+        if self._folder is not None:
+            self._held = hold(self._folder)
+        try:
+            await self._start()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+    async def _start(self) -> None:
         if self._table is not None:
             for namespace, values in self._table.load().get("configTable", {}).items():
                 for key, value in values.items():
@@ -125,6 +144,7 @@ class NameServer:
         await cancel_and_wait(self._sweeper)
         await self._access.close()
         await self.server.close()
+        self._let_go()
 
     # -- brokers -------------------------------------------------------------------------------
 

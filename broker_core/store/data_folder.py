@@ -54,6 +54,29 @@ def is_in_use(path: Path) -> bool:
     return False
 
 
+def hold(path: Path) -> int:
+    """Reserve the folder *path* of a nameserver, creating it; return the descriptor to close.
+
+    The lock is on the folder itself, so that no file of it counts as data. Raises StoreError if
+    another process holds it, or it cannot be used.
+    """
+    try:
+        make_folder(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except BlockingIOError:
+        raise StoreError(
+            f"folder {path} is in use by another nameserver; stop it or choose another folder"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"folder {path} cannot be used: {error.strerror}") from error
+    return descriptor
+
+
 class DataFolder:
     """A data folder reserved by this process from construction to ``close``.
 

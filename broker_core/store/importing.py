@@ -6,6 +6,7 @@ import is never taken for a complete one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from broker_core.store.backup import (
     table_of,
 )
 from broker_core.store.consume_queue import ConsumeQueue
-from broker_core.store.data_folder import NAMESERVER, new_data_folder
+from broker_core.store.data_folder import NAMESERVER, hold, new_data_folder
 from broker_core.store.files import OpenFiles, sync_folder
 from broker_core.store.tables import JsonTable
 
@@ -74,8 +75,11 @@ def _import_values(
         raise StoreError(
             f"{table.path} has the values of a nameserver: move it away, or choose another folder"
         )
-    make_folder(folder)
-    table.save(_verified_table(manifest, name, source, folder, read))
+    held = hold(folder)
+    try:
+        table.save(_verified_table(manifest, name, source, folder, read))
+    finally:
+        os.close(held)
 
 
 def _verified_table(

@@ -12,6 +12,7 @@ import pytest
 from broker_core.broker.restoring import restored_table
 from broker_core.errors import StoreError
 from broker_core.names import Topic
+from broker_core.nameserver.server import NameServer
 from broker_core.remoting.message import decode_messages
 from broker_core.store import exporting
 from broker_core.store.backup import MANIFEST, Manifest
@@ -272,3 +273,21 @@ def test_a_backup_of_a_broker_has_the_values_of_the_nameserver_beside_it(tmp_pat
     JsonTable(tmp_path / "data" / "nameserver" / "kvConfig.json").save(values)
     restore(exported(tmp_path), tmp_path / "new")
     assert JsonTable(tmp_path / "new" / "nameserver" / "kvConfig.json").load() == values
+
+
+def test_a_folder_that_a_nameserver_uses_is_refused(tmp_path: Path) -> None:
+    JsonTable(tmp_path / "ns" / "kvConfig.json").save({"configTable": {}})
+    export_store(tmp_path / "ns", tmp_path / "backup", version="1")
+
+    async def run() -> None:
+        server = NameServer(data=tmp_path / "new")
+        await server.start()
+        with pytest.raises(StoreError, match="in use by another nameserver"):
+            restore(tmp_path / "backup", tmp_path / "new")
+        other = NameServer(data=tmp_path / "new")
+        with pytest.raises(StoreError, match="in use by another nameserver"):
+            await other.start()
+        await server.close()
+        restore(tmp_path / "backup", tmp_path / "new")
+
+    asyncio.run(run())
