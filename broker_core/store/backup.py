@@ -56,7 +56,8 @@ class Manifest:
     """The contents of a backup.
 
     ``files`` are relative to its folder. ``log_end`` is the offset after the last message.
-    ``queue_ends`` are the next offsets by topic and queue id, also of queues without messages.
+    ``queue_ends`` are the next offsets by topic and queue id, also of queues without messages;
+    ``known_ends`` those that the indexes stated.
     ``damaged`` counts damaged places of the log.
     """
 
@@ -69,6 +70,7 @@ class Manifest:
     log_end: int = 0
     damaged: int = 0
     queue_ends: QueueEnds = field(default_factory=dict)
+    known_ends: QueueEnds = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -120,10 +122,8 @@ class Manifest:
             "logStart": self.log_start,
             "logEnd": self.log_end,
             "damaged": self.damaged,
-            "queueEnds": {
-                topic: {str(number): end for number, end in sorted(ends.items())}
-                for topic, ends in sorted(self.queue_ends.items())
-            },
+            "queueEnds": _ends_to_json(self.queue_ends),
+            "knownEnds": _ends_to_json(self.known_ends),
             "files": {
                 name: {"bytes": each.size, "sha256": each.sha256}
                 for name, each in sorted(self.files.items())
@@ -150,18 +150,32 @@ class Manifest:
             int(content["logStart"]),
             int(content["logEnd"]),
             int(content["damaged"]),
-            {
-                Topic(topic): {int(number): int(end) for number, end in ends.items()}
-                for topic, ends in content["queueEnds"].items()
-            },
+            _ends_from_json(content["queueEnds"]),
+            _ends_from_json(content["knownEnds"]),
         )
+
+
+def _ends_to_json(ends: QueueEnds) -> dict[str, dict[str, int]]:
+    return {
+        topic: {str(number): end for number, end in sorted(those.items())}
+        for topic, those in sorted(ends.items())
+    }
+
+
+def _ends_from_json(content: Mapping[str, Mapping[str, int]]) -> QueueEnds:
+    return {
+        Topic(topic): {int(number): int(end) for number, end in those.items()}
+        for topic, those in content.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
     """A log, read completely: number of messages, damaged places, and queues' next offsets.
 
-    ``without_messages`` are those of ``queue_ends`` that the messages of the log do not show.
+    ``queue_ends`` are never beyond the next offset that a broker will give: an entry of a message
+    that the log lacks does not count. ``without_messages`` are the ends that the messages of the
+    log do not show; in a damaged log the last ones of a queue may be damaged.
     """
 
     messages: int
@@ -193,14 +207,15 @@ def read_log(folder: Path, *, known_ends: QueueEnds) -> LogContents:
         log.close()
     # The queue of ended delayed messages is made again from the log.
     ends.get(TIMER_TOPIC, {}).pop(1, None)
+    whole = {topic: dict(queues) for topic, queues in shown.items()}
     hidden: QueueEnds = {}
     for topic, queues in ends.items():
         for number, end in queues.items():
-            if end > shown.get(topic, {}).get(number, 0):
+            last = shown.get(topic, {}).get(number)
+            if last is None:
+                whole.setdefault(topic, {})[number] = end
+            if last is None or (damaged and end > last):
                 hidden.setdefault(topic, {})[number] = end
-    whole = {
-        topic: {**shown.get(topic, {}), **hidden.get(topic, {})} for topic in {**shown, **hidden}
-    }
     return LogContents(messages, damaged, whole, hidden)
 
 

@@ -9,6 +9,7 @@ meanwhile. If a topic is deleted meanwhile, the export begins again.
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,6 +45,8 @@ from broker_core.store.segments import Segment, used_bytes
 from broker_core.store.tables import JsonTable
 
 _MOST_ATTEMPTS = 10
+#: Time for a write that is under way, and how often it is waited for.
+_WRITE_S, _WRITE_ATTEMPTS = 0.2, 10
 
 
 def export_store(
@@ -85,6 +88,7 @@ def export_store(
             log_end=end,
             damaged=found.damaged,
             queue_ends=found.queue_ends,
+            known_ends=ends,
         )
     sync_folder(to.parent)
     manifest.save(to)
@@ -181,19 +185,21 @@ def _copied_segment(log: _HeldLog, segment: Segment, size: int, target: Path, re
 def fixed_end(log: _HeldLog, checkpoint: Checkpoint | None, *, in_use: bool) -> int:
     """Return the end of the log to export: of the last message that is complete by now.
 
-    Behind the checkpoint of a running broker, the first bytes that are no message are a write that
-    is under way.
+    Behind the checkpoint of a running broker, bytes that are no message may be a write that is
+    under way; if they are still none after two seconds, they are damage.
     """
     if not log.segments:
         return 0
     first = log.segments[0].start
     start = first if checkpoint is None else max(first, checkpoint.physical)
-    scan = LogScan(log, start=start)
-    for _ in scan:
-        if in_use and scan.gaps:
-            return scan.gaps[0].start
-    if in_use and scan.gaps:
-        return scan.gaps[0].start
+    for attempt in range(_WRITE_ATTEMPTS):
+        scan = LogScan(log, start=start)
+        for _ in scan:
+            pass
+        if not (in_use and scan.gaps):
+            return max(scan.end, start)
+        if attempt < _WRITE_ATTEMPTS - 1:
+            time.sleep(_WRITE_S)
     return max(scan.end, start)
 
 

@@ -102,7 +102,7 @@ def _import_log(
         if name.startswith(f"{LOG}/"):
             copy_verified(manifest, name, source, folder / name, read=read)
     sync_folder(folder / LOG)
-    found = read_log(folder / LOG, known_ends=manifest.queue_ends)
+    found = read_log(folder / LOG, known_ends=manifest.known_ends)
     known = (manifest.messages, manifest.damaged, manifest.queue_ends)
     if (found.messages, found.damaged, found.queue_ends) != known:
         raise StoreError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from broker_core.store.exporting import export_store
 from broker_core.store.importing import import_store
 from broker_core.store.message_store import MessageStore
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
 from tests.support.flipped_files import flip
 from tests.support.store_messages import entry, envelope
 
@@ -291,3 +294,96 @@ def test_a_folder_that_a_nameserver_uses_is_refused(tmp_path: Path) -> None:
         restore(tmp_path / "backup", tmp_path / "new")
 
     asyncio.run(run())
+
+
+def test_exports_beside_sends_and_retention_have_all_that_was_confirmed_before(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        store = opened(tmp_path / "data")
+        store.start()
+        tables_of(tmp_path / "data")
+        confirmed, over = 0, False
+
+        async def send_and_delete() -> None:
+            nonlocal confirmed
+            while not over:
+                await put(store, confirmed)
+                confirmed += 1
+                if confirmed % 40 == 0:
+                    await store.delete_expired(before_ms=None, keep_bytes=10 * SEGMENT_BYTES)
+                await asyncio.sleep(0)
+
+        await put(store, -1)
+        sending = spawn(send_and_delete(), name="send")
+        for number in range(8):
+            before, backup = confirmed, tmp_path / f"backup-{number}"
+            data = tmp_path / "data"
+            manifest = await asyncio.to_thread(export_store, data, backup, version="1")
+            assert manifest.damaged == 0
+            restore(backup, tmp_path / f"new-{number}")
+            again = opened(tmp_path / f"new-{number}")
+            found = [int(body.split()[0]) for body in bodies(again, "orders")]
+            assert found == list(range(found[0], found[-1] + 1))
+            assert before - 1 <= found[-1]
+            assert again.reader.end_offset(Topic("orders"), 0) == found[-1] + 2  # from -1 on
+            again.abandon()
+        over = True
+        await sending
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_the_incomplete_end_of_a_log_is_left_out(tmp_path: Path) -> None:
+    exported(tmp_path)
+    (tmp_path / "data" / "checkpoint.json").unlink()
+    log = max((tmp_path / "data" / "commitlog").iterdir())
+    content = log.read_bytes()
+    log.write_bytes(content[: len(content.rstrip(b"\0")) - 7].ljust(len(content), b"\0"))
+    manifest = export_store(tmp_path / "data", tmp_path / "second", version="1")
+    assert (manifest.messages, manifest.damaged) == (29, 0)
+    restore(tmp_path / "second", tmp_path / "new")
+    assert check_store(tmp_path / "new").is_clean
+    former = JsonTable(tmp_path / "new" / "config" / "topics.json").load()["formerLives"]["orders"]
+    assert former == [{"life": 17, "ends": {"0": 29}}]  # not the 30 of the index
+
+
+def test_damage_at_the_end_of_a_running_log_hides_no_message_behind_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = opened(tmp_path / "data")
+        store.start()
+        tables_of(tmp_path / "data")
+        await put(store, *range(10))
+        log = max((tmp_path / "data" / "commitlog").iterdir())
+        with log.open("r+b") as file:  # in place: the store has it open
+            file.seek(log.read_bytes().index(b"8 ..."))
+            file.write(b"x")
+        manifest = export_store(tmp_path / "data", tmp_path / "backup", version="1")
+        assert (manifest.messages, manifest.damaged) == (9, 1)
+        await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_life_of_a_damaged_log_never_reaches_beyond_its_next_offsets(
+    tmp_path: Path, seed: int
+) -> None:
+    """Otherwise a position behind it would count, and skip the next message."""
+    exported(tmp_path)
+    chooser = random.Random(seed)
+    logs = sorted((tmp_path / "data" / "commitlog").iterdir())
+    for log in chooser.sample(logs, k=2):
+        used = len(log.read_bytes().rstrip(b"\0"))
+        flip(chooser.randrange(used), 1 << chooser.randrange(8))(log)
+    if seed % 2:
+        shutil.rmtree(tmp_path / "data" / "consumequeue")
+    manifest = export_store(tmp_path / "data", tmp_path / "second", version="1")
+    restore(tmp_path / "second", tmp_path / "new")
+    table = JsonTable(tmp_path / "new" / "config" / "topics.json").load()
+    (former,) = table["formerLives"]["orders"]
+    store = opened(tmp_path / "new")
+    assert former["ends"].get("0", 0) <= store.reader.next_offset(Topic("orders"), 0)
+    assert manifest.messages >= 27
+    store.abandon()
