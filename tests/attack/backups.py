@@ -20,7 +20,7 @@ from tests.attack.attacks import attack
 from tests.attack.installation import TOPIC, Installation
 
 MESSAGES = 200
-FLIPS = 20
+FLIPS = 8
 _QUEUE = QueueName(Topic(TOPIC), "broker-a", 0)
 _GROUP = Group("audit")
 _SMALL = {"segment_bytes": 131_072, "max_message_bytes": 65_536, "default_queues": 1}
@@ -79,7 +79,7 @@ async def changed_backups(at: Installation) -> str:
     for number in range(FLIPS):
         name, copy = chooser.choice(files), at.folder / f"copy-{number}"
         shutil.copytree(at.folder / "whole", copy)
-        if number % 5:
+        if number % 4:
             _flip(copy / name, chooser)
         else:
             (copy / name).unlink()
