@@ -5,7 +5,7 @@ FROM python:3.11-slim AS build
 # Files of wheels have this time, so that the same sources give the same layer.
 ENV SOURCE_DATE_EPOCH=315532800
 WORKDIR /source
-COPY pyproject.toml README.md pyspark_orderlane.py ./
+COPY pyproject.toml README.md LICENSE pyspark_orderlane.py ./
 COPY requirements requirements
 COPY broker_core broker_core
 COPY proxy proxy

@@ -28,6 +28,7 @@
 #   make attack               every attack of SECURITY.md on real processes; ARGS="--only tokens"
 #   make torture              logs torn at every byte, files flipped, brokers killed 1,000 times; about 10 minutes
 #   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
+#   make release-check        wheel and source archive, built twice and compared, and their bill of materials
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; takes hours, resumes
 # ARGS=--part runs the part of a suite that .ci/run runs: of everything, test-spark, test-browser, test-redis,
@@ -47,12 +48,13 @@ WITH_HELM := $(VENV)/.installed-helm
 WITH_BROWSER := $(VENV)/.installed-browser
 WITH_DOCS := $(VENV)/.installed-docs
 WITH_FUZZ := $(VENV)/.installed-fuzz
+WITH_RELEASE := $(VENV)/.installed-release
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak soak-memory torture test-api test-browser test-helm test-metrics
-.PHONY: attack test-versions coverage docs test-redis everything determinism
+.PHONY: attack test-versions coverage docs test-redis everything determinism release-check
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -61,7 +63,7 @@ setup: $(INSTALLED)
 
 # Before parallel suites: two must not install into the same folder at once.
 setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS) \
-		$(WITH_FUZZ)
+		$(WITH_FUZZ) $(WITH_RELEASE)
 	@$(COMPLETE) >&2
 
 # Install only files whose SHA-256 is in requirements/, including build tools of source packages. The
@@ -112,6 +114,11 @@ $(WITH_DOCS): $(INSTALLED) requirements/docs.txt
 $(WITH_FUZZ): $(INSTALLED) requirements/fuzz.txt
 	@echo "installing atheris into $(VENV)" >&2
 	@$(PINNED) requirements/fuzz.txt >&2
+	@touch $@
+
+$(WITH_RELEASE): $(INSTALLED) requirements/release.txt
+	@echo "installing the tools of a release into $(VENV)" >&2
+	@$(PINNED) requirements/release.txt >&2
 	@touch $@
 
 pins: $(INSTALLED)
@@ -183,6 +190,10 @@ conformance: $(INSTALLED)
 # The variable disables the theme's advertisement of its successor.
 docs: $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+
+release-check: $(WITH_RELEASE)
+	$(BIN)/pytest -n 0 tests/release $(ARGS)
+	$(BIN)/python -m tools.release
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

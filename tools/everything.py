@@ -67,6 +67,7 @@ SUITES = (
     Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),
     Suite("mutants", light=True),
     Suite("docs", light=True),
+    Suite("release-check", light=True),
     Suite("test-metrics", light=True, pytest=""),
     Suite("conformance", "", "--part"),
     Suite(

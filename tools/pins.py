@@ -48,6 +48,7 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "docs": (("docs",), ("dev",)),
     "helm": (("helm",), ("dev",)),
     "fuzz": (("fuzz",), ("dev",)),
+    "release": (("release",), ("dev",)),
     "spark": (("spark",), ()),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tools.pins import (
     ENVIRONMENTS,
@@ -52,7 +53,7 @@ def test_every_file_belongs_to_an_extra() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_each_release_is_the_one_that_is_pinned_and_has_hashes(name: str) -> None:
     for pin, hashes in entries(name).items():
-        known = PINS[pin.name.lower().replace("_", "-")]
+        known = PINS[canonicalize_name(pin.name)]
         assert (known.name, known.version) == (pin.name, pin.version)
         assert len(set(hashes)) == len(hashes) >= 1
 
@@ -64,9 +65,9 @@ def test_every_pin_is_installed_by_some_file() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_an_extra_asks_for_is_there(name: str) -> None:
-    there = {pin.name.lower() for each in _with_bases(name) for pin in entries(each)}
-    asked = {each.name.lower() for each in own_requirements(FILES[name][0])}
-    assert {each.replace("_", "-") for each in asked} <= {each.replace("_", "-") for each in there}
+    there = {canonicalize_name(pin.name) for each in _with_bases(name) for pin in entries(each)}
+    asked = {canonicalize_name(each.name) for each in own_requirements(FILES[name][0])}
+    assert asked <= there
 
 
 def _with_bases(name: str) -> list[str]:

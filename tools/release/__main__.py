@@ -1,0 +1,118 @@
+"""``make release-check``: build the release twice, check it, and list what it consists of.
+
+The files are in ``build/release``: wheel, source archive, ``orderlane-server.cdx.json`` (the bill
+of materials), and ``SHA256SUMS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+import tempfile
+import tomllib
+from functools import partial
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from tools.pins import ROOT, Pin, installed_or_asked, own_requirements, read_pins
+from tools.release import bill_of_materials, builds, distributions
+from tools.release.problem import ReleaseError
+
+OUTPUT = ROOT / "build" / "release"
+BILL = "orderlane-server.cdx.json"
+#: The extras of a server installation, as in the image.
+EXTRAS = ("server", "redis", "tracing")
+#: Where and how the two builds run: nothing of it may be in the files.
+_FIRST = {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "0"}
+_SECOND = {"TZ": "Pacific/Auckland", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "4711"}
+
+
+def main() -> int:
+    """Run all checks; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make release-check", description=__doc__)
+    parser.parse_args()
+    try:
+        _release()
+    except ReleaseError as error:
+        sys.stderr.write(f"make release-check: {error}\n")
+        return 1
+    return 0
+
+
+def _release() -> None:
+    epoch = builds.epoch_of(ROOT)
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    with tempfile.TemporaryDirectory(prefix="orderlane-release-") as name:
+        built = _build_twice(Path(name), epoch)
+        distributions.check(built, pyproject=pyproject, tracked=builds.tracked(ROOT).keys())
+        _say("metadata, licence and contents of both files are complete")
+        bill = _bill(pyproject, _sha256(built.wheel), epoch)
+        if OUTPUT.exists():
+            shutil.rmtree(OUTPUT)
+        OUTPUT.mkdir(parents=True)
+        for file in built:
+            shutil.copyfile(file, OUTPUT / file.name)
+    (OUTPUT / BILL).write_text(bill)
+    files = sorted(OUTPUT.iterdir())
+    sums = "".join(f"{_sha256(file)}  {file.name}\n" for file in files)
+    (OUTPUT / "SHA256SUMS").write_text(sums)
+    sys.stdout.write(sums)
+    if not builds.is_clean(ROOT):
+        _say("tracked files differ from the last commit: commit them before a release")
+    _say(f"the files are in {OUTPUT.relative_to(ROOT)}")
+
+
+def _build_twice(folder: Path, epoch: int) -> builds.Distributions:
+    found = []
+    for name, environment in (("a", _FIRST), ("another/place", _SECOND)):
+        source = folder / name / "orderlane"
+        builds.stage(ROOT, source)
+        to = folder / name / "dist"
+        found.append(builds.build(source, to, epoch=epoch, environment=environment))
+    first, second = found
+    builds.compare(first, second)
+    _say(f"two builds gave the same bytes of {first.wheel.name} and {first.sdist.name}")
+    return first
+
+
+def _bill(pyproject: str, wheel_sha256: str, epoch: int) -> str:
+    project = tomllib.loads(pyproject)["project"]
+    pins = read_pins((ROOT / "constraints.txt").read_text())
+    releases = bill_of_materials.read_requirements((ROOT / "requirements/server.txt").read_text())
+    made = partial(
+        bill_of_materials.make,
+        releases,
+        version=project["version"],
+        licence=project["license"],
+        wheel_sha256=wheel_sha256,
+        roots=own_requirements(EXTRAS),
+        requires=installed_or_asked(pins),
+        licences={_name(pin): bill_of_materials.licence_here(pin) for pin in releases},
+        epoch=epoch,
+    )
+    bill = made()
+    if bill != made():
+        raise ReleaseError("two bills of materials of the same sources differ")
+    bill_of_materials.validate(bill)
+    _say(f"the bill of materials lists {len(releases)} packages and is valid CycloneDX 1.6")
+    return bill
+
+
+def _name(pin: Pin) -> str:
+    return canonicalize_name(pin.name)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
