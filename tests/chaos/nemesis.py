@@ -1,6 +1,7 @@
 """Applies a schedule to the processes and links of a site, and records its actions.
 
-Faults of long runs are in ``tests/chaos/long_faults.py``.
+Faults of long runs are in ``tests/chaos/long_faults.py``. A fault of broker and proxy, and other
+faults of proxies, wait for each other.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from broker_core.tasks import spawn
@@ -18,6 +20,9 @@ from tests.chaos.long_faults import LongFaults
 from tests.chaos.network import Cuttable
 from tests.chaos.schedule import LANES, Fault
 from tests.chaos.site import Site
+
+#: Roles of faults that stop or start proxies.
+_OF_PROXIES = frozenset({"proxy", "proxies", "broker-and-proxy"})
 
 
 @dataclass(slots=True)
@@ -30,6 +35,8 @@ class Nemesis:
     """Number of faults of each kind, injected and undone."""
     problems: list[str] = field(default_factory=list)
     """Processes that did not end properly when stopped."""
+    _proxies: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a fault of proxies: the lane of the broker has one as well."""
 
     async def run(self, faults: Sequence[Fault]) -> None:
         """Apply all *faults*, first the single ones; returns when the last is undone.
@@ -67,17 +74,21 @@ class Nemesis:
             if late() and (fault.alone or self.done[fault.kind]):
                 continue
             await asyncio.sleep(max(0.0, pause_s))
-            self._write(fault, "begin")
-            await self._inject(fault)
-            self._write(fault, "end")
+            async with self._alone_with_proxies(fault):
+                self._write(fault, "begin")
+                await self._inject(fault)
+                self._write(fault, "end")
             self.done[fault.kind] += 1
+
+    def _alone_with_proxies(self, fault: Fault) -> AbstractAsyncContextManager[object]:
+        return self._proxies if fault.role in _OF_PROXIES else nullcontext()
 
     def _write(self, fault: Fault, phase: str) -> None:
         target = "broker" if fault.role == "broker" else f"{fault.role} {fault.target}"
         if fault.role == "client-link":
             target += " to all proxies" if fault.proxy < 0 else f" to proxy {fault.proxy}"
         about = {"what": fault.kind, "target": target, "phase": phase}
-        if fault.role in ("proxy", "broker-link"):
+        if fault.role in ("proxy", "broker-link", "broker-and-proxy"):
             about["node_of_target"] = self.site.proxy_node(fault.target)
         self.history.write("nemesis", **about)
 
@@ -87,6 +98,8 @@ class Nemesis:
                 await self._cut(self._links(fault), fault)
             case "broker" if fault.action in ("kill", "stop", "restart"):
                 await self._attack_broker(fault)
+            case "broker-and-proxy":
+                await self._kill_both(fault)
             case "proxy":
                 await self._attack(self.site.proxies, fault)
             case "client":
@@ -130,6 +143,22 @@ class Nemesis:
         await asyncio.sleep(fault.for_s)
         start = self.site.start_proxy if fault.role == "proxy" else self.site.start_client
         processes[fault.target] = await asyncio.to_thread(start, fault.target)
+
+    async def _kill_both(self, fault: Fault) -> None:
+        """Kill broker and proxy at the same time, and start them again."""
+        site = self.site
+        _, problem = await asyncio.gather(
+            asyncio.to_thread(site.proxies[fault.target].kill),
+            asyncio.to_thread(site.broker.stop_broker, crash=True),
+        )
+        if problem:
+            self.problems.append(f"{fault.kind}: {problem}")
+        await asyncio.sleep(fault.for_s)
+        _, proxy = await asyncio.gather(
+            asyncio.to_thread(site.broker.start_broker),
+            asyncio.to_thread(site.start_proxy, fault.target),
+        )
+        site.proxies[fault.target] = proxy
 
     async def _attack_broker(self, fault: Fault) -> None:
         broker = self.site.broker

@@ -23,7 +23,9 @@ CLIENT_KINDS = (
     *("client.kill", "client.stop", "client.restart"),
     *(f"client-link.{action}" for action in LINK_ACTIONS),
 )
-KINDS = (*PROXY_KINDS, *BROKER_LINK_KINDS, *BROKER_KINDS, *CLIENT_KINDS)
+#: ``kill -9`` of the broker and of a proxy together, as when their machine fails.
+BOTH_KINDS = ("broker-and-proxy.kill",)
+KINDS = (*PROXY_KINDS, *BROKER_LINK_KINDS, *BROKER_KINDS, *BOTH_KINDS, *CLIENT_KINDS)
 
 # Additional faults of a long run.
 #: SIGTERM to all proxies one after the other; additional proxies with clients, then fewer.
@@ -41,7 +43,8 @@ LONG_KINDS = (*PROXIES_KINDS, *DISK_KINDS, *REPLICA_KINDS, *CLOCK_KINDS, *LOAD_K
 
 #: The targets of each lane.
 LANES = (
-    *(("proxy", "proxies"), ("broker-link",), ("broker", "replica"), ("client", "client-link")),
+    *(("proxy", "proxies"), ("broker-link",), ("broker", "broker-and-proxy", "replica")),
+    ("client", "client-link"),
     *(("clock",), ("load",)),
 )
 #: The share of a long run's time with single faults.
@@ -110,7 +113,11 @@ def plan(
     lanes = (
         ((*PROXY_KINDS, *PROXIES_KINDS), proxies, (times.trust_s, 1.5 * times.trust_s)),
         (BROKER_LINK_KINDS, proxies, (0.3, 1.5)),
-        ((*BROKER_KINDS, *DISK_KINDS, *REPLICA_KINDS), 1, (1.5 * times.trust_s, 3 * times.trust_s)),
+        (
+            (*BROKER_KINDS, *BOTH_KINDS, *DISK_KINDS, *REPLICA_KINDS),
+            proxies,
+            (1.5 * times.trust_s, 3 * times.trust_s),
+        ),
         (CLIENT_KINDS, clients, (0.3, 2.0)),
         (CLOCK_KINDS, proxies, (0.3, 2.0)),
         (LOAD_KINDS, proxies, (1.0, 3.0)),
