@@ -328,11 +328,11 @@ class BrokerClient:
         """Release orderly locks at all brokers; raise the first failure."""
         await self._locking.unlock(group, queues, timeout_s=timeout_s)
 
-    def holds_plainly(self, group: Group, queue: QueueName) -> bool:
-        """Return whether ``renew_locks`` may renew the lock of *queue*: it is held under this
+    def holds_plainly(self, group: Group, queues: Iterable[QueueName]) -> bool:
+        """Return whether ``renew_locks`` may renew the locks of *queues*: all are held under this
         client's own name.
         """
-        return self._locking.is_plain(group, queue)
+        return self._locking.are_plain(group, queues)
 
     async def renew_locks(
         self, broker: str, locks: bytes, *, timeout_s: float

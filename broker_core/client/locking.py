@@ -51,9 +51,10 @@ class Locking:
             unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
         )
 
-    def is_plain(self, group: Group, queue: QueueName) -> bool:
-        """Return whether the lock of *queue* is held under this client's own name."""
-        return (group, queue) not in self._unknown
+    def are_plain(self, group: Group, queues: Iterable[QueueName]) -> bool:
+        """Return whether all locks of *queues* are held under this client's own name."""
+        unknown = self._unknown
+        return not unknown or all((group, queue) not in unknown for queue in queues)
 
     async def renew(self, broker: str, locks: bytes, *, timeout_s: float) -> frozenset[LockName]:
         """Renew *locks* of all groups at *broker*, as encoded by ``lock_names_to_json``; return

@@ -69,6 +69,8 @@ class QueueLocks:
     change: int = 0
     since_ms: int = 0
     _ages_saved_ns: int = 0
+    _has_loaded: bool = False  # some lock may not have been renewed since the broker's start
+    _quiet_until_ns: int = 0  # until then ``expire`` has nothing to remove
     _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
     _freed: dict[tuple[Group, QueueName], _Freed] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class QueueLocks:
             if lock is None or (lock.holder != client_id and self._has_ended(lock, now_ns)):
                 self.change += 1
                 self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
+                self._ends_at(now_ns + self.expiry_ns)
             if lock.holder == client_id:
                 lock.sequence = max(lock.sequence, sequence)
                 self._renew(lock, now_ns)
@@ -130,6 +133,7 @@ class QueueLocks:
             self.change += 1
             if sequence:
                 self._freed[group, queue] = _Freed(client_id, sequence, now_ns)
+                self._ends_at(now_ns + self.expiry_ns)
 
     def renew(
         self, client_id: str, names: Iterable[tuple[Group, QueueName]], *, now_ns: int
@@ -176,7 +180,13 @@ class QueueLocks:
         )
 
     def expire(self, now_ns: int) -> None:
-        """Remove expired locks, and released ones of the same age; O(locks)."""
+        """Remove expired locks, and released ones of the same age.
+
+        O(locks) once the lock that was renewed longest ago at the last such look may have ended,
+        otherwise O(1).
+        """
+        if now_ns <= self._quiet_until_ns:
+            return
         self._freed = {
             name: freed
             for name, freed in self._freed.items()
@@ -186,14 +196,21 @@ class QueueLocks:
         for name in ended:
             del self._locks[name]
             self.change += 1
+        began_ns = [lock.renewed_ns for lock in self._locks.values()]
+        began_ns += [freed.at_ns for freed in self._freed.values()]
+        self._quiet_until_ns = min(began_ns, default=now_ns) + self.expiry_ns
+
+    def _ends_at(self, time_ns: int) -> None:
+        self._quiet_until_ns = min(self._quiet_until_ns, time_ns)
 
     def ages_to_save(self, now_ns: int) -> bool:
         """Note the ages of loaded locks that their holders have not renewed; return True if the
-        table must be saved with them, once a second at most. O(locks).
+        table must be saved with them, once a second at most. O(locks) until all are renewed.
         """
-        if now_ns - self._ages_saved_ns < _AGE_STEP_NS:
+        if not self._has_loaded or now_ns - self._ages_saved_ns < _AGE_STEP_NS:
             return False
         loaded = [lock for lock in self._locks.values() if lock.loaded]
+        self._has_loaded = bool(loaded)
         if not loaded:
             return False
         for lock in loaded:
@@ -242,6 +259,7 @@ class QueueLocks:
                 renewed_ns = now_ns - max(0, int(age_ms)) * 1_000_000
                 lock = _Lock(str(holder), renewed_ns, 0, loaded=True, aged=bool(age_ms))
                 locks._locks[Group(str(group)), queue] = lock
+                locks._has_loaded = True
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a table of orderly locks: {error}") from error
         return locks

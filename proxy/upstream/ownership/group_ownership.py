@@ -454,7 +454,7 @@ class GroupOwnership:
             for queue, owned in self._queues.items()
             if queue.broker == broker and owned.state not in _UNLOCKED
         ]
-        plain = all(client.holds_plainly(group, owned.queue) for owned in held)
+        plain = client.holds_plainly(group, (owned.queue for owned in held))
         return held if plain else None
 
     def resume(self) -> None:
