@@ -50,7 +50,6 @@ _SPDX = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-_INDEX = "https://pypi.org/simple"
 
 
 def read_requirements(text: str) -> dict[Pin, list[str]]:
@@ -190,9 +189,10 @@ def _name(pin: Pin) -> str:
 
 def _component(pin: Pin, hashes: Iterable[str], licence: str) -> Component:
     name = canonicalize_name(pin.name)
+    purl = PackageURL("pypi", None, name, pin.version)
     files = ExternalReference(
         type=ExternalReferenceType.DISTRIBUTION,
-        url=XsUri(f"{_INDEX}/{name}/"),
+        url=XsUri(purl.to_string()),  # the index is that of pip's settings
         comment="SHA-256 of each file of the release that may be installed",
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=each) for each in hashes],
     )
@@ -201,7 +201,7 @@ def _component(pin: Pin, hashes: Iterable[str], licence: str) -> Component:
         name=pin.name,
         version=pin.version,
         bom_ref=f"{name}=={pin.version}",
-        purl=PackageURL("pypi", None, name, pin.version),
+        purl=purl,
         licenses=_licenses(licence),
         external_references=[files],
         scope=ComponentScope.OPTIONAL if pin.marker else ComponentScope.REQUIRED,
