@@ -33,6 +33,9 @@ MAX_RECEIVED_BYTES = 32 * 1024 * 1024
 #: Size up to which a request is small: more than a browser sends.
 SMALL_BYTES = 16 * 1024
 
+#: Longest reason in the log: some contain the received bytes.
+_REASON_CHARACTERS = 300
+
 _Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -45,9 +48,13 @@ class HttpTlsConnection:
 
 
 class HttpConnection(RequestHandler):
-    """One HTTP connection, whose bytes count from their arrival until the answer is complete."""
+    """One HTTP connection, whose bytes count from their arrival until the answer is complete.
 
-    __slots__ = ("_connections", "_received_bytes")
+    Bytes after an error of the request are dropped: aiohttp would parse them again, each chunk with
+    an error of its own, until it has answered the first.
+    """
+
+    __slots__ = ("_connections", "_is_malformed", "_received_bytes")
 
     def __init__(self, connections: HttpConnections, server: web.Server) -> None:
         super().__init__(
@@ -59,6 +66,7 @@ class HttpConnection(RequestHandler):
             max_line_size=MAX_LINE_BYTES,
         )
         self._connections = connections
+        self._is_malformed = False
         self._received_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,9 +77,12 @@ class HttpConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes, unless there is no room for them."""
+        if self._is_malformed:
+            return
         self._received_bytes += len(data)
         if self._connections.receive(self._received_bytes, len(data)):
             super().data_received(data)
+            self._release_errors()
         else:
             self.drop()
 
@@ -80,6 +91,18 @@ class HttpConnection(RequestHandler):
         self.answered()
         self._connections.leave(self)
         super().connection_lost(exc)
+
+    def _release_errors(self) -> None:
+        """Cut the tracebacks of errors that wait for their answer.
+
+        Their frames hold the received bytes and the error itself: without the cut, only the garbage
+        collector would free them.
+        """
+        for message, _ in self._messages:
+            error = getattr(message, "exc", None)
+            if isinstance(error, BaseException):
+                error.__traceback__ = error.__context__ = None
+                self._is_malformed = True
 
     def answered(self) -> None:
         """Forget the bytes of requests that were answered."""
@@ -101,7 +124,7 @@ class HttpConnection(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to bytes that are not HTTP, and close the connection."""
-        reason = message or type(exc).__name__
+        reason = (message or type(exc).__name__)[:_REASON_CHARACTERS]
         self._connections.noisy.warning(
             "malformed", "malformed HTTP request", client=request.remote, reason=reason
         )

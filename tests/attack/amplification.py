@@ -10,6 +10,7 @@ import orjson
 
 from broker_core.remoting.command import RemotingCommand
 from broker_core.tasks import spawn
+from proxy.admin.http_connections import MAX_LINE_BYTES
 from testkit.certificates import make_certificates
 from testkit.processes import Child
 from testkit.thrift_client import framed
@@ -185,17 +186,16 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 @attack(
-    "hundreds of unfinished HTTP heads of a megabyte",
+    "hundreds of unfinished HTTP heads of a megabyte, and of a line that is just allowed",
     answer="the port keeps 32 MiB of requests; connections with large ones are closed beyond it",
 )
 async def heads(at: Installation) -> str:
     proxy = at.start_all()
     before = rss_bytes(proxy)
-    head = b"GET /" + b"a" * _MEGABYTE
     writers = []
-    for _ in range(_HEADS):
+    for size in (_MEGABYTE, MAX_LINE_BYTES - 100) * (_HEADS // 2):
         _, writer = await at.open(at.http)
-        writer.write(head)
+        writer.write(b"GET /" + b"a" * size)
         writers.append(writer)
     await asyncio.sleep(2)
     assert (await at.ask("/healthz"))[0] == 200

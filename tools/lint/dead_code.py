@@ -25,7 +25,7 @@ NAMES = (
     *("streamReader", "streamWriter", "pushFilters", "prepareForTriggerAvailableNow"),
     *("getDefaultReadLimit", "initialOffset", "latestOffset", "reportLatestOffset"),
     *("onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"),
-    *("on_files", "on_page_markdown", "on_post_page", "handle_error"),
+    *("on_files", "on_page_markdown", "on_post_page", "handle_error", "uname", "linkname"),
     "wire_*",  # slots that the Thrift codec fills by number
     *("*_again", "*_more"),  # rules under another name, so that state machines draw them more often
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -160,3 +162,28 @@ async def test_unfinished_heads_have_room_for_small_requests_only() -> None:
         for _, writer in opened:
             writer.close()
         await eventually(lambda: connections.received_bytes == 0)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_memory_of_malformed_requests_is_freed_without_the_collector(name: str) -> None:
+    """Neither errors nor their tracebacks keep the received bytes."""
+    _, request = REQUESTS[name]
+    padded = request + b"\r\n" + b"a" * 300_000
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with running() as (connections, port):
+            for number in range(12):
+                if number == 2:
+                    before = tracemalloc.get_traced_memory()[0]
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(padded)
+                await eventually(lambda: connections.received_bytes > 0 or not connections.open)
+                writer.close()
+                await eventually(lambda: not connections.open)
+            grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert grown < 1_000_000
