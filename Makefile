@@ -5,7 +5,7 @@
 #   make test                 simulated tests, and a few with sockets; minutes, needs only Python
 #   make test-slow            whole processes, short benchmarks, the documents' commands
 #   make test-worlds          the longer cases in simulated worlds
-#   make everything           every suite in full, one after the other, with a table; ARGS="--only test-redis --only docs"
+#   make everything           every suite in full, with a table; ARGS="--only test-redis --only docs"
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on orderlane's (needs Java)
 #   make test-spark           the bulk source on real Spark (needs Java 17); ARGS=--full for the long form
 #   make helm-check           lint, render and validate the chart; the image

@@ -1,8 +1,8 @@
-"""``make everything``: run every suite in full, one after the other, and print a table.
+"""``make everything``: run every suite in full, and print a table.
 
-``--part`` does the same as ``.ci/run``: the checks, ``make test``, and of every other suite the
-part that proves that its real component still works. Suites whose parts take one processor then run
-two at a time.
+Suites that take one processor run two at a time. ``--part`` does the same as ``.ci/run``: the
+checks, ``make test``, and of every other suite the part that proves that its real component still
+works.
 
 Each suite's output goes to ``build/everything/SUITE.log``. After the table come the failures: the
 end of each log, and the command that runs this suite, or its failed tests, alone. Exit code 1 if a
@@ -47,6 +47,8 @@ class Suite:
     """ARGS of its part; None: the suite has no part in CI."""
     light: bool = False
     """The part takes about one processor, so another light one may run in parallel."""
+    light_in_full: bool = False
+    """The same of the full run."""
     pytest: str | None = None
     """Options for pytest to run single tests of the suite; None: not a pytest suite."""
 
@@ -57,18 +59,19 @@ SUITES = (
     Suite("test-slow", part=None, pytest=""),
     Suite("coverage", "", "--numprocesses 1", light=True, pytest=""),
     Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
-    # The longest first, so that both slots end at about the same time.
-    Suite("test-spark", "--full", "--part", light=True, pytest="--full"),
-    Suite("test-browser", "", "--part", light=True, pytest=""),
-    Suite("fuzz", "", "--part", light=True),
-    Suite("helm-check", light=True, pytest=""),
-    Suite("test-api", light=True),
-    Suite("test-redis", "", "--part", light=True, pytest=""),
+    # Of light ones the longest first, so that both slots end at about the same time.
+    Suite("soak-memory", part=None, light_in_full=True),
+    Suite("test-spark", "--full", "--part", light=True, light_in_full=True, pytest="--full"),
+    Suite("fuzz", "", "--part", light=True, light_in_full=True),
+    Suite("test-browser", "", "--part", light=True, light_in_full=True, pytest=""),
+    Suite("helm-check", light=True, light_in_full=True, pytest=""),
+    Suite("test-api", light=True, light_in_full=True),
+    Suite("test-redis", "", "--part", light=True, light_in_full=True, pytest=""),
+    Suite("release-check", light=True, light_in_full=True),
+    Suite("docs", light=True, light_in_full=True),
+    Suite("test-metrics", light=True, light_in_full=True, pytest=""),
     Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),
     Suite("mutants", light=True),
-    Suite("docs", light=True),
-    Suite("release-check", light=True),
-    Suite("test-metrics", light=True, pytest=""),
     Suite("conformance", "", "--part"),
     Suite(
         "conformance-rocketmq",
@@ -81,7 +84,6 @@ SUITES = (
     Suite("attack", part=None),
     Suite("torture", part=None),
     Suite("soak", part=None),
-    Suite("soak-memory", part=None),
     Suite("bench", part=None),
 )
 
@@ -143,7 +145,7 @@ def chosen(only: Iterable[str], *, part: bool) -> list[Run]:
         raise ValueError(f"there is no suite {unknown[0]!r}: expected one of {known}")
     suites = [suite for suite in SUITES if not names or suite.target in names]
     if not part:
-        return [Run(suite, suite.full) for suite in suites]
+        return [Run(suite, suite.full, beside=suite.light_in_full) for suite in suites]
     if without := [suite.target for suite in suites if names and suite.part is None]:
         raise ValueError(f"{without[0]} has no part: run it without --part")
     return [

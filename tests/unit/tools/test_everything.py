@@ -49,11 +49,14 @@ def outcome(
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def test_without_names_every_suite_runs_in_full_and_none_beside_another() -> None:
+def test_without_names_every_suite_runs_in_full_and_only_light_ones_beside_another() -> None:
     runs = chosen([], part=False)
     assert [run.suite for run in runs] == list(SUITES)
     assert [run.arguments for run in runs] == [suite.full for suite in SUITES]
-    assert not any(run.beside for run in runs)
+    assert [run.beside for run in runs] == [suite.light_in_full for suite in SUITES]
+    assert not any(
+        suite.part is not None and not suite.light for suite in SUITES if suite.light_in_full
+    )
 
 
 def test_parts_leave_out_suites_that_have_none_and_run_light_ones_together() -> None:
