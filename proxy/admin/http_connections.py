@@ -101,7 +101,7 @@ class HttpConnection(RequestHandler):
         for message, _ in self._messages:
             error = getattr(message, "exc", None)
             if isinstance(error, BaseException):
-                error.__traceback__ = error.__context__ = None
+                error.with_traceback(None)
                 self._is_malformed = True
 
     def answered(self) -> None:
