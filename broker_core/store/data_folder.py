@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,10 @@ from broker_core.private_files import FILE_MODE, is_private, make_folder, tighte
 from broker_core.store.files import sync_file, sync_folder
 
 _FORMAT_LINE = "orderlane-store 1"
+#: File with the format line, and its copy for a disk that corrupts one of them.
+_FORMAT, _FORMAT_COPY = "format", "format.bak"
+#: Line of any version: such a folder is never taken for a damaged one of this version.
+_ANY_FORMAT = re.compile(r"orderlane-store [0-9]+")
 #: Subfolder for the values of a nameserver that runs beside the broker.
 NAMESERVER = "nameserver"
 
@@ -26,7 +32,7 @@ def require_folder(path: Path) -> None:
     if not path.is_dir():
         raise StoreError(f"{path} is not a folder: give the data folder of a broker")
     try:
-        found = (path / "format").read_bytes()[:100].decode("utf-8", "replace").strip()
+        found = _format_of(path)
     except OSError as error:
         raise StoreError(
             f"{path} is not a data folder of a broker: its file format cannot be read:"
@@ -110,10 +116,6 @@ class DataFolder:
         # Exists while a process runs, as in RocketMQ; found at the start, it means a crash.
         return self.path / "abort"
 
-    @property
-    def _format(self) -> Path:
-        return self.path / "format"
-
     def close(self) -> None:
         """Release the folder after everything was written."""
         self._abort.unlink(missing_ok=True)
@@ -126,7 +128,8 @@ class DataFolder:
     def _check_foreign(self) -> None:
         names = {entry.name for entry in self.path.iterdir()}
         # A new volume has lost+found; a start that failed leaves the others.
-        if names - {"lock", "format.new", "lost+found", NAMESERVER} and "format" not in names:
+        of_no_data = {"lock", "lost+found", NAMESERVER, "format.new", "format.bak.new"}
+        if names - of_no_data and not names & {_FORMAT, _FORMAT_COPY}:
             raise StoreError(
                 f"data folder {self.path} contains files of another program"
                 f" ({', '.join(sorted(names)[:3])}); choose an empty folder or one of orderlane"
@@ -145,14 +148,49 @@ class DataFolder:
             )
 
     def _check_format(self) -> None:
-        if not self._format.exists():
+        if not (self.path / _FORMAT).exists() and not _has_copy(self.path):
             _write_format(self.path)
-        found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()
+            return
+        found = _format_of(self.path)
         if found != _FORMAT_LINE:
+            hint = f", or, if the file was damaged, replace it by {_FORMAT_COPY}"
             raise StoreError(
                 f"data folder {self.path} has format {found!r}, this version of orderlane reads"
                 f" {_FORMAT_LINE!r}; use the version that wrote it or choose another folder"
+                f"{hint if _has_copy(self.path) else ''}"
             )
+        is_intact = _read_format(self.path) == _FORMAT_LINE
+        if not is_intact:
+            _log.warning("format file damaged or missing, using its copy", folder=str(self.path))
+        if not is_intact or not _has_copy(self.path):
+            _write_format(self.path)
+
+
+def _format_of(path: Path) -> str:
+    """Return the format line of a data folder: that of the copy if the file is missing or is no
+    such line. Raise OSError.
+    """
+    found = _read_format(path)
+    if found is not None and _ANY_FORMAT.fullmatch(found):
+        return found
+    if _has_copy(path):
+        return _FORMAT_LINE
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return found
+
+
+def _read_format(path: Path) -> str | None:
+    with suppress(FileNotFoundError):
+        return (path / _FORMAT).read_bytes()[:100].decode("utf-8", "replace").strip()
+    return None
+
+
+def _has_copy(path: Path) -> bool:
+    """Return whether the copy of the format file is that of this version."""
+    with suppress(OSError):
+        return (path / _FORMAT_COPY).read_bytes().strip() == _FORMAT_LINE.encode()
+    return False
 
 
 def _lock_of(path: Path) -> int:
@@ -174,10 +212,11 @@ def _lock_of(path: Path) -> int:
 
 
 def _write_format(path: Path) -> None:
-    fresh = path / "format.new"
-    write(fresh, f"{_FORMAT_LINE}\n".encode())
-    sync_file(fresh)
-    fresh.replace(path / "format")  # an empty file would count as another version
+    for name in (_FORMAT, _FORMAT_COPY):
+        fresh = path / f"{name}.new"
+        write(fresh, f"{_FORMAT_LINE}\n".encode())
+        sync_file(fresh)
+        fresh.replace(path / name)  # an empty file would count as another version
 
 
 @contextmanager

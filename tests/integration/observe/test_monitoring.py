@@ -16,6 +16,8 @@ from thin_client import AsyncConsumer, Message
 #: Samples that exist only after configuration or an event of their kind.
 SELDOM = ("orderlane_target_", "orderlane_bulk_", "orderlane_rate_limit", "orderlane_dropped_")
 SELDOM_TOO = ("orderlane_refused_requests_total", "orderlane_config_")
+#: Reported by brokers, which are asked now and then.
+OF_BROKERS = ("orderlane_unread_", "orderlane_broker_clock_")
 #: Only with principals, tokens that end, revocation lists, or an identity provider.
 OF_ACCESS = tuple(f"orderlane_{each}_" for each in ("principal", "token", "crl", "jwt", "signing"))
 
@@ -54,7 +56,7 @@ async def test_every_metric_of_alerts_and_dashboard_is_exported_with_its_labels(
         often = {
             name
             for name in query.metrics
-            if not name.startswith((*SELDOM, *SELDOM_TOO, *OF_ACCESS))
+            if not name.startswith((*SELDOM, *SELDOM_TOO, *OF_BROKERS, *OF_ACCESS))
         }
         assert often <= labels.keys(), query.place
         if often == query.metrics:

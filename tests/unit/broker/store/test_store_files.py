@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.errors import StoreError
-from broker_core.store.data_folder import DataFolder
+from broker_core.store.data_folder import DataFolder, require_folder
 from broker_core.store.files import OpenFiles, sync_file, write_at
 from broker_core.store.tables import JsonTable
 
@@ -149,6 +150,42 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     for _ in range(2):  # the first refusal does not keep the lock
         with pytest.raises(StoreError, match=r"format 'orderlane-store 2'.*'orderlane-store 1'"):
             DataFolder(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "empty", "missing"])
+def test_a_damaged_format_file_is_replaced_by_its_copy(tmp_path: Path, harm: str) -> None:
+    DataFolder(tmp_path).close()
+    path = tmp_path / "format"
+    intact = path.read_bytes()
+    for at in range(len(intact) - 2) if harm == "flipped" else (0,):
+        if harm == "missing":
+            path.unlink()
+        elif harm == "empty":
+            path.write_bytes(b"")
+        else:
+            path.write_bytes(intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
+        require_folder(tmp_path)
+        with capture_logs() as logs:
+            DataFolder(tmp_path).close()
+        assert [line["log_level"] for line in logs] == ["warning"]
+        assert path.read_bytes() == intact
+
+
+@pytest.mark.parametrize("copy", [None, b"", b"orderlane-store 2\n"])
+def test_a_folder_gets_the_missing_copy_of_its_format(tmp_path: Path, copy: bytes | None) -> None:
+    DataFolder(tmp_path).close()
+    path = tmp_path / "format.bak"
+    path.unlink() if copy is None else path.write_bytes(copy)
+    DataFolder(tmp_path).close()
+    assert path.read_bytes() == (tmp_path / "format").read_bytes()
+
+
+def test_a_digit_of_another_version_is_refused_with_the_way_back(tmp_path: Path) -> None:
+    """A flipped bit looks like a newer version, whose data must not be touched."""
+    DataFolder(tmp_path).close()
+    (tmp_path / "format").write_text("orderlane-store 3\n")
+    with pytest.raises(StoreError, match=r"if the file was damaged, replace it by format\.bak"):
+        DataFolder(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
