@@ -179,13 +179,16 @@ def sign(
         _show_unsigned(http, pending, output)
         return
     _check(reason)
-    if others := [each for each in group if each not in pending]:
+    if others := [each for each in group if each not in (*pending, *store["versions"])]:
         raise OrderlaneError(
-            f"{', '.join(others)}: nothing to sign; orderlane groups sign shows the groups that"
-            " need it"
+            f"{', '.join(others)}: not in the store, nothing to sign; orderlane groups sign shows"
+            " the groups that need it"
         )
     for each in group:
-        _sign(http, each, reason, output)
+        if each in pending:
+            _sign(http, each, reason, output)
+        else:
+            say(f"group {each}: signed with the current key already")
 
 
 def _show_unsigned(http: str, groups: list[str], output: OutputFormat) -> None:

@@ -83,11 +83,14 @@ def test_unsigned_groups_are_shown_and_signed_by_name(
     assert (shown.code, shown.err) == (0, "group legacy: not signed\n")
     assert yaml.safe_load(shown.out) == BILLING
     other = orderlane("groups", "sign", "fixed", *why, *where)
-    assert (other.code, "fixed: nothing to sign" in other.err) == (2, True)
+    assert (other.code, "fixed: not in the store, nothing to sign" in other.err) == (2, True)
     assert "a reason is required" in orderlane("groups", "sign", "legacy", *where).err
     signed = orderlane("groups", "sign", "legacy", *why, *where, "-o", "json")
     assert [(row["group"], row["version"]) for row in signed.json] == [("legacy", 5)]
     assert "all stored groups are signed" in orderlane("groups", "sign", *where).err
+    again = orderlane("groups", "sign", "legacy", *why, *where)
+    assert (again.code, again.out) == (0, "")
+    assert again.err == "group legacy: signed with the current key already\n"
     assert orderlane("groups", "delete", "legacy", *why, *where).code == 0
 
 

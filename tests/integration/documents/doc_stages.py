@@ -80,6 +80,12 @@ def _stored_group(site: DocSite, said: Mapping[str, Any]) -> Words:
     return {}
 
 
+def _stored_groups(site: DocSite, said: Mapping[str, Any]) -> Words:
+    for group in said.get("group") or ():
+        _stored_group(site, {"group": group})
+    return {}
+
+
 def _group_with_messages(site: DocSite, said: Mapping[str, Any]) -> Words:
     site.group(said["group"])
     for number in range(20):
@@ -290,6 +296,7 @@ STAGES: dict[str, Callable[[DocSite, Mapping[str, Any]], Words]] = {
     "groups update": _stored_group,
     "groups describe": _stored_group,
     "groups delete": _stored_group,
+    "groups sign": _stored_groups,
     "groups pause": _own_group,
     "groups resume": _paused_group,
     "consume": _messages,
