@@ -50,7 +50,8 @@ class _Reader:
     def _ranges(self) -> list[Any]:
         request = consumer.RangesRequest(groupId=self._group, topics=[self._topic])
         arguments = consumer_service.ranges_args(request=request)
-        return self._ask(Call("ranges", arguments, consumer_service.ranges_result()))
+        found: list[Any] = self._ask(Call("ranges", arguments, consumer_service.ranges_result()))
+        return found
 
     def _fetch(self, qid: str, offset: int) -> int:
         request = consumer.FetchRequest(

@@ -128,7 +128,7 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
 
 def _measure_others(folder: Path, *, resume: bool) -> list[str]:
     """Run the cases with options of their own; return those that failed."""
-    from bench import others
+    from bench import other_cases as others
 
     failed = []
     for name, run in others.OTHERS.items():

@@ -199,7 +199,7 @@ def main(
         for number in range(rounds)
         for size in sizes
     ]
-    summary = [
+    summary: list[dict[str, Any]] = [
         {"keys": size, **{name: spread([getattr(run, name) for run in of]) for name in _FIGURES}}
         for size in sizes
         if (of := [run for run in runs if run.keys == size])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import Any
 
 from thrift.protocol import fastbinary
 from thrift.transport.TTransport import TMemoryBuffer
@@ -29,7 +30,7 @@ class _Source:
 
 def codec_us() -> float:
     """Return the processor time per message in µs; a median over about 0.1 s."""
-    answer = consumer_service.pull_result(success=_response())
+    answer: Any = consumer_service.pull_result(success=_response())
     spec = [answer.__class__, answer.thrift_spec]
     taken = []
     for _ in range(_ROUNDS):
@@ -52,4 +53,6 @@ def _response() -> consumer.PullResponse:
         )
         for number in range(MESSAGES)
     ]
-    return consumer.PullResponse(context=consumer.Context("g", "orders", "q"), messages=messages)
+    return consumer.PullResponse(
+        context=consumer.Context(groupId="g", topic="orders", qid="q"), messages=messages
+    )

@@ -166,13 +166,15 @@ def problems(plan: Plan, outcome: Outcome) -> list[str]:
             found.append(
                 f"{group}: {outcome.clients['sent']} messages were sent, {handled} handled"
             )
+    if not outcome.clients["fetched_mb"]:
+        found.append("the bulk reader fetched nothing")
     if outcome.left_mb:
         found.append(f"{outcome.left_mb:.1f} MB are still counted after the last message")
     return found
 
 
 def _write_settings(plan: Plan, folder: Path) -> None:
-    broker = {"retention_bytes": 1 << 30, "segment_bytes": 64 << 20}
+    broker = {"retention_bytes": 2 << 30, "segment_bytes": 64 << 20}
     topic = {"name": TOPIC, "order_key": "KEY", "retry_intervals_ms": [200, 1_000]}
     proxy = {
         "limits": {"memory_bytes": plan.memory_mb * _MEGABYTE},

@@ -16,7 +16,7 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
@@ -52,6 +52,8 @@ _HANDLING_S = (0.0, 0.2)
 #: so without reading an answer.
 _FAILING, _BREAKING, _UNREAD = 0.05, 0.4, 0.3
 _AT_A_TIME = 4
+#: Seconds after which the bulk reader begins again.
+_REREAD_S = 20.0
 _LOOK_S = 0.05
 _DRAINS_S = 120.0
 
@@ -73,11 +75,16 @@ class _Load:
     deliveries: int = 0
     handled: dict[str, set[int]] = field(default_factory=lambda: {each: set() for each in GROUPS})
     stopped: bool = False
+    _oldest: int = 0
 
     @property
-    def least(self) -> int:
-        """Number of messages handled in every group."""
-        return min(map(len, self.handled.values()))
+    def oldest(self) -> int:
+        """Number of the oldest message that a group has not handled; of the next one if all are."""
+        while self._oldest < self.sent and all(
+            self._oldest in each for each in self.handled.values()
+        ):
+            self._oldest += 1
+        return self._oldest
 
     def _any_order(self) -> list[str]:
         """Return the proxies in another order each time: a client begins with the first one."""
@@ -88,7 +95,8 @@ class _Load:
         filler = self.random.randbytes(self.body_bytes - _NUMBER.size)
         async with AsyncProducer(self._any_order(), timeout_s=60) as producer:
             while not self.stopped:
-                if self.sent - self.least >= self.backlog:
+                # Counted from the oldest one, so that retention deletes no unread message.
+                if self.sent - self.oldest >= self.backlog:
                     await asyncio.sleep(_LOOK_S)
                     continue
                 mine, self.sent = self.sent, self.sent + 1
@@ -154,27 +162,34 @@ class _Load:
 
     async def fetch(self) -> None:
         """Read the topic in bulk, from its first message, again and again."""
-        number = 0
+        offsets: dict[str, int] = {}
+        begin_s = 0.0
+        loop = asyncio.get_running_loop()
         while True:
-            number += 1
+            if loop.time() >= begin_s:
+                offsets, begin_s = {}, loop.time() + _REREAD_S
             request = consumer.FetchRequest(
                 groupId=BULK,
                 cluster="",
-                consumerId=f"bulk-{number}",
+                consumerId="bulk",
+                fetchOffset={self.topic: offsets} if offsets else None,
                 maxBatchSize=16,
                 maxLingerTime=500,
                 format=1,
             )
-            servers = Servers(self._any_order())
+            servers = Servers(self._any_order(), tls=None)
             try:
                 connection = await AsyncConnection.open(servers.destination, timeout_s=5)
                 try:
-                    result = await connection.call(client_calls.fetch(request), timeout_s=30)
-                    self.fetched_bytes += sum(len(each.records or b"") for each in result.results)
+                    answer = await connection.call(client_calls.fetch(request), timeout_s=30)
                 finally:
                     connection.close()
             except ClientError:
-                pass
+                offsets = {}
+            else:
+                results: list[Any] = answer.results or []
+                self.fetched_bytes += sum(len(each.records or b"") for each in results)
+                offsets = {each.qid: each.nextRequestOffset for each in results}
             await asyncio.sleep(self.random.uniform(0.1, 1.0))
 
 
@@ -207,9 +222,12 @@ async def _run(load: _Load, seconds: float, *, consumers: int, senders: int) -> 
     stopping.cancel()
     await asyncio.gather(*sending)
     deadline_ns = now_ns() + int(_DRAINS_S * 1e9)
-    while load.least < load.sent and now_ns() < deadline_ns:  # noqa: ASYNC110
+    while load.oldest < load.sent and now_ns() < deadline_ns:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)
+    ended = [each for each in (*passing, reading) if each.done()]
     await cancel_and_wait(*passing, reading)
+    for each in ended:
+        each.result()  # they end only by an error
 
 
 def main(

@@ -10,6 +10,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -24,6 +25,8 @@ def main() -> int:
     until_s = time.monotonic() + options.minutes * 60
     shrink_s = 0.0 if options.no_shrink else options.shrink_s
     totals, seed, last = Totals(), options.seed, options.seed + (options.plans or 10**9)
+    # A terminated explorer lets its processes finish their worlds instead of orphaning them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, context, initializer=be_quiet) as pool:
         running: set[Future[Summary]] = set()

@@ -207,6 +207,9 @@ class BrokerNode(Node):
 class ProxyNode(Node):
     """One proxy; its groups are in the world's settings file."""
 
+    pen: Pen
+    """The history of its newest process."""
+
     async def start(self) -> None:
         """Start it."""
         process = self.new_process()

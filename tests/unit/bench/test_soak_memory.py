@@ -12,14 +12,19 @@ _PLAN = Plan(memory_mb=100)
 
 
 def _outcome(
-    *, most_mb: float = 130.0, handled: int = 10, left_mb: float = 0.0, **more: Any
+    *,
+    most_mb: float = 130.0,
+    handled: int = 10,
+    fetched_mb: int = 90,
+    left_mb: float = 0.0,
+    **more: Any,
 ) -> Outcome:
     samples = [
         MemorySample("proxy-1", 1.0, 50.0, 0.1, 5.0),
         MemorySample("proxy-1", 2.0, most_mb, 0.2, 90.0),
         MemorySample("broker", 2.0, 900.0, 0.2, None),
     ]
-    clients = {"sent": 10, "handled": {"first": 10, "second": handled}}
+    clients = {"sent": 10, "handled": {"first": 10, "second": handled}, "fetched_mb": fetched_mb}
     return Outcome(clients, samples, took_s=3.0, restarts=0, left_mb=left_mb, **more)
 
 
@@ -32,6 +37,7 @@ def test_memory_within_the_limit_and_its_allowance_is_right() -> None:
     [
         ({"most_mb": 130.6}, "proxy-1: 131 MB were resident; 130 MB are allowed"),
         ({"handled": 9}, "second: 10 messages were sent, 9 handled"),
+        ({"fetched_mb": 0}, "the bulk reader fetched nothing"),
         ({"left_mb": 4.0}, "4.0 MB are still counted after the last message"),
         ({"ends": ["proxy-2: ended with 1: why"]}, "proxy-2: ended with 1: why"),
     ],
