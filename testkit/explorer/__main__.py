@@ -13,38 +13,57 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 
 from testkit.explorer.exploring import Summary, Totals, be_quiet, explore
 from testkit.explorer.generator import FEATURES
+
+#: Worlds of one process: each leaves about 7 MB in caches of libraries.
+_WORLDS_PER_PROCESS = 40
 
 
 def main() -> int:
     """Parse the options and explore; return the exit code."""
     options = _options()
-    until_s = time.monotonic() + options.minutes * 60
-    shrink_s = 0.0 if options.no_shrink else options.shrink_s
-    totals, seed, last = Totals(), options.seed, options.seed + (options.plans or 10**9)
     # A terminated explorer lets its processes finish their worlds instead of orphaning them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    totals = Totals()
+    seeds = _seeds(options, totals)
+    while _play(islice(seeds, _WORLDS_PER_PROCESS * options.jobs), options, totals):
+        pass
+    _print_totals(totals)
+    return 1 if totals.failures else 0
+
+
+def _seeds(options: argparse.Namespace, totals: Totals) -> Iterator[int]:
+    """Yield seeds until one of the limits is reached."""
+    until_s = time.monotonic() + options.minutes * 60
+    for seed in range(options.seed, options.seed + (options.plans or 10**9)):
+        enough = totals.virtual_s >= options.hours * 3600 > 0
+        if enough or time.monotonic() >= until_s or (options.first and totals.failures):
+            return
+        yield seed
+
+
+def _play(seeds: Iterator[int], options: argparse.Namespace, totals: Totals) -> int:
+    """Play plans in new processes, and add their results; return their number."""
+    shrink_s = 0.0 if options.no_shrink else options.shrink_s
     context = multiprocessing.get_context("spawn")
+    played = 0
     with ProcessPoolExecutor(options.jobs, context, initializer=be_quiet) as pool:
         running: set[Future[Summary]] = set()
         while True:
-            while len(running) < options.jobs and seed < last and time.monotonic() < until_s:
+            for seed in islice(seeds, options.jobs - len(running)):
                 running.add(pool.submit(explore, seed, shrink_s, options.with_, options.without))
-                seed += 1
+                played += 1
             if not running:
-                break
+                return played
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 totals.add(future.result())
                 _print_line(future.result())
-            enough = totals.virtual_s >= options.hours * 3600 > 0
-            if enough or (options.first and totals.failures):
-                last = seed
-    _print_totals(totals)
-    return 1 if totals.failures else 0
 
 
 def _options() -> argparse.Namespace:
