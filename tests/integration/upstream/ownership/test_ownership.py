@@ -242,6 +242,7 @@ async def test_a_new_owner_skips_messages_that_a_snapshot_has_as_finished(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        await gateway.send([f"k{number}" for number in range(7)])  # before they are finished
         log = OwnershipLog(gateway.client)
         queue = (await gateway.client.queues(gateway.topic))[0]
         start = await gateway.client.locks_since_ms(queue.broker)
@@ -251,7 +252,6 @@ async def test_a_new_owner_skips_messages_that_a_snapshot_has_as_finished(
         snapshot = Snapshot(epoch, base=1, read=5, unfinished=(1, 3))  # type: ignore[arg-type]
         await log.append(gateway.group, queue, *parts(snapshot))
         await log.append(gateway.group, queue, Clean(epoch))  # type: ignore[arg-type]
-        await gateway.send([f"k{number}" for number in range(7)])
         _, at = await gateway.start_proxy()
         offsets: list[int] = []
 
