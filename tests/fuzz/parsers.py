@@ -49,7 +49,7 @@ from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.credentials import TokenReader
-from proxy.downstream.port.element_count import (
+from proxy.downstream.port.elements.budget import (
     MAX_STRUCTS,
     MAX_VALUES,
     Budget,

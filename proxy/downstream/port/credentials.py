@@ -11,7 +11,7 @@ from typing import Any
 
 from thrift.Thrift import TType
 
-from proxy.downstream.port.element_count import (
+from proxy.downstream.port.elements.budget import (
     MAX_STRUCTS,
     MAX_VALUES,
     Budget,

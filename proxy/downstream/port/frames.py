@@ -24,7 +24,9 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from proxy.downstream.port.element_count import Budget, Uncountable, count_binary, count_compact
+from proxy.downstream.port.elements.binary import count_binary
+from proxy.downstream.port.elements.budget import Budget, Uncountable
+from proxy.downstream.port.elements.compact import count_compact
 
 _COMPACT_VERSION = 1
 _BINARY_VERSION = 0x800100  # the three bytes before the message type

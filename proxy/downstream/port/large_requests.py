@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.clock import now_ns
 from proxy.core.group.token_bucket import TokenBucket
-from proxy.downstream.port.element_count import Budget
+from proxy.downstream.port.elements.budget import Budget
 from proxy.downstream.port.frames import Call
 
 #: Requests up to this size are small. A pull with 256 acks fits.

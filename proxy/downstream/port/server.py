@@ -16,7 +16,7 @@ from broker_core.connection_counts import ConnectionCounts
 from broker_core.time_slices import TimeSlices
 from proxy.core.group.token_bucket import SECOND
 from proxy.downstream.port.connection import Connection, Entry
-from proxy.downstream.port.element_count import TooManyElements
+from proxy.downstream.port.elements.budget import TooManyElements
 from proxy.downstream.port.frames import Call
 from proxy.downstream.port.large_requests import decode_large, has_time
 from proxy.downstream.port.load import Load

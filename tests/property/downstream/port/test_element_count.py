@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thrift.transport.TTransport import TMemoryBuffer
 
-from proxy.downstream.port.element_count import Budget
+from proxy.downstream.port.elements.budget import Budget
 from proxy.downstream.port.frames import Call, FrameError, decode_call
-from testkit.thrift_client import structs
+from testkit.thrift_client import BINARY, COMPACT, payload_of, structs
 from tests.support.thrift_calls import VALID
+from thrift_idl import consumer
 
 STRUCTS, VALUES = 1_000, 10_000
 
@@ -85,3 +86,18 @@ def test_the_count_reads_what_the_decoder_reads(payload: bytes) -> None:
     assert STRUCTS - budget.structs >= seen_structs
     assert VALUES - budget.values >= seen_values
     assert budget.values >= VALUES - 3 * len(payload)  # nothing is counted twice
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 40), st.text(max_size=20))
+def test_both_protocols_spend_the_same_on_a_request(acks: int, nacks: int, reason: str) -> None:
+    context = consumer.Context("g", "t", "b_0#1")
+    nacked = [consumer.Nack(leaseId=n, retryAfterMs=n, reason=reason) for n in range(nacks)]
+    batch = consumer.AckBatch(context, acked=list(range(acks)), nacked=nacked, released=[acks])
+    request = structs("settle")[0](consumer.AckRequest("g", [batch, batch]))
+    spent = []
+    for protocol in (COMPACT, BINARY):
+        budget = Budget()
+        decode_call(payload_of("settle", request, protocol=protocol)).count(budget)
+        spent.append((budget.structs, budget.values))
+    assert spent[0] == spent[1]

@@ -13,7 +13,7 @@ from thrift.Thrift import TMessageType
 
 from proxy.core.group.token_bucket import TokenBucket
 from proxy.downstream.port.credentials import TokenReader
-from proxy.downstream.port.element_count import MAX_STRUCTS, Budget, TooManyElements
+from proxy.downstream.port.elements.budget import MAX_STRUCTS, Budget, TooManyElements
 from proxy.downstream.port.frames import Call, FrameError, decode_call
 from proxy.downstream.port.large_requests import SMALL_BYTES, decode_large, has_time
 from proxy.errors import NotAllowed
