@@ -30,6 +30,7 @@ from broker_core.errors import (
     RequestTimeout,
 )
 from broker_core.late_answer import LateAnswer
+from broker_core.port_memory import PortMemory
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
@@ -67,6 +68,7 @@ class RemotingChannel(asyncio.Protocol):
         on_opened: Callable[[RemotingChannel], None] | None = None,
         on_closed: Callable[[RemotingChannel], None] | None = None,
         warnings: RareWarnings | None = None,
+        memory: PortMemory[RemotingChannel] | None = None,
     ) -> None:
         """Create a channel that is not connected yet.
 
@@ -76,6 +78,7 @@ class RemotingChannel(asyncio.Protocol):
             on_opened: called when requests can arrive: with TLS, after the handshake
             on_closed: called when the connection has ended
             warnings: log of the peers' errors; channels may share it
+            memory: of all connections of a server's port; None: unlimited
         """
         self.peer = "?"  # host:port of the other end
         self.last_activity_ns = now_ns()
@@ -84,6 +87,7 @@ class RemotingChannel(asyncio.Protocol):
         self._on_opened = on_opened
         self._on_closed = on_closed
         self._warnings = warnings or RareWarnings("remoting")
+        self._memory = memory
         self._connection = RemotingConnection(role)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -134,6 +138,16 @@ class RemotingChannel(asyncio.Protocol):
         return len(self._handling)
 
     @property
+    def address(self) -> str:
+        """The peer's address, without its port."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an incomplete or waiting request and of unsent answers; 0 once it is closed."""
+        return 0 if self.is_closed else self._connection.buffered_bytes + self.unsent_bytes
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes written but not yet taken by the socket."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -150,6 +164,16 @@ class RemotingChannel(asyncio.Protocol):
         """Disconnect now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def drop(self) -> None:
+        """Disconnect now, because the port has no memory left and this peer takes most of it."""
+        self._warnings.warn(
+            "too many bytes in flight, disconnected",
+            peer=self.peer,
+            buffered_bytes=self.buffered_bytes,
+        )
+        self.abort()
+        self._connection.drop_bytes()
 
     def forked(self) -> None:
         """Close in a child process.
@@ -229,6 +253,7 @@ class RemotingChannel(asyncio.Protocol):
     def _write(self, frame: bytes) -> None:
         transport = cast(asyncio.Transport, self._transport)
         transport.write(frame)
+        self._report()
         if not self._writable.is_set() and transport.get_write_buffer_size() > SLOW_READER_BYTES:
             self._warnings.warn("peer does not read its answers, disconnected", peer=self.peer)
             transport.abort()
@@ -277,11 +302,14 @@ class RemotingChannel(asyncio.Protocol):
         self.last_activity_ns = now_ns()
         self._connection.receive_data(data)
         self._handle_events()
+        self._report()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting requests; answers of running handlers will be dropped."""
         self._closed.set()
         self._writable.set()
+        self._connection.drop_bytes()
+        self._report()
         reason = f"the connection to {self.peer} was lost" + (f": {exc}" if exc else "")
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
@@ -300,6 +328,7 @@ class RemotingChannel(asyncio.Protocol):
         """Handle requests again."""
         self._writable.set()
         self._unread_ns = 0
+        self._report()
         self._regulate_reading()
 
     # -- requests in ---------------------------------------------------------------------------
@@ -329,6 +358,10 @@ class RemotingChannel(asyncio.Protocol):
         if handler is None:
             self._answer(request, _unsupported(request))
             return
+        memory = self._memory
+        if memory is not None and not memory.admits(request.weight):
+            self._refuse(request, memory)
+            return
         try:
             result = handler(request, self)
         except Exception as error:
@@ -338,7 +371,7 @@ class RemotingChannel(asyncio.Protocol):
             self._answer(request, result)
             return
         cost_bytes = request.weight
-        self._handling_bytes += cost_bytes
+        self._count_handling(cost_bytes)
         if isinstance(result, LateAnswer):
             self._late += 1
             result.wait(partial(self._late_given, request, cost_bytes))
@@ -359,7 +392,7 @@ class RemotingChannel(asyncio.Protocol):
             answer = self._failure(request, answer)
         self._answer(request, answer)
         self._late -= 1
-        self._handling_bytes -= cost_bytes
+        self._count_handling(-cost_bytes)
         self._regulate_reading()
         if not self._late and self._all_given is not None and not self._all_given.done():
             self._all_given.set_result(None)
@@ -373,7 +406,7 @@ class RemotingChannel(asyncio.Protocol):
 
     def _handled(self, task: asyncio.Task[None], cost_bytes: int) -> None:
         self._handling.discard(task)
-        self._handling_bytes -= cost_bytes
+        self._count_handling(-cost_bytes)
         self._regulate_reading()
 
     def _answer(self, request: RemotingCommand, answer: Answer) -> None:
@@ -393,6 +426,25 @@ class RemotingChannel(asyncio.Protocol):
             _log.error("handler failed", request=name, peer=self.peer, exc_info=error)
         remark = _remark(str(error)) or type(error).__name__
         return request.response(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _refuse(self, request: RemotingCommand, memory: PortMemory[RemotingChannel]) -> None:
+        text = (
+            f"requests of {memory.handled_bytes} bytes are being handled here, above or near"
+            f" max_inflight_bytes ({memory.limit_bytes}): try again later"
+        )
+        name = request_name(request.code)
+        self._warnings.warn("request refused", peer=self.peer, request=name, reason=text)
+        self._answer(request, request.response(ResponseCode.SYSTEM_BUSY, text))
+
+    def _count_handling(self, more_bytes: int) -> None:
+        self._handling_bytes += more_bytes
+        if self._memory is not None:
+            self._memory.handles(more_bytes)
+
+    def _report(self) -> None:
+        """Report the buffered bytes to the port's memory."""
+        if self._memory is not None:
+            self._memory.buffers(self, self.buffered_bytes)
 
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stops reading because it cannot write could wait

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from broker_core.clock import now_ns
 from broker_core.connection_counts import ConnectionCounts
 from broker_core.errors import reason_of
+from broker_core.port_memory import MAX_INFLIGHT_BYTES, PortMemory
 from broker_core.rare_warnings import RareWarnings
 from broker_core.refused_connection import RefusedConnection
 from broker_core.remoting.connection import Role
@@ -38,6 +39,7 @@ class RemotingServer:
         stuck_s: float = 60.0,
         max_connections: int = 10_000,
         max_connections_per_address: int = 1_000,
+        max_inflight_bytes: int = MAX_INFLIGHT_BYTES,
         tls: ServerTls | None = None,
     ) -> None:
         """Prepare a server. Raise TlsError if the files of *tls* cannot be used.
@@ -52,6 +54,8 @@ class RemotingServer:
             max_connections: connections above this number are closed at once; they count from
                 the time that they are accepted, before a TLS handshake
             max_connections_per_address: the same for connections from one address
+            max_inflight_bytes: of requests being handled, and of incomplete requests and unread
+                answers, on all connections (see ``port_memory``)
             tls: None for plain connections
         """
         self._handlers = handlers
@@ -61,6 +65,8 @@ class RemotingServer:
         self._counts = ConnectionCounts[RemotingChannel](
             max_connections, max_connections_per_address
         )
+        #: Of all connections.
+        self.memory = PortMemory[RemotingChannel](max_inflight_bytes)
         if tls is None or tls.mode == "disabled":
             self._tls: LiveContext | None = None
         else:
@@ -160,13 +166,13 @@ class RemotingServer:
             on_opened=self._opened,
             on_closed=self._connection_ended,
             warnings=self._warnings,
+            memory=self.memory,
         )
 
     def _opened(self, channel: RemotingChannel) -> None:
         self._channels[channel] = None
-        address = channel.peer.rpartition(":")[0].strip("[]")
-        if not self._counts.enter(channel, address):
-            self._warn_full(address)
+        if not self._counts.enter(channel, channel.address):
+            self._warn_full(channel.address)
             channel.abort()
         elif self._tls is not None and self._tls.is_revoked(channel.certificate):
             self._warnings.warn("revoked certificate, disconnected", peer=channel.peer)

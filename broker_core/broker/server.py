@@ -102,6 +102,7 @@ class Broker:
                 on_closed=self.components.connection_closed,
                 max_connections=settings.max_connections,
                 max_connections_per_address=settings.max_connections_per_address,
+                max_inflight_bytes=settings.max_inflight_bytes,
                 tls=settings.tls,
             )
             host, _, port = settings.listen.rpartition(":")

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from broker_core.broker.check_rules import CheckRules
 from broker_core.broker.delay_rules import DEFAULT_LEVELS, DelayRules, parse_levels
 from broker_core.names import check_name
+from broker_core.port_memory import MAX_INFLIGHT_BYTES
 from broker_core.tls_settings import ClientTls, ServerTls
 
 #: A segment must have room for the largest message with its properties.
@@ -97,6 +98,10 @@ class BrokerSettings(BaseModel):
     max_connections_per_address: int = Field(default=1_000, ge=1)
     """Maximum number of connections from one address, so that one host cannot lock out the
     others."""
+    max_inflight_bytes: int = Field(default=MAX_INFLIGHT_BYTES, ge=32 * 1024 * 1024)
+    """Maximum bytes of requests being handled, and of incomplete requests and unread answers, over
+    all connections. Beyond it, requests are refused as SYSTEM_BUSY (2), and the connections that
+    buffer most are closed."""
     tls: ServerTls | None = None
     """TLS on listen; null: none. The files are checked every 5 s, and new connections use the
     current content."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import orjson
 
@@ -38,6 +38,9 @@ MAX_HEADER_BYTES = 1024 * 1024
 MAX_HEADER_FIELDS = 1024
 
 _OVERHEAD_BYTES = 1024  # of a command, besides its texts and body
+
+#: Received bytes, as a whole or a view of a part.
+Bytes: TypeAlias = bytes | bytearray | memoryview
 _RESPONSE = 1
 _ONEWAY = 2
 
@@ -143,7 +146,9 @@ class RemotingCommand:
         return b"".join((start, header, self.body))
 
 
-def decode(data: bytes | memoryview, start: int = 0, end: int | None = None) -> RemotingCommand:
+def decode(
+    data: bytes | bytearray | memoryview, start: int = 0, end: int | None = None
+) -> RemotingCommand:
     """Read the frame from *start* to *end*, without its length word. The body is copied.
 
     Raises RemoteProtocolError if the bytes are not a command.
@@ -158,7 +163,7 @@ def decode(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
     return command
 
 
-def header_bytes(word: bytes | memoryview, frame_bytes: int) -> int:
+def header_bytes(word: Bytes, frame_bytes: int) -> int:
     """Return the header's length from its *word*, in a frame of *frame_bytes* after the length
     word.
 

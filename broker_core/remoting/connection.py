@@ -19,6 +19,8 @@ from broker_core.remoting.command import RemotingCommand, decode, decode_header,
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _TLS_HANDSHAKE = 0x16
+#: Shorter pieces are joined when they arrive: an object for each would cost many times its bytes.
+_SHORT_PIECE_BYTES = 4096
 
 
 class Role(Enum):
@@ -73,9 +75,9 @@ class RemotingConnection:
         """
         self._role = role
         self._max_frame_bytes = max_frame_bytes
-        self._data = b""  # the oldest bytes not consumed yet,
+        self._data: bytes | bytearray = b""  # the oldest bytes not consumed yet,
         self._at = 0  # from here on,
-        self._more: list[bytes] = []  # and the later ones
+        self._more: list[bytes | bytearray] = []  # and the later ones
         self._held = 0  # bytes of all of these
         self._pristine = True
         self._broken: RemoteProtocolError | None = None
@@ -94,10 +96,24 @@ class RemotingConnection:
         if self._broken is not None or not data:
             return
         if self._held:
-            self._more.append(data)
+            self._append(data)
         else:
             self._data, self._at = data, 0
         self._held += len(data)
+
+    def _append(self, data: bytes) -> None:
+        more = self._more
+        if len(data) >= _SHORT_PIECE_BYTES:
+            more.append(data)
+        elif more and isinstance(more[-1], bytearray):
+            more[-1] += data
+        else:
+            more.append(bytearray(data))
+
+    def drop_bytes(self) -> None:
+        """Drop received bytes: the connection has ended."""
+        self._data, self._at, self._held = b"", 0, 0
+        self._more.clear()
 
     def next_event(self) -> Event | Literal[_Need.DATA]:
         """Return the next complete command, or NEED_DATA. Raise RemoteProtocolError on invalid
@@ -116,9 +132,7 @@ class RemotingConnection:
             return self._next_command()
         except RemoteProtocolError as error:
             self._broken = error
-            self._keep(b"", 0)
-            self._more.clear()
-            self._held = 0
+            self.drop_bytes()
             raise
 
     def send(self, command: RemotingCommand) -> bytes:
@@ -179,8 +193,8 @@ class RemotingConnection:
             command = decode(self._data, 4, 4 + length)
             self._keep(self._data, 4 + length)
             return command
-        command = decode_header(self._data[start + 4 : body_at], self._data[start])
-        parts: list[bytes | memoryview] = [memoryview(self._data)[body_at:]]
+        command = decode_header(bytes(self._data[start + 4 : body_at]), self._data[start])
+        parts: list[bytes | bytearray | memoryview] = [memoryview(self._data)[body_at:]]
         missing = start + length - len(self._data)
         taken = 0
         while missing > len(self._more[taken]):
@@ -199,7 +213,7 @@ class RemotingConnection:
         self._at = 0
         self._more.clear()
 
-    def _keep(self, data: bytes, at: int) -> None:
+    def _keep(self, data: bytes | bytearray, at: int) -> None:
         """Continue at position *at* of *data*, or with the next bytes."""
         if at == len(data):
             data, at = (self._more.pop(0) if self._more else b""), 0

@@ -7,7 +7,11 @@ import os
 import ssl
 from contextlib import suppress
 
+from broker_core.client.broker_client import BrokerClient
+from broker_core.names import Topic
+from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.tasks import spawn
 from testkit.certificates import make_certificates
 from testkit.thrift_client import ThriftClient, frame_of, our_pull
@@ -223,3 +227,88 @@ async def slow_remoting_peers(at: Installation) -> str:
     assert all(50 < each < 100 for each in times), times
     assert all(child.running for child in at.running)
     return f"closed after {times[0]:.0f} s and {times[1]:.0f} s"
+
+
+@attack(
+    "large incomplete requests on hundreds of connections to the broker or the nameserver",
+    answer="their memory stays below max_inflight_bytes; the connections that take most are closed",
+)
+async def incomplete_remoting_requests(at: Installation) -> str:
+    limit, each_bytes, connections = 32 * _MEGABYTE, 2 * _MEGABYTE, 200
+    nameserver = at.start_nameserver()
+    broker = at.start_broker(max_inflight_bytes=limit)
+    whole = RemotingCommand(34, body=bytes(2 * each_bytes)).encode()
+    figures = []
+    for name, child, address, most in (
+        ("broker", broker, at.broker, limit),
+        ("nameserver", nameserver, at.nameserver, 256 * _MEGABYTE),
+    ):
+        before = rss_bytes(child)
+        opened = [await at.open(address) for _ in range(connections)]
+        for _, writer in opened:
+            with suppress(ConnectionError):
+                writer.write(whole[:each_bytes])
+                await writer.drain()
+        await asyncio.sleep(2)
+        grown = rss_bytes(child) - before
+        assert grown < 1.3 * most, f"{name}: memory grew by {grown / _MEGABYTE:.0f} MiB"
+        reader, writer = await at.open(address)
+        writer.write(RemotingCommand(99_999, opaque=1).encode())
+        async with asyncio.timeout(30):
+            assert await reader.read(4)
+        for _, writer in opened:
+            writer.close()
+        figures.append(f"{name} {grown / _MEGABYTE:.0f} MiB")
+    sent = connections * each_bytes // _MEGABYTE
+    return f"{', '.join(figures)} for {sent} MiB; another client served"
+
+
+@attack(
+    "requests of megabytes that the broker has to hold, on many connections",
+    answer="refused as busy beyond max_inflight_bytes; small requests have room of their own",
+)
+async def held_remoting_requests(at: Installation) -> str:
+    limit, pulls = 32 * _MEGABYTE, 200
+    at.start_nameserver()
+    broker = at.start_broker(max_inflight_bytes=limit)
+    client = BrokerClient(nameservers=[at.nameserver], client_id="x@1#1")
+    await client.start()
+    await client.create_topic(Topic(TOPIC), queues=1)
+    await client.close()
+    header = PullMessageHeader(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=PullFlag.SUSPEND | PullFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=20_000,
+        subscription="*",
+        sub_version=0,
+    )
+    pull = RemotingCommand(
+        RequestCode.PULL_MESSAGE, opaque=1, ext=header.to_ext(), body=bytes(_MEGABYTE)
+    ).encode()
+    before = rss_bytes(broker)
+    opened = [await at.open(at.broker) for _ in range(pulls)]
+    answers = [spawn(reader.read(1 << 16), name="answer") for reader, _ in opened]
+    for _, writer in opened:
+        writer.write(pull)
+        await writer.drain()
+    done, held = await asyncio.wait(answers, timeout=5)
+    grown = rss_bytes(broker) - before
+    refused = sum(
+        b"max_inflight_bytes (33554432): try again later" in each.result() for each in done
+    )
+    assert grown < 2 * limit, f"memory grew by {grown / _MEGABYTE:.0f} MiB"
+    assert refused == len(done), [each.result()[:300] for each in done]
+    assert 10 < len(held) <= limit // _MEGABYTE, len(held)
+    reader, writer = await at.open(at.broker)
+    writer.write(RemotingCommand(99_999, opaque=1).encode())
+    async with asyncio.timeout(30):
+        assert await reader.read(4)
+    for _, each in opened:
+        each.close()
+    await asyncio.wait(answers)
+    return f"{refused} of {pulls} pulls of 1 MiB refused; {grown / _MEGABYTE:.0f} MiB more"

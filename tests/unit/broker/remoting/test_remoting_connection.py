@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
@@ -107,3 +109,42 @@ def test_frames_that_come_in_parts_are_put_together(step: int) -> None:
         got.append(command)
     assert got == sent
     assert connection.buffered_bytes == 0
+
+
+def test_a_frame_in_tiny_pieces_costs_its_bytes() -> None:
+    connection = RemotingConnection(Role.SERVER)
+    body = bytes(range(256)) * 400
+    frames = RemotingCommand(1, opaque=1, body=body).encode() * 2
+    tracemalloc.start()
+    for at in range(len(frames) - 1):
+        connection.receive_data(frames[at : at + 1])
+        assert not isinstance(connection.next_event(), RemotingCommand)
+        if at == len(body):  # within the first frame
+            held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 2 * len(body)
+    connection.receive_data(frames[-1:])
+    last = connection.next_event()
+    assert isinstance(last, RequestReceived)
+    assert last.command.body == body
+
+
+@pytest.mark.parametrize("sizes", [(1, 5000), (5000, 1), (4095, 4096, 4097, 2)])
+def test_short_and_long_pieces_are_joined_in_order(sizes: tuple[int, ...]) -> None:
+    connection = RemotingConnection(Role.SERVER)
+    commands = [
+        RemotingCommand(1, opaque=n, body=bytes([n]) * (n * 700 % 9000)) for n in range(1, 40)
+    ]
+    data = b"".join(each.encode() for each in commands)
+    found, at, turn = [], 0, 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        turn += 1
+        connection.receive_data(data[at : at + size])
+        at += size
+        if turn % 3 == 0:
+            while (command := connection.next_command()) is not None:
+                found.append(command)
+    while (command := connection.next_command()) is not None:
+        found.append(command)
+    assert found == commands
