@@ -456,6 +456,7 @@ class Proxy:
                 self._listening.revocations_end_in_s,
             ),
             retention=self._context.log.ranges.retention,
+            replicas=self._context.log.ranges.replicas,
         )
         doors = Doors(
             self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports

@@ -80,7 +80,10 @@ async def locks_since_ms(requests: BrokerRequests, broker: str) -> int:
 
 async def elected_replicas(requests: BrokerRequests, broker: str) -> ElectedReplicas | None:
     """Return the replicas of *broker*, None if they do not elect their master."""
-    table = await _runtime(requests, broker)
+    return _elected(await _runtime(requests, broker))
+
+
+def _elected(table: Mapping[str, str]) -> ElectedReplicas | None:
     if "voters" not in table:
         return None
     return ElectedReplicas(
@@ -113,6 +116,7 @@ async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
         begin=_number(table, "commitLogMinOffset"),
         end=_number(table, "commitLogMaxOffset"),
         retention={name: int(table[name]) for name in RETENTION_FIGURES if name in table},
+        replicas=_elected(table),
     )
 
 

@@ -117,9 +117,10 @@ class LogSpan:
     """The range of a broker's log, of all topics: bytes from ``begin`` up to ``end``.
 
     ``retention``: figures of its retention under the names of the runtime table, empty if the
-    broker does not report them.
+    broker does not report them. ``replicas``: those that elect the broker's master, if they do.
     """
 
     begin: int
     end: int
     retention: Mapping[str, int] = field(default_factory=dict)
+    replicas: ElectedReplicas | None = None

@@ -42,6 +42,7 @@ from proxy.observe.metrics import (
     QUEUE_GAUGES,
     RATES,
     REDRIVEN,
+    REPLICAS,
     RETENTION,
     TAKE_OVERS,
     TOPIC_COUNTERS,
@@ -93,7 +94,7 @@ class ProxyCollector(Collector):
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
-    value, and ``retention`` by broker and field.
+    value, and ``retention`` and ``replicas`` by broker and field.
     """
 
     lanes: Iterable[GroupLane]
@@ -106,6 +107,7 @@ class ProxyCollector(Collector):
     limits: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     access: Callable[[], Iterable[tuple[str, list[str], float]]] = tuple
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -132,6 +134,9 @@ class ProxyCollector(Collector):
         for broker, values in self.retention().items():
             for name, value in values.items():
                 put(RETENTION[name], [broker], value)
+        for broker, values in self.replicas().items():
+            for name, value in values.items():
+                put(REPLICAS[name], [broker], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

@@ -333,6 +333,23 @@ RETENTION: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Replicas of brokers that elect their master, as seen by this proxy; by field.
+REPLICAS: dict[str, MetricDefinition] = {
+    "voters": MetricDefinition(
+        "broker_replicas", "Replicas that elect a broker's master, the master included", ("broker",)
+    ),
+    "in_sync": MetricDefinition(
+        "broker_replicas_in_sync",
+        "Those of them that have all confirmed messages, the master included",
+        ("broker",),
+    ),
+    "master_epoch": MetricDefinition(
+        "broker_master_epoch",
+        "Epoch of a broker's elected master; each election raises it",
+        ("broker",),
+    ),
+}
+
 #: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
@@ -394,5 +411,6 @@ def definitions() -> list[MetricDefinition]:
         *LIMITS.values(),
         *ACCESS.values(),
         *RETENTION.values(),
+        *REPLICAS.values(),
         *PROCESS.values(),
     ]

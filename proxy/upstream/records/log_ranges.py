@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient
 from broker_core.client.administration import RETENTION_FIGURES
+from broker_core.client.results import ElectedReplicas
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
 from proxy.core.records.retention import LogRange
@@ -25,6 +26,7 @@ class _Known:
     file_bytes: int | None = None
     file_asked: bool = False
     retention: Mapping[str, int] = field(default_factory=dict)
+    replicas: ElectedReplicas | None = None
 
 
 class LogRanges:
@@ -48,6 +50,20 @@ class LogRanges:
             if len(known.retention) == len(RETENTION_FIGURES)
         }
 
+    def replicas(self) -> dict[str, dict[str, float]]:
+        """Return the last known figures of each broker whose replicas elect their master: voters,
+        in_sync (both numbers of replicas, the master included) and master_epoch.
+        """
+        return {
+            broker: {
+                "voters": len(known.replicas.voters),
+                "in_sync": len(known.replicas.in_sync),
+                "master_epoch": known.replicas.epoch,
+            }
+            for broker, known in self._known.items()
+            if known.replicas is not None
+        }
+
     async def of(self, broker: str) -> LogRange:
         """Return the range that *broker* keeps, at most half a second old.
 
@@ -60,7 +76,7 @@ class LogRanges:
                 try:
                     known.answer = await self._ask(broker, known)
                 except RemotingError as error:
-                    known.answer = error
+                    known.answer = error.with_traceback(None)
                 known.answered_ns = now_ns()
             if isinstance(known.answer, RemotingError):
                 raise known.answer.with_traceback(None)
@@ -68,7 +84,7 @@ class LogRanges:
 
     async def _ask(self, broker: str, known: _Known) -> LogRange:
         span = await self._client.log_span(broker)
-        known.retention = span.retention
+        known.retention, known.replicas = span.retention, span.replicas
         if not known.file_asked:
             known.file_bytes = await self._file_bytes(broker)
             known.file_asked = True

@@ -37,6 +37,7 @@ from proxy.observe.metrics import (
     LIMITS,
     PREFIX,
     PROCESS,
+    REPLICAS,
     RETENTION,
     TOPIC_COUNTERS,
     definitions,
@@ -114,6 +115,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             deliveries=lambda: sent,
             limits=lambda: limits,
             retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
+            replicas=lambda: {"broker-a": dict.fromkeys(REPLICAS, 1.0)},
             access=lambda: [
                 (name, [ACCESS_LABELS[label] for label in each.labels], 1)
                 for name, each in ACCESS.items()
@@ -330,7 +332,7 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION)))
+    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS)))
     assert len(values) == len(FIGURES) + of_labels + 2
     assert text.count("# TYPE") == len(definitions())
 
