@@ -8,7 +8,7 @@ encoding.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +59,13 @@ class JoinMasterResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLogHeader(Header):
-    """A slave's request for more; its log is durable up to ``offset``, as its ``flush`` says."""
+    """A slave's request for more; its log is durable up to ``offset``, as its ``flush`` says.
+
+    ``examined``: the bytes there were damaged, so the answer has to name their damage.
+    """
 
     offset: int
+    examined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,8 @@ class FetchLogResponse(Header):
     """The body is the log from the requested offset on, in the given segment; perhaps empty.
 
     Messages before ``confirm_offset`` may be served; the master's log begins at ``first_offset``;
-    ``tables`` is JSON, name to version.
+    ``tables`` is JSON, name to version. ``damage`` names the bytes of the body that are damaged at
+    the master, and the messages lost in them (``damage_to_json``).
     """
 
     segment_start: int
@@ -77,6 +82,39 @@ class FetchLogResponse(Header):
     first_offset: int
     confirm_offset: int
     tables: str
+    damage: str = ""
+
+
+#: Ranges of a log that are damaged, with the reason of each.
+Gaps = Sequence[tuple[int, int, str]]
+#: Topic, queue, first offset, end, place in the log, whether unwritten.
+Lost = Sequence[tuple[str, int, int, int, int, bool]]
+
+
+def damage_to_json(gaps: Gaps, lost: Lost) -> str:
+    """Return ``{"gaps": [[start, end, reason], ...], "lost": [[topic, queue id, first offset, end,
+    place, unwritten], ...]}``; "" without gaps.
+    """
+    if not gaps:
+        return ""
+    content = {"gaps": [list(each) for each in gaps], "lost": [list(each) for each in lost]}
+    return orjson.dumps(content).decode()
+
+
+def damage_from_json(text: str) -> tuple[Gaps, Lost]:
+    """Inverse of ``damage_to_json``. Raise InvalidCommand."""
+    if not text:
+        return (), ()
+    try:
+        content = orjson.loads(text)
+        gaps = [(int(start), int(end), str(why)) for start, end, why in content["gaps"]]
+        lost = [
+            (str(topic), int(queue_id), int(first), int(end), int(place), bool(unwritten))
+            for topic, queue_id, first, end, place, unwritten in content["lost"]
+        ]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidCommand(f"the damage of a chunk cannot be read: {error}") from error
+    return gaps, lost
 
 
 def probes_to_json(probes: Iterable[tuple[int, int, int]]) -> bytes:

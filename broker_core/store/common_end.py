@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.copying import places_of
+from broker_core.store.log_scan import LogScan, LogView
 
 #: Probes in one question.
 MAX_PROBES = 256
@@ -103,12 +104,14 @@ class CommonEndSearch:
 def count_common(log: CommitLog, probes: Sequence[Probe]) -> int:
     """Return how many of the ascending *probes*, from the first on, this log has.
 
-    Probes before its first byte count as present: they were deleted and cannot be compared.
+    The last one that it has proves those before, of which some may be damaged here. Probes before
+    its first byte count as present: they were deleted and cannot be compared.
     """
-    for count, probe in enumerate(probes):
-        if probe.offset >= log.first_offset and not _holds(log, probe):
+    for count in range(len(probes), 0, -1):
+        probe = probes[count - 1]
+        if probe.offset < log.first_offset or _holds(log, probe):
             return count
-    return len(probes)
+    return 0
 
 
 def _holds(log: CommitLog, probe: Probe) -> bool:
@@ -123,9 +126,18 @@ def _probe(log: CommitLog, place: tuple[int, int]) -> Probe:
 
 
 def _legible(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and size of messages up to the first one that is damaged.
-
-    What follows counts as missing: a slave then copies it again.
-    """
-    with suppress(StoreError):
-        yield from places_of(log, start, end)
+    """Yield offset and size of the messages from *start* on, below *end*, passing over damage."""
+    offset = start
+    while offset < end:
+        try:
+            for place in places_of(log, offset, end):
+                yield place
+                offset = sum(place)
+            return
+        except StoreError:
+            with closing(LogView(log.segments)) as view:
+                following = next(iter(LogScan(view, start=offset, until=end)), None)
+            if following is None or following.physical_offset >= end:
+                return
+            yield following.physical_offset, following.size
+            offset = following.physical_offset + following.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
@@ -12,10 +13,12 @@ from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.common_end import CommonEndSearch, Probe, count_common
 from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
-from broker_core.store.copying import Chunk, messages_of, read_chunk
+from broker_core.store.copying import Chunk, LostRun, messages_of, read_chunk
+from broker_core.store.damaged_copies import examined_chunk, lost_in
 from broker_core.store.delay_index import ended_entry
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
+from broker_core.store.log_scan import LogScan, LogView
 from broker_core.store.rejoin import Rejoin
 from broker_core.store.tables import JsonTable
 
@@ -34,6 +37,12 @@ class Copied(NamedTuple):
     code: int
     deletes: Topic | None  # with all messages before this one
     ended: bytes  # entry of the delayed message that this one replaces
+    lost: LostRun | None = None  # messages in damage, in place of one
+
+    @property
+    def queue_end(self) -> int:
+        """Offset of the queue after the message."""
+        return self.queue_offset + 1 if self.lost is None else self.lost.end
 
     @property
     def end(self) -> int:
@@ -53,6 +62,11 @@ def copied(message: StoredMessage) -> Copied:
         deleted_topic(message),
         ended_entry(message.physical_offset, message.size, message.prepared_offset),
     )
+
+
+def _lost(run: LostRun, size: int) -> Copied:
+    place = run.place
+    return Copied(place, size, run.topic, run.queue_id, run.first, 0, None, b"", run)
 
 
 def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
@@ -97,6 +111,13 @@ class LogCopies:
         """Return a chunk of about 1 MiB, as ``read_chunk``."""
         return read_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)
 
+    def examined(self, offset: int, *, limit: int) -> Chunk | None:
+        """Return a chunk as ``examined_chunk``, with the messages that are lost in its damage."""
+        chunk = examined_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)
+        if chunk is None or not chunk.gaps:
+            return chunk
+        return chunk._replace(lost=(*lost_in(self._queues, chunk.gaps),))
+
     def append(self, chunk: Chunk) -> list[Copied]:
         """Append *chunk*; return its messages. Raise StoreError if it does not fit, or OSError."""
         if chunk.offset != self._log.end_offset:
@@ -112,7 +133,12 @@ class LogCopies:
         )
         if messages:
             self.last_store_ms = messages[-1].store_ms
-        return [copied(message) for message in messages]
+        found = [copied(message) for message in messages]
+        if not chunk.gaps:
+            return found
+        sizes = {each.start: each.end - each.start for each in chunk.gaps}
+        found += [_lost(each, sizes.get(each.place, 0)) for each in chunk.lost]
+        return sorted(found, key=lambda each: each.physical)
 
     def common_end_search(self) -> CommonEndSearch:
         """Return a search for the common end with another log."""
@@ -132,9 +158,19 @@ class LogCopies:
         if end > self._log.end_offset:
             return False
         if last is not None:
-            return end == last.end or end == self._filled_to(last.end)
+            return end in (last.end, self._filled_to(last.end)) or self._is_gap(last.end, end)
         edges = (edge for each in self._log.segments for edge in (each.start, each.end))
         return end == self._log.first_offset or end in edges
+
+    def _is_gap(self, start: int, end: int) -> bool:
+        """Return whether there is damage from *start* on, and nothing intact before *end*."""
+        if not start < end:
+            return False
+        with closing(LogView(self._log.segments)) as view:
+            scan = LogScan(view, start=start, until=end)
+            found = next(iter(scan), None)
+        damaged_from = scan.gaps[0].start if scan.gaps else scan.damaged_from
+        return damaged_from == start and (found is None or found.physical_offset >= end)
 
     def _filled_to(self, offset: int) -> int | None:
         """Return the end of the filler that starts at *offset*, or None."""

@@ -1,7 +1,8 @@
 """Copying the log of one store to another, byte for byte and at the same offsets.
 
 A chunk holds whole messages of one segment, followed by the filler if the segment ends there. The
-receiver makes the same segments, so the files of both logs are equal.
+receiver makes the same segments, so the files of both logs are equal. Damage is copied as it is, if
+the chunk names it (``damaged_copies``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
+from broker_core.names import Topic
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_BLANK,
@@ -23,13 +25,37 @@ from broker_core.store.record_check import NotIntact, intact_message
 _WALK_BYTES = 4 * 1024 * 1024
 
 
+class CopiedGap(NamedTuple):
+    """Bytes from *start* to *end* of a log that are no intact message, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class LostRun(NamedTuple):
+    """Offsets *first* to *end* (excluded) of a queue, whose messages are in the gap at *place*.
+
+    ``unwritten``: they were never confirmed, so readers pass over them.
+    """
+
+    topic: Topic
+    queue_id: int
+    first: int
+    end: int
+    place: int
+    unwritten: bool = False
+
+
 class Chunk(NamedTuple):
-    """Bytes of a log from *offset* on, and the segment that contains them."""
+    """Bytes of a log from *offset* on, and the segment that contains them; their damage."""
 
     offset: int
     data: bytes
     segment_start: int
     segment_bytes: int
+    gaps: tuple[CopiedGap, ...] = ()
+    lost: tuple[LostRun, ...] = ()
 
     @property
     def segment_end(self) -> int:
@@ -60,12 +86,16 @@ def read_chunk(log: CommitLog, offset: int, *, limit: int, max_bytes: int) -> Ch
 def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
     """Return the messages of *chunk*, and whether the segment ends after them.
 
-    Checks every byte: raises StoreError that names the first invalid one.
+    Checks every byte outside of its gaps: raises StoreError that names the first invalid one.
     """
     messages: list[StoredMessage] = []
     position = 0
+    ends = {each.start: each.end for each in chunk.gaps}
     while position < len(chunk.data):
         place = chunk.offset + position
+        if place in ends:
+            position = ends[place] - chunk.offset
+            continue
         size, magic = _head(chunk.data, position, place)
         if magic == MAGIC_BLANK:
             if place + size != chunk.segment_end or position + FILLER.size != len(chunk.data):

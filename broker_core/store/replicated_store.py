@@ -13,9 +13,16 @@ from pathlib import Path
 
 from broker_core.errors import StoreError
 from broker_core.names import Topic
-from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
+from broker_core.store.consume_queue import (
+    ENTRIES_PER_FILE,
+    ENTRY,
+    LOST_BYTES,
+    ConsumeQueue,
+)
 from broker_core.store.copies import Copied, copied, without_ended
-from broker_core.store.copying import Chunk
+from broker_core.store.copying import Chunk, LostRun
+from broker_core.store.damage import DamagedRun
+from broker_core.store.log_scan import Gap
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Added, notify_arrivals
 from broker_core.store.recovery import taken_back
@@ -36,9 +43,13 @@ class ReplicatedStore(MessageStore):
             folder, segment_bytes=segment_bytes, flush=flush, entries_per_file=entries_per_file
         )
         self._visible_end = self.confirmed_end = self._was_visible
+        #: Damage that was copied: its start in the log, and why.
+        self._gaps: dict[int, str] = {}
         #: In the log, not visible, before all pending ones.
         self._copied: deque[Copied] = deque()
         ended: list[bytes] = []
+        for gap in self.recovery.gaps:
+            self._gaps[gap.start] = gap.reason
         for message in taken_back(self.log, self.queues, behind=self._visible_end):
             one = copied(message)
             if one.deletes is not None:  # the recovery has dropped the messages before
@@ -56,6 +67,7 @@ class ReplicatedStore(MessageStore):
             raise RuntimeError("start() comes before copy()")
         for message in self.copies.append(chunk):
             self._hold(message)
+        self._gaps.update({each.start: each.reason for each in chunk.gaps})
         self._appender.not_before(self.copies.last_store_ms)
         await self._as_flushed(self._group_commit)
 
@@ -78,7 +90,7 @@ class ReplicatedStore(MessageStore):
     def _hold(self, message: Copied) -> None:
         self._copied.append(message)
         queue = self.queues.obtain(message.topic, message.queue_id)
-        self._next_offsets[queue] = message.queue_offset + 1
+        self._next_offsets[queue] = message.queue_end
 
     def _make_visible(self, log_end: int) -> None:
         log_end = min(log_end, self.confirmed_end)
@@ -94,9 +106,14 @@ class ReplicatedStore(MessageStore):
 
     def _enter(self, message: Copied) -> None:
         queue = self.queues.obtain(message.topic, message.queue_id)
+        if message.lost is not None:
+            self._enter_lost(queue, message.lost)
+            return
         if queue.end_offset < message.queue_offset and queue.is_empty:
             # The master's retention deleted the messages before, confirmed or not.
             queue.start_at(message.queue_offset)
+        if self._gaps and queue.end_offset != message.queue_offset:
+            queue = self._after_damage(queue, message)
         if queue.end_offset != message.queue_offset:
             raise StoreError(
                 f"the message copied to {message.physical} has offset {message.queue_offset} in"
@@ -111,6 +128,46 @@ class ReplicatedStore(MessageStore):
             del self._next_offsets[queue]
         if message.deletes is not None:
             self._drop_queues(message.deletes, at=message.end)
+        self._notify(message, queue)
+
+    def _enter_lost(self, queue: ConsumeQueue, run: LostRun) -> None:
+        """Leave out the offsets of messages that are damaged at the original too."""
+        if queue.is_empty and queue.end_offset < run.first:
+            queue.start_at(run.first)
+        count = run.end - queue.end_offset
+        if count > 0:
+            first = queue.end_offset
+            queue.append(ENTRY.pack(run.place, 0 if run.unwritten else LOST_BYTES, 0) * count)
+            self._changed.add(queue)
+            if not run.unwritten:
+                gap = self._gap_at(run.place)
+                self.reader.damaged.add(DamagedRun(run.topic, run.queue_id, first, run.end, gap))
+        if self._next_offsets.get(queue) == queue.end_offset:
+            del self._next_offsets[queue]
+
+    def _after_damage(self, queue: ConsumeQueue, message: Copied) -> ConsumeQueue:
+        """Return the queue that *message* continues, if damage that a restart has found is between
+        it and the one before: messages are left out, or the record of a deletion.
+        """
+        last = queue.entry(queue.end_offset - 1)[0] if not queue.is_empty else -1
+        places = [each for each in self._gaps if last <= each < message.physical]
+        if not places:
+            return queue
+        if queue.end_offset < message.queue_offset:
+            run = (queue.end_offset, message.queue_offset, max(places))
+            self._enter_lost(queue, LostRun(message.topic, message.queue_id, *run))
+        elif message.queue_offset == 0 < queue.end_offset:
+            self._drop_queues(message.topic, at=message.physical)
+            return self.queues.obtain(message.topic, message.queue_id)
+        return queue
+
+    def _gap_at(self, place: int) -> Gap:
+        segment = self.log.segment_at(place)
+        assert segment is not None
+        reason = self._gaps.get(place, "it was copied so")
+        return Gap(place, place + 1, segment.path, place - segment.start, reason)
+
+    def _notify(self, message: Copied, queue: ConsumeQueue) -> None:
         if self._on_arrival is not None:
             added = Added(message.topic, message.queue_id, queue, [], {message.code})
             notify_arrivals(self._on_arrival, (added,))

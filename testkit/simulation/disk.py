@@ -90,6 +90,11 @@ class Disk:
             return None
         path = self._chance.choice(full)
         position = self._chance.randrange(sizes[path])
+        self.flip_at(path, position)
+        return str(path), position
+
+    def flip_at(self, path: Path, position: int) -> None:
+        """Change the byte at *position* of the file *path*, as a bad disk does."""
         descriptor = _real["open"](path, os.O_RDWR)
         try:
             (old,) = _real["pread"](descriptor, 1, position)
@@ -97,7 +102,6 @@ class Disk:
             _real["pwrite"](descriptor, flipped, position)
         finally:
             _real["close"](descriptor)
-        return str(path), position
 
     def release(self, process: SimulatedProcess) -> None:
         """Free the file locks of *process*, which is dead."""

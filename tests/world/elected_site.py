@@ -14,6 +14,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Topic
 from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
+from broker_core.store.log_scan import LogScan, LogView
 from testkit.explorer.player import judge
 from testkit.simulation.clients import Flow
 from testkit.simulation.world import BROKER_PORT, BrokerNode, World, simulate
@@ -132,9 +133,23 @@ class ElectedSite:
             for other in self.world.brokers:
                 self.world.loop.network.heal(one.name, other.name)
 
-    async def settle(self) -> None:
-        """Wait until the flows have ended and all messages are finished."""
-        await self.until_in_sync()
+    def damage(self, node: BrokerNode, *, every: int) -> int:
+        """Change a byte of each *every*th message of clients in the log of *node*: of its length,
+        its magic, its offset or its body. Return the number of damaged messages.
+        """
+        log = LogView.of_files(node.folder / "data" / "commitlog")
+        messages = [each for each in LogScan(log, start=0) if each.topic == "orders"][::every]
+        for number, each in enumerate(messages):
+            segment = log.segment_at(each.physical_offset)
+            assert segment is not None
+            at = each.physical_offset - segment.start
+            part = number * 4 // len(messages)  # length, magic, offset, body
+            self.world.disk.flip_at(segment.path, at + (1, 5, 27, each.size - 40)[part])
+        log.close()
+        return len(messages)
+
+    async def delivered(self) -> None:
+        """Wait until the flows have ended and all messages are delivered."""
 
         def sent() -> set[str]:
             return {each["msg"] for each in self.stage.of("send_ok")}
@@ -143,6 +158,11 @@ class ElectedSite:
             return {each["msg"] for each in self.stage.of("deliver")}
 
         await self.stage.until(lambda: self._all_sent and sent() <= delivered(), within_s=300)
+
+    async def settle(self) -> None:
+        """Wait until the flows have ended and all messages are finished."""
+        await self.until_in_sync()
+        await self.delivered()
         await asyncio.sleep(20)
 
 

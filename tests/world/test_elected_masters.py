@@ -128,3 +128,34 @@ async def _no_majority(site: ElectedSite) -> None:
 
 def test_without_a_majority_nothing_is_acknowledged() -> None:
     played(_no_majority)
+
+
+async def _damaged_log(site: ElectedSite) -> None:
+    """A replica that was away copies a log that was damaged meanwhile; then it is elected."""
+    await site.start()
+    site.send(60)
+    await site.until_in_sync()
+    await site.delivered()
+    master = await site.until_serving()
+    away, third = (each for each in site.world.brokers if each is not master)
+    away.kill()
+    site.send(240)
+    await site.delivered()
+    await asyncio.sleep(10)  # the last ones are acked and recorded
+    assert site.damage(master, every=12) == 25
+    await away.start()
+    await site.until_in_sync()
+
+    third.kill()
+    master.kill()
+    await third.start()
+    await site.until_serving(besides=master)
+    site.send(60)
+    await site.delivered()
+    await master.start()
+    await site.settle()
+
+
+def test_a_replica_copies_a_damaged_log_and_continues_its_queues() -> None:
+    """L1 finds an offset that is used twice, D1 a message behind the damage that is lost."""
+    played(_damaged_log)

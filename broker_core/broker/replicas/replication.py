@@ -24,6 +24,7 @@ from broker_core.remoting.replication_headers import (
     FetchLogResponse,
     JoinMasterHeader,
     JoinMasterResponse,
+    damage_to_json,
     names_from_json,
     probes_from_json,
     queue_starts_to_json,
@@ -31,6 +32,7 @@ from broker_core.remoting.replication_headers import (
 )
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.common_end import Probe
+from broker_core.store.copying import Chunk
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.replicated_store import ReplicatedStore
@@ -220,7 +222,8 @@ class Replication:
         slave = self._slaves.get(channel)
         if slave is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "no slave has joined on this connection")
-        offset = FetchLogHeader.from_ext(request.ext).offset
+        header = FetchLogHeader.from_ext(request.ext)
+        offset = header.offset
         if offset < self.store.copies.first_offset:
             raise BrokerError(
                 ResponseCode.PULL_OFFSET_MOVED,
@@ -234,7 +237,7 @@ class Replication:
         slave.heard_ns = now_ns()
         self.replicas.acked(slave.broker_id, offset)
         self.log_advanced()
-        answer = self._news(request, slave, offset)
+        answer = self._news(request, slave, offset, examined=header.examined)
         return self._hold(request, slave, offset) if answer is None else answer
 
     async def _hold(self, request: RemotingCommand, slave: _Slave, offset: int) -> Answer:
@@ -248,14 +251,17 @@ class Replication:
         return self._news(request, slave, offset, also_none=True)
 
     def _news(
-        self, request: RemotingCommand, slave: _Slave, offset: int, *, also_none: bool = False
+        self,
+        request: RemotingCommand,
+        slave: _Slave,
+        offset: int,
+        *,
+        also_none: bool = False,
+        examined: bool = False,
     ) -> Answer:
         tables = orjson.dumps(self.tables.versions(now_ns=now_ns())).decode()
         confirmed = self.replicas.confirmed
-        try:
-            chunk = self.store.copies.chunk(offset, limit=self.store.durable_end)
-        except StoreError as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        chunk = self._chunk(offset, examined=examined)
         is_known = confirmed == slave.sent_confirm and tables == slave.sent_tables
         if chunk is None and is_known and not also_none:
             return None
@@ -266,8 +272,19 @@ class Replication:
             first_offset=self.store.copies.first_offset,
             confirm_offset=confirmed,
             tables=tables,
+            damage="" if chunk is None else damage_to_json(chunk.gaps, chunk.lost),
         )
         return request.response(ext=header.to_ext(), body=b"" if chunk is None else chunk.data)
+
+    def _chunk(self, offset: int, *, examined: bool) -> Chunk | None:
+        copies, limit = self.store.copies, self.store.durable_end
+        try:
+            try:
+                return (copies.examined if examined else copies.chunk)(offset, limit=limit)
+            except StoreError:  # no message starts where one should
+                return copies.examined(offset, limit=limit)
+        except (StoreError, OSError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
     async def _fetch_tables(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         names = names_from_json(request.body)

@@ -30,6 +30,7 @@ from broker_core.remoting.replication_headers import (
     FetchLogResponse,
     JoinMasterHeader,
     JoinMasterResponse,
+    damage_from_json,
     names_to_json,
     probes_to_json,
     queue_starts_from_json,
@@ -37,7 +38,7 @@ from broker_core.remoting.replication_headers import (
 )
 from broker_core.remoting.signing import Credentials
 from broker_core.store.common_end import Probe
-from broker_core.store.copying import Chunk
+from broker_core.store.copying import Chunk, CopiedGap, LostRun
 from broker_core.store.rejoin import QueueStarts, Rejoin
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
@@ -262,17 +263,42 @@ class MasterFollower:
         if self._election is not None:  # the request confirms what this replica has
             self._election.check(self._identity.epoch)
             await self._election.copied(self._store.durable_end)
-        answer = await self._ask(
-            address, RequestCode.FETCH_LOG, FetchLogHeader(offset=offset).to_ext(), timeout_s=HOLD_S
-        )
-        header = FetchLogResponse.from_ext(answer.ext)
+        header, chunk = await self._fetch(address, offset, examined=False)
         await self._take_tables(address, orjson.loads(header.tables))
-        if answer.body:
-            await self._copy(
-                Chunk(offset, bytes(answer.body), header.segment_start, header.segment_bytes)
-            )
+        if chunk is not None:
+            try:
+                await self._copy(chunk)
+            except StoreError as error:
+                if chunk.gaps:
+                    raise
+                await self._copy_damaged(address, offset, why=str(error))
         self._store.confirm(header.confirm_offset)
         self.first_offset = header.first_offset
+
+    async def _fetch(
+        self, address: str, offset: int, *, examined: bool
+    ) -> tuple[FetchLogResponse, Chunk | None]:
+        request = FetchLogHeader(offset=offset, examined=examined)
+        answer = await self._ask(address, RequestCode.FETCH_LOG, request.to_ext(), timeout_s=HOLD_S)
+        header = FetchLogResponse.from_ext(answer.ext)
+        if not answer.body:
+            return header, None
+        gaps, lost = damage_from_json(header.damage)
+        return header, Chunk(
+            offset,
+            bytes(answer.body),
+            header.segment_start,
+            header.segment_bytes,
+            tuple(CopiedGap(*each) for each in gaps),
+            tuple(LostRun(Topic(each[0]), *each[1:]) for each in lost),
+        )
+
+    async def _copy_damaged(self, address: str, offset: int, *, why: str) -> None:
+        """Copy data that is not intact, if it is not so at the master either."""
+        _, chunk = await self._fetch(address, offset, examined=True)
+        if chunk is None or not chunk.gaps:
+            raise StoreError(why)  # it was damaged on its way
+        await self._copy(chunk)
 
     async def _copy(self, chunk: Chunk) -> None:
         self._unwritten = None
@@ -282,6 +308,14 @@ class MasterFollower:
             self._unwritten = chunk
             raise
         self._refusals = 0
+        for gap in chunk.gaps:
+            _log.error(
+                "the master's log is damaged; copied as it is, without the messages in it",
+                start=gap.start,
+                damaged_bytes=gap.end - gap.start,
+                messages=sum(each.end - each.first for each in chunk.lost),
+                reason=gap.reason,
+            )
 
     async def _take_tables(self, address: str, versions: dict[str, str]) -> None:
         """Apply the master's tables: topics and groups at once, since the next data may need them;
