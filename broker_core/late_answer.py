@@ -20,14 +20,16 @@ class LateAnswer:
     __slots__ = ("_given", "_then")
 
     def __init__(self) -> None:
-        self._given: RemotingCommand | Exception | LateAnswer | None = self  # self: not yet given
+        self._given: list[_Given] = []  # the answer, until it is passed on
         self._then: Callable[[_Given], None] | None = None
 
     def give(self, answer: _Given) -> None:
         """Answer once, like a handler that returns *answer* or raises it."""
-        self._given = answer
-        if self._then is not None:
-            self._then(answer)
+        then, self._then = self._then, None
+        if then is not None:
+            then(answer)
+        else:
+            self._given.append(answer)
 
     async def given(self) -> RemotingCommand | None:
         """Return the answer if it was given, or raise it."""
@@ -51,7 +53,7 @@ class LateAnswer:
 
     def wait(self, then: Callable[[_Given], None]) -> None:
         """Call *then* with the answer: now if it was given already, otherwise when it is."""
-        if isinstance(self._given, LateAnswer):
-            self._then = then
+        if self._given:
+            then(self._given.pop())
         else:
-            then(self._given)
+            self._then = then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
@@ -19,6 +19,24 @@ def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_ended)
     return task
+
+
+async def all_results(*awaitables: Awaitable[T]) -> list[T]:
+    """Wait until all *awaitables* have ended; return their results, or raise the first failure.
+
+    Unlike the list of ``asyncio.gather``, no variable keeps a failure, whose traceback would refer
+    to the variable's frame: both would wait for the garbage collector.
+    """
+    ended = await asyncio.gather(*awaitables, return_exceptions=True)
+    results = [each for each in ended if not isinstance(each, BaseException)]
+    if len(results) == len(ended):
+        return results
+    failures = [each for each in reversed(ended) if isinstance(each, BaseException)]
+    del ended, awaitables
+    try:
+        raise failures[-1]
+    finally:
+        failures.clear()
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:

@@ -16,6 +16,7 @@ from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting_channel import address_text
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import HANDSHAKE_S, SHUTDOWN_S, LiveContext, why_broken
+from broker_core.tracebacks import forget_frames
 
 #: First byte of a TLS handshake. No frame begins with it: it would have 369 MB.
 _HANDSHAKE = b"\x16"
@@ -129,6 +130,7 @@ class TlsListener:
         except OSError as error:  # the connection is closed then
             why, what = why_broken(error), "TLS handshake failed" if tls else "connection failed"
             self._warnings.warn(f"{what}, disconnected", peer=peer, reason=why)
+            forget_frames(error)
             return False
         return True
 

@@ -231,7 +231,7 @@ class ScriptedProxy:
         except consumer.PullException as error:
             result = type(result)(error=error)
         except TApplicationException as error:
-            result, kind = error, TMessageType.EXCEPTION
+            result, kind = error.with_traceback(None), TMessageType.EXCEPTION
         buffer = TMemoryBuffer()
         protocol = TCompactProtocolAccelerated(buffer, fallback=False)
         protocol.writeMessageBegin(method, kind, sequence_id)

@@ -61,10 +61,13 @@ class AsyncConnection(asyncio.Protocol):
                         server_hostname=destination.server_name,
                     )
             except OSError as error:
-                failure = error
+                failure = error.with_traceback(None)
             else:
                 return connection
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # it refers to this frame
 
     @property
     def closed(self) -> bool:

@@ -188,7 +188,7 @@ class AsyncFeeder:
             if tries_elsewhere(error, session.pull_failures):
                 self._servers.go_on()
             if not error.retriable:
-                self.failure = error
+                self.failure = error.with_traceback(None)
             self._reports.pull_failed(error, failures=session.pull_failures)
 
     def _hang_up(self) -> None:

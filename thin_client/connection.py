@@ -97,8 +97,11 @@ def _connected(destination: Destination, timeout_s: float) -> socket.socket:
         try:
             return _connected_to(address, destination, timeout_s / len(found))
         except OSError as error:
-            failure = error
-    raise failure
+            failure = error.with_traceback(None)
+    try:
+        raise failure
+    finally:
+        del failure  # it refers to this frame
 
 
 def _connected_to(

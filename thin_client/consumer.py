@@ -158,6 +158,8 @@ class Consumer(BaseConsumer):
                 self._observer.on_handle_end(message, outcome_name(outcome))
             with self._lock:
                 self._session.settle(message, outcome, now_ns())
+                # A failure refers to this frame, and so would keep the message.
+                message = outcome = None
                 message = self._next(self._take)
 
     def _work_on_batches(self, handler: PlainBatchHandler) -> None:
@@ -173,6 +175,7 @@ class Consumer(BaseConsumer):
             batch.end(outcome)
             with self._lock:
                 self._session.settle_batch(messages, batch.done, outcome, now_ns())
+                del messages, batch, outcome
                 self._turn()
 
     def _failed(self, message: Message, error: BaseException) -> None:

@@ -162,7 +162,7 @@ class Feeder:
                 if line.closed:
                     return
                 if not error.retriable:
-                    self.failure = error
+                    self.failure = error.with_traceback(None)
             self._reports.pull_failed(error, failures=session.pull_failures)
 
     # ---- settling and extending -----------------------------------------------------------------

@@ -20,12 +20,11 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
         try:
             await action()
         except Exception as error:
-            bug = None if isinstance(error, OSError) else error
             _log.error(
                 "housekeeping failed, trying again",
                 what=name,
                 reason=str(error),
-                exc_info=bug,
+                exc_info=None if isinstance(error, OSError) else error,
             )
 
 

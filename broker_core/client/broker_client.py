@@ -448,7 +448,7 @@ class BrokerClient:
                     broker, RequestCode.GET_CONSUMER_RUNNING_INFO, header.to_ext()
                 )
             except (BrokerError, ConnectionLost, RequestTimeout) as error:
-                problem = error
+                problem = error.with_traceback(None)
             else:
                 return subscribed_from_json(answer.body)
         try:
@@ -473,10 +473,10 @@ class BrokerClient:
                 self._silent.discard(broker)
                 if not_found in error.remark:
                     return None
-                problem = error
+                problem = error.with_traceback(None)
             except (ConnectionLost, RequestTimeout) as error:
                 self._silent.add(broker)
-                problem = error
+                problem = error.with_traceback(None)
             else:
                 self._silent.discard(broker)
                 return answer

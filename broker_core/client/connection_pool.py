@@ -15,6 +15,7 @@ from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import SHUTDOWN_S, ClientContext, why_broken
+from broker_core.tracebacks import forget_frames
 
 
 class ConnectionPool:
@@ -131,8 +132,10 @@ class ConnectionPool:
         except TimeoutError:
             return NotConnected(f"cannot connect to {address}: no answer")
         except ssl.SSLError as error:
+            forget_frames(error)
             return NotConnected(f"cannot connect to {address} by TLS: {why_broken(error)}")
         except OSError as error:
+            forget_frames(error)
             return NotConnected(f"cannot connect to {address}: {reason_of(error)}")
         except (ValueError, OverflowError) as error:
             return NotConnected(f"cannot connect to {address}: {error}")

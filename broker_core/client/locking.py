@@ -23,6 +23,7 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch, locked_from_json
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.lock_renewal import LockName, RenewLocksHeader, lock_names_from_json
+from broker_core.tasks import all_results
 
 _log = structlog.get_logger("broker-client")
 
@@ -72,16 +73,12 @@ class Locking:
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None
     ) -> None:
         """Release locks at all brokers; raise the first failure."""
-        results = await asyncio.gather(
+        await all_results(
             *(
                 self._unlock_at(broker, batch, timeout_s)
                 for broker, batch in self._batches(group, queues)
-            ),
-            return_exceptions=True,
+            )
         )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
 
     async def _lock_at(self, broker: str, batch: LockBatch, timeout_s: float | None) -> LockAnswer:
         try:

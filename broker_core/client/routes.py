@@ -212,7 +212,7 @@ class RouteCache:
             try:
                 answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
             except (ConnectionLost, RequestTimeout) as error:
-                problem = error
+                problem = error.with_traceback(None)
                 # Moved to the end of the list.
                 self._nameservers.remove(address)
                 self._nameservers.append(address)

@@ -314,9 +314,9 @@ def _readable(read: Callable[[JsonObject], D], items: Sequence[JsonObject]) -> l
         try:
             found.append(read(item))
         except InvalidCommand as error:
-            why = why or error
+            why = why or str(error)
     if why is not None and not found:
-        raise why
+        raise InvalidCommand(why)
     return found
 
 

@@ -80,10 +80,10 @@ class RemotingConnection:
         self._more: list[bytes | bytearray] = []  # and the later ones
         self._held = 0  # bytes of all of these
         self._pristine = True
-        self._broken: RemoteProtocolError | None = None
+        self._broken: str | None = None  # why: the error itself would refer to received bytes
 
     def __repr__(self) -> str:
-        state = "broken" if self._broken else f"buffered={self._held}"
+        state = "broken" if self._broken is not None else f"buffered={self._held}"
         return f"<RemotingConnection {self._role.value} {state}>"
 
     @property
@@ -127,11 +127,11 @@ class RemotingConnection:
     def next_command(self) -> RemotingCommand | None:
         """Return the next complete command of either kind, or None. Faster than ``next_event``."""
         if self._broken is not None:
-            raise self._broken
+            raise RemoteProtocolError(self._broken)
         try:
             return self._next_command()
         except RemoteProtocolError as error:
-            self._broken = error
+            self._broken = str(error)
             self.drop_bytes()
             raise
 

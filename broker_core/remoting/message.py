@@ -435,7 +435,7 @@ def _decode(
             if position >= until or most_inflated <= 0:
                 return messages
     except (struct.error, IndexError, UnicodeDecodeError, _Bad) as error:
-        why = error if isinstance(error, _Bad) else f"cut short or garbled: {error}"
+        why = str(error) if isinstance(error, _Bad) else f"cut short or garbled: {error}"
         raise RemoteProtocolError(f"stored message at byte {position}: {why}") from error
 
 

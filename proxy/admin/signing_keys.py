@@ -10,6 +10,7 @@ import orjson
 import structlog
 
 from broker_core.clock import now_ns
+from broker_core.tracebacks import forget_frames
 from proxy.net.jwt_tokens import JwtTokens
 from proxy.net.tls import client_context
 from proxy.settings.access import JwtSettings
@@ -71,6 +72,7 @@ class SigningKeys:
                 keys=len(before),
                 reason=str(error) or type(error).__name__,
             )
+            forget_frames(error)
             return
         self._read_ns = now_ns()
         if self._tokens.keys != before:

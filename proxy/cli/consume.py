@@ -143,7 +143,7 @@ class _Handler:
         try:
             print_json(_shown(message))
         except OSError as error:
-            self.failure = error
+            self.failure = error.with_traceback(None)
             self._consumer.stop()
             raise Defer from None
 

@@ -365,7 +365,7 @@ class ConsumerService:
             interpretation_of(reply, arguments)
             self._apply_all(request, reply.connection.connection_id)
         except OrderlaneError as wrong:
-            error = wrong
+            error = wrong.with_traceback(None)
         answer_unserved(request, reply, error, ours=uses_our_fields(request))
 
     def _shed_submit(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:

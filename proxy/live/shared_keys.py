@@ -53,7 +53,7 @@ def _local_key(environment: Mapping[str, str]) -> bytes:
         if path.stat().st_mode & 0o077:
             raise ValueError(f"{path} can be read by other accounts: allow only its owner (0600)")
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ValueError(
             f"is empty, and the key of this account in {path} cannot be used: {reason}"
         ) from None

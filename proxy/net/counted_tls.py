@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import uvloop
 
+from broker_core.tracebacks import forget_frames
 from proxy.net.tls import HANDSHAKE_S, SHUTDOWN_S
 
 #: Counts a connection of an address; returns False if it is one too many.
@@ -70,6 +71,7 @@ class _Counting(_Layer):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more, whether or not its handshake was finished."""
         self._leave(self._counted)
+        forget_frames(exc)
         super().connection_lost(exc)
 
 

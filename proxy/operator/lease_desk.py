@@ -113,11 +113,11 @@ class LeaseDesk:
             try:
                 await self._book.queue(lane.name, topic, wish.queue.removesuffix("p"))
             except UnknownName as error:
-                unknown = unknown or error
+                unknown = unknown or str(error)
             else:
                 return  # not owned by this proxy
         if unknown is not None:
-            raise unknown
+            raise UnknownName(unknown)
 
     async def _find(self, lane: GroupLane, name: str) -> tuple[QueuePipeline, Lease]:
         topic, place, epoch, number = _parts(name)

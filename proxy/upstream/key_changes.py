@@ -82,12 +82,11 @@ class KeyChanges:
                     await self._count(lane, pipeline)
                 back_off_s = _FIRST_BACK_OFF_S
             except Exception as error:  # including bugs: no key may stop silently
-                bug = None if isinstance(error, RemotingError) else error
                 log.error(
                     "the change of the order key is delayed; retrying",
                     state=pipeline.key_change_in_words,
                     reason=str(error),
-                    exc_info=bug,
+                    exc_info=None if isinstance(error, RemotingError) else error,
                 )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)

@@ -110,7 +110,7 @@ class TopicChanges:
             try:
                 await ask()
             except (RemotingError, Died) as error:
-                last = error
+                last = error.with_traceback(None)
                 await asyncio.sleep(1)
             else:
                 return True

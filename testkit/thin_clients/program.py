@@ -179,7 +179,7 @@ async def consume(options: dict[str, Any]) -> int:
     try:
         await FORMS[options.get("form", "handler")](consumer, work)
     except (ClientError, RuntimeError) as error:
-        failure = error
+        failure = error.with_traceback(None)
     history.close()
     say("stopped", handled=watcher.handled + work.handled, error=failure and error_of(failure))
     return 0 if failure is None else 1

@@ -17,6 +17,7 @@ from tools.lint import (
     exceptions,
     foreign_writes,
     inheritance,
+    kept_errors,
     private_access,
     wording,
 )
@@ -33,6 +34,9 @@ RULES: Mapping[str, Rule] = {
     "inheritance": lambda files: inheritance.check([each for each in files if each.is_product]),
     "foreign-writes": foreign_writes.check,
     "private-access": _each(private_access.check),
+    "kept-errors": lambda files: _each(kept_errors.check)(
+        [each for each in files if each.is_product]
+    ),
     "cycles": lambda files: cycles.check(cycles.imports()),
     "dead-code": lambda files: dead_code.check(),
     "wording": lambda files: wording.check(),

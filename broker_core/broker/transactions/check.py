@@ -66,11 +66,10 @@ class TransactionCheck:
                 await self._coordinator.keep_up()
                 self._coordinator.note_progress()
             except Exception as error:
-                bug = None if isinstance(error, OSError | BrokerError) else error
                 _log.error(
                     "transactions not checked, trying again",
                     reason=str(error),
-                    exc_info=bug,
+                    exc_info=None if isinstance(error, OSError | BrokerError) else error,
                 )
 
     def _ask(self, group: str, half: StoredMessage) -> bool:

@@ -44,6 +44,7 @@ from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.reader import ReadStatus
+from broker_core.tasks import all_results
 
 #: Messages read before the loop runs other work: some milliseconds.
 _AT_ONCE = 256
@@ -206,13 +207,9 @@ class TransactionCoordinator:
         report = _CheckReport()
         for start in range(0, len(due), _ACTIONS_AT_ONCE):
             actions = due[start : start + _ACTIONS_AT_ONCE]
-            results = await asyncio.gather(
-                *(self._apply(number, action, ask, report) for number, action in actions),
-                return_exceptions=True,
+            await all_results(
+                *(self._apply(number, action, ask, report) for number, action in actions)
             )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
         self._checked_end = self._store.end_offset
         report.log()
 

@@ -20,6 +20,7 @@ from yarl import URL
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.rare_warnings import RareWarnings
+from broker_core.tracebacks import forget_frames
 from proxy.core.delivery.push_answer import Answer, AnswerRules, Judgement, judge
 from proxy.core.delivery.push_pace import PushPace
 from proxy.core.delivery.push_request import (
@@ -144,7 +145,7 @@ class HttpPush:
             try:
                 answer = await self._ask(request, place, of=len(places))
             except _Unreachable as error:
-                reasons[place.origin] = error
+                reasons[place.origin] = error.with_traceback(None)
                 if (pause := pauses.get(place.origin)) is not None:
                     pause.found_down(str(error), began_ns=began_ns, now_ns=now_ns())
                 continue
@@ -184,20 +185,25 @@ class HttpPush:
                     location=headers.get("Location"),
                     body=await self._read(response),
                 )
-        except aiohttp.ConnectionTimeoutError:
-            raise _Unreachable(f"{place.origin} cannot be reached: no answer in time") from None
-        except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, AddressRefused):
-                raise self._refused(place, error.os_error.reason) from None
-            raise _Unreachable(f"{place.origin} cannot be reached: {_why(error)}") from None
-        except aiohttp.ClientPayloadError:
-            return "the answer was incomplete"
-        except aiohttp.ServerDisconnectedError:
-            return "the connection ended without an answer"
-        except aiohttp.ClientOSError as error:
-            return f"the connection broke: {error.strerror or error}"
         except aiohttp.ClientError as error:
-            return f"invalid HTTP in the answer: {getattr(error, 'message', error)}"
+            forget_frames(error)
+            return self._failure(error, place)
+
+    def _failure(self, error: aiohttp.ClientError, place: PushUrl) -> str:
+        """Return why a request failed after connecting. Raises _Unreachable if it was not sent."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            raise _Unreachable(f"{place.origin} cannot be reached: no answer in time")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            if isinstance(error.os_error, AddressRefused):
+                raise self._refused(place, error.os_error.reason)
+            raise _Unreachable(f"{place.origin} cannot be reached: {_why(error)}")
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return "the answer was incomplete"
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            return "the connection ended without an answer"
+        if isinstance(error, aiohttp.ClientOSError):
+            return f"the connection broke: {error.strerror or error}"
+        return f"invalid HTTP in the answer: {getattr(error, 'message', error)}"
 
     def _refused(self, place: PushUrl, reason: str) -> _Unreachable:
         self._warnings.warn("receiver refused", peer=f"{place.host}:{place.port}", reason=reason)

@@ -175,16 +175,19 @@ class _Metered:
         work, metered = self._work, self._reply.metered
         step: Callable[..., Any] = work.send
         given: Any = None
-        while True:
-            try:
-                awaited = metered(step, given)
-            except StopIteration as done:
-                return done.value
-            try:
-                given = yield awaited
-                step = work.send
-            except BaseException as error:  # as a cancellation: the coroutine decides
-                given, step = error, work.throw
+        try:
+            while True:
+                try:
+                    awaited = metered(step, given)
+                except StopIteration as done:
+                    return done.value
+                try:
+                    given = yield awaited
+                    step = work.send
+                except BaseException as error:  # as a cancellation: the coroutine decides
+                    given, step = error.with_traceback(None), work.throw
+        finally:
+            del given  # an error would refer to this frame
 
 
 class Reply:
@@ -555,7 +558,7 @@ class Connection(asyncio.Protocol):
             self.server.closed_for(self, str(error))
             return
         except OrderlaneError as error:
-            wrong = error
+            wrong = error.with_traceback(None)
         self._request_bytes = call.frame_bytes
         self._current = reply = Reply(self, call)
         if entry is None:

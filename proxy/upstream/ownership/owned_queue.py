@@ -157,8 +157,11 @@ class OwnedQueue:
             await self._unlock_or_leave()
             return
         except Exception as error:
-            bug = None if isinstance(error, RemotingError) else error
-            self._log.warning("take-over failed; retrying", reason=str(error), exc_info=bug)
+            self._log.warning(
+                "take-over failed; retrying",
+                reason=str(error),
+                exc_info=None if isinstance(error, RemotingError) else error,
+            )
             await self._unlock_or_leave()
             return
         if self._trust.doubtful:

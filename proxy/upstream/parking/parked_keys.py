@@ -230,14 +230,13 @@ class Parking:
                 back_off_s = _FIRST_BACK_OFF_S
                 self._pipeline.parking.copying_fails("")
             except Exception as error:  # including bugs: no key may stop silently
-                bug = None if isinstance(error, RemotingError) else error
                 self._pipeline.parking.copying_fails(f"{self._queue.topic}: {error}")
                 self._log.error(
                     "copies of parked messages not stored, so their keys wait; retrying",
                     parked_topic=self._queue.topic,
                     messages=self._pipeline.statistics().uncopied,
                     reason=str(error),
-                    exc_info=bug,
+                    exc_info=None if isinstance(error, RemotingError) else error,
                 )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)

@@ -148,9 +148,10 @@ class _Reader:
                     suspend_ms=0,
                 )
             except Exception as error:  # including bugs: no key may stop silently
-                bug = None if isinstance(error, RemotingError) else error
                 self._log.warning(
-                    "spilled messages not read; retrying", reason=str(error), exc_info=bug
+                    "spilled messages not read; retrying",
+                    reason=str(error),
+                    exc_info=None if isinstance(error, RemotingError) else error,
                 )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)

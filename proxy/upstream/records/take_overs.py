@@ -87,7 +87,7 @@ class TakeOvers:
                 try:
                     asked.since_ms, asked.failure = await self._client.locks_since_ms(broker), None
                 except RemotingError as error:
-                    asked.failure = error
+                    asked.failure = error.with_traceback(None)
                 asked.answered = number
             if asked.failure is not None:
                 # Raised without its traceback, which every caller would lengthen.
