@@ -54,6 +54,7 @@ class _Slave:
     heard_ns: int
     sent_confirm: int = -1
     sent_tables: str = ""
+    asked: int = 0  # offset of its fetch that is held
     wake: asyncio.Future[bool] | None = None
 
 
@@ -242,7 +243,7 @@ class Replication:
 
     async def _hold(self, request: RemotingCommand, slave: _Slave, offset: int) -> Answer:
         loop = asyncio.get_running_loop()
-        slave.wake = wake = loop.create_future()
+        slave.asked, slave.wake = offset, (wake := loop.create_future())
         timer = loop.call_later(HOLD_S, _end, wake, False)
         try:
             await wake
@@ -295,8 +296,14 @@ class Replication:
         return request.response(body=body)
 
     def _wake(self) -> None:
+        """Answer the fetches for which there is news.
+
+        An answer without any would be followed by a fetch, which is news for no other slave.
+        """
+        end, confirmed = self.store.durable_end, self.replicas.confirmed
         for slave in self._slaves.values():
-            if slave.wake is not None:
+            has_news = slave.asked < end or slave.sent_confirm != confirmed
+            if slave.wake is not None and has_news:
                 _end(slave.wake, True)
 
 

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_core.broker.groups.strict_locks_processor import StrictLockProcessor
+from broker_core.broker.replicas import slave as slaves_side
 from broker_core.client.results import SendStatus
 from broker_core.errors import StoreError
 from broker_core.names import QueueName, Topic
@@ -24,6 +25,7 @@ from broker_core.remoting.headers import (
 )
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.query_headers import QueryMessageHeader
+from broker_core.remoting.replication_headers import FetchLogHeader
 from testkit.eventually import eventually, until
 from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group
 
@@ -80,6 +82,28 @@ async def until_known(group: ReplicaGroup, number: int) -> None:
 
 async def until_locked(group: ReplicaGroup, number: int, client_id: str) -> None:
     await until(lambda: lock(group, number, client_id))
+
+
+@pytest.mark.parametrize("slaves", [1, 2])
+async def test_idle_slaves_ask_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slaves: int
+) -> None:
+    """An answer to one slave is no news for the others."""
+    asked = 0
+
+    def counted(*, offset: int) -> FetchLogHeader:
+        nonlocal asked
+        asked += 1
+        return FetchLogHeader(offset=offset)
+
+    monkeypatch.setattr(slaves_side, "FetchLogHeader", counted)
+    async with replica_group(tmp_path) as group:
+        for number in range(1 + slaves):
+            await group.start(number)
+        await group.until_slaves(slaves)
+        before = asked
+        await asyncio.sleep(10)
+        assert 8 * slaves <= asked - before <= 15 * slaves
 
 
 async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) -> None:
