@@ -211,7 +211,7 @@ def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int)
     if name == "lag":
         return max(0, figures.end - figures.committed)
     if name == "damaged":
-        return max(0, figures.damaged_until - figures.position)
+        return max(0, figures.damaged_until - figures.damaged_from)
     if name == "span":
         return figures.position - figures.committed
     if name == "lag_seconds":

@@ -225,10 +225,15 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
                 " that the broker will soon delete: fix or redrive them; the proxy's log lists them"
             )
         if queue["damaged"]:
+            position = queue["position"]
+            begin = queue.get("damaged_from", position)
+            stands = f"is read up to offset {position} only"
+            if begin < position:
+                stands = f"has a key that waits at offset {begin}"
             yield (
-                f"{where} is read up to offset {queue['position']} only: {queue['damaged']};"
+                f"{where} {stands}: {queue['damaged']};"
                 " restore the file, or skip it with orderlane offsets reset"
-                f" --expect {queue['position']} --to-offset {queue['damaged_until']}"
+                f" --expect {begin} --to-offset {queue['damaged_until']}"
             )
         if queue["records_damaged"]:
             yield (

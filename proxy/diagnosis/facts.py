@@ -61,6 +61,7 @@ class HeldQueue:
     near_retention: int = 0
     records_damaged: bool = False
     damaged: str = ""
+    damaged_from: int | None = None
     damaged_until: int = 0
     recreated: bool = False
     uncopied: int = 0

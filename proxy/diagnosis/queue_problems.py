@@ -171,19 +171,23 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             messages=queue.near_retention,
         )
     if queue.damaged:
+        begin = queue.position if queue.damaged_from is None else queue.damaged_from
+        stands = f"is read up to offset {queue.position} only"
+        if begin < queue.position:
+            stands = f"has a key that waits at offset {begin}"
         yield Finding(
             Cause.MESSAGE_DAMAGED,
             queue.place,
-            f"{queue.place} is read up to offset {queue.position} only: {queue.damaged}",
+            f"{queue.place} {stands}: {queue.damaged}",
             "Restore the file from a replica or a backup; or, once the messages before are"
             " handled, skip what is damaged",
             typed(
                 *("offsets", "reset", facts.group, "--topic", queue.topic, "--queue", queue.queue),
-                *("--expect", str(queue.position), "--to-offset", str(queue.damaged_until)),
+                *("--expect", str(begin), "--to-offset", str(queue.damaged_until)),
                 *("--reason", "damaged on disk"),
                 *("--http", proxy.http),
             ),
-            messages=max(0, facts.end_of(queue.place, queue.end) - queue.position),
+            messages=max(0, facts.end_of(queue.place, queue.end) - begin),
         )
     if queue.records_damaged:
         yield Finding(

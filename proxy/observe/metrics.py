@@ -85,7 +85,7 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     ),
     "damaged": MetricDefinition(
         "damaged_messages",
-        "Damaged messages at the read position, which is not passed; 0 if there are none",
+        "Damaged messages that a queue or a key waits at; 0 if there are none",
         _QUEUE,
     ),
     "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),

@@ -8,10 +8,10 @@ A key leaves the pass when its last wanted message has been passed.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop
 
 from broker_core.remoting.message import StoredMessage
 
@@ -61,7 +61,7 @@ class RefillPass:
         self._found: dict[int, StoredMessage] = {}
         # By last offset; the number breaks ties, so that refills are never compared.
         self._open = [(refill.offsets[-1], number, refill) for number, refill in enumerate(refills)]
-        heapq.heapify(self._open)
+        heapify(self._open)
 
     def next_read(self, record_bytes: int) -> tuple[int, int] | None:
         """Return the offset to read at and the number of messages, at most 256; None at the end.
@@ -96,7 +96,30 @@ class RefillPass:
         reached = self._offsets[at] if at < len(self._offsets) else None
         complete = []
         while self._open and (reached is None or self._open[0][0] < reached):
-            refill = heapq.heappop(self._open)[2]
+            refill = heappop(self._open)[2]
             there = (self._found.pop(offset, None) for offset in refill.offsets)
             complete.append((refill, [message for message in there if message is not None]))
         return complete
+
+    def met_damage(self, next_offset: int) -> list[tuple[Refill, list[StoredMessage], int]]:
+        """Leave out the offsets of the last read, whose messages below *next_offset* are damaged.
+
+        Return the refills with one of them, which leave the pass: each up to the first damaged
+        message, its messages up to there, and the offset of the damaged one.
+        """
+        before, offsets = self._at, self._offsets
+        self._at = bisect_left(offsets, max(offsets[before] + 1, next_offset), before)
+        damaged = set(offsets[before : self._at])
+        hit = [each for each in self._open if not damaged.isdisjoint(each[2].offsets)]
+        self._open = [each for each in self._open if damaged.isdisjoint(each[2].offsets)]
+        heapify(self._open)
+        behind = {offset for _, _, refill in hit for offset in refill.offsets}
+        offsets[self._at :] = [each for each in offsets[self._at :] if each not in behind]
+        left = []
+        for _, _, refill in hit:
+            at = next(n for n, offset in enumerate(refill.offsets) if offset in damaged)
+            there = (self._found.pop(offset, None) for offset in refill.offsets[:at])
+            messages = [message for message in there if message is not None]
+            first = replace(refill, offsets=refill.offsets[:at])
+            left.append((first, messages, refill.offsets[at]))
+        return left

@@ -203,11 +203,12 @@ class Residency:
     def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
         """Take the messages read for *refill*: *jobs* for those that still exist, in order.
 
-        Return False, without any effect, if they are no longer wanted.
+        It may be the first part of one that was asked for; the rest is asked for again. Return
+        False, without any effect, if they are no longer wanted.
         """
-        chain = self._spilled.of(refill.key)
-        if chain is None or chain.wanted_offsets != list(refill.offsets):
+        if not self.wants(refill):
             return False  # they were put back meanwhile
+        self._spilled.want_fewer(refill.key, len(refill.offsets))
         self._spilled.load(refill.key, [job.offset for job in jobs])
         for job in jobs:
             job.note_refilled()
@@ -217,6 +218,19 @@ class Residency:
         self.feed()  # some messages may have been deleted
         self.refill(refill.key)
         return True
+
+    def wants(self, refill: Refill) -> bool:
+        """Return True if the messages of *refill* are being read, or are the first of those."""
+        if refill.unloaded:
+            return self.unloaded.asks_for(refill.offsets[0])
+        chain, offsets = self._spilled.of(refill.key), list(refill.offsets)
+        return chain is not None and chain.wanted_offsets[: len(offsets)] == offsets
+
+    def wait_for(self, refill: Refill) -> None:
+        """Keep a place for the first message of *refill* only: it cannot be read for now."""
+        if not refill.unloaded:
+            self._spilled.want_fewer(refill.key, 1)
+            self.feed()
 
     def put_back(self, key: bytes) -> None:
         """Spill all jobs of *key* in memory, because it is no longer wanted. None may be leased."""

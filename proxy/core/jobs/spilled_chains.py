@@ -170,6 +170,12 @@ class SpilledChains:
         self.being_read += chain.wanted - chain.loaded
         return chain.offsets[chain.loaded : chain.wanted].tolist()
 
+    def want_fewer(self, key: bytes, jobs: int) -> None:
+        """Read only the first *jobs* of *key* that are being read; the others wait again."""
+        chain = self._chains[key]
+        self.being_read -= chain.wanted - chain.loaded - jobs
+        chain.wanted = chain.loaded + jobs
+
     def load(self, key: bytes, offsets: Collection[int]) -> None:
         """Finish the reading of *key*: *offsets* are in memory, other wanted ones do not exist."""
         chain = self._chains[key]

@@ -123,6 +123,10 @@ class UnloadedJobs:
         self._asked[offset] = job
         return Refill(job.key or b"", (offset,), unloaded=True)
 
+    def asks_for(self, offset: int) -> bool:
+        """Return True if the message at *offset* is being read again."""
+        return offset in self._asked
+
     def came(self, offset: int, as_read: Job | None) -> Job | None:
         """Restore the job at *offset* with the message of *as_read*; None if that was deleted.
         Return the job; None if it has finished.

@@ -145,7 +145,10 @@ class PipelineStatistics:
     records_damaged: bool = False
     """True if this period began with damaged ownership records."""
     damaged: str = ""
-    """A sentence about the damaged messages at the read position, if there are any."""
+    """A sentence about the first damaged messages that are waited for, if there are any: at the
+    read position, or of a key whose messages are to be read again."""
+    damaged_from: int = 0
+    """The offset of these messages; 0 if there are none."""
     damaged_until: int = 0
     """The offset behind these messages; 0 if there are none."""
     recreated: bool = False

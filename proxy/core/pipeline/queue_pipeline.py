@@ -229,6 +229,8 @@ class QueuePipeline:
         self.records_damaged = self.recreated = False
         self.record_trouble = ""
         self.damaged, self.damaged_until = "", 0  # about the messages at the read position
+        # The same about messages to be read again, by offset.
+        self._damaged_again: dict[int, tuple[str, int]] = {}
         self._not_whole = (
             0,
             -1,
@@ -621,7 +623,27 @@ class QueuePipeline:
         """Admit spilled messages that were read again; deleted ones are finished."""
         if self.closed:
             return Effects()
+        for offset in refill.offsets if self._damaged_again else ():
+            self._damaged_again.pop(offset, None)  # its file was restored
         return self._concluded(self.intake.refilled(refill, messages))
+
+    def wants(self, refill: Refill) -> bool:
+        """Return True if the messages of *refill* are still to be read again."""
+        return not self.closed and self.jobs.residency.wants(refill)
+
+    def waits_at_damage(self, refill: Refill, what: str, *, until: int) -> bool:
+        """Note that the first message of *refill* cannot be read: *what* is damaged up to
+        the offset *until*. Its key waits. Return True if that is new.
+        """
+        offset = refill.offsets[0]
+        is_new = offset not in self._damaged_again
+        self._damaged_again[offset] = what, until
+        self.jobs.residency.wait_for(refill)
+        return is_new
+
+    def waits_no_more(self, refill: Refill) -> None:
+        """Note that the first message of *refill* is no longer to be read again."""
+        self._damaged_again.pop(refill.offsets[0], None)
 
     @property
     def refills_due(self) -> bool:
@@ -678,6 +700,13 @@ class QueuePipeline:
     def stands_at_damage(self, what: str, *, until: int) -> None:
         """Note *what* is damaged from the read position *until* an offset; "" and 0: nothing."""
         self.damaged, self.damaged_until = what, until
+
+    def _first_damage(self) -> tuple[int, str, int]:
+        """Return offset, sentence and end of the first damaged messages that are waited for."""
+        found = [(offset, *each) for offset, each in self._damaged_again.items()]
+        if self.damaged:
+            found.append((self.position, self.damaged, self.damaged_until))
+        return min(found, default=(0, "", 0))
 
     def began_recreated(self) -> None:
         """Note that this period begins a new incarnation of the topic."""
@@ -765,6 +794,7 @@ class QueuePipeline:
         """Return the state at this moment."""
         unfinished, ready, oldest = self.jobs.unfinished, self.ready, self.jobs.oldest
         leased, retrying = len(self.leases), self.leases.waiting
+        damaged_from, damaged, damaged_until = self._first_damage()
         return PipelineStatistics(
             queue=self.queue,
             epoch=self.epoch,
@@ -785,8 +815,9 @@ class QueuePipeline:
             paused_whole=EVERYTHING in self.pauses.keys,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
-            damaged=self.damaged,
-            damaged_until=self.damaged_until,
+            damaged=damaged,
+            damaged_from=damaged_from,
+            damaged_until=damaged_until,
             recreated=self.recreated,
             trouble="; ".join(filter(None, (self.record_trouble, self.copy_trouble))),
             key_rule=str(self.keys.record.rule),

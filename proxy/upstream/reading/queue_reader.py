@@ -25,7 +25,8 @@ _MAX_MESSAGES = 256
 _SUSPEND_S, _LONGEST_SUSPEND_S, _PULLS_PER_S = 15.0, 600.0, 12.0
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
-_DAMAGED_S = 5.0  # until the broker is asked again for a damaged message
+#: Until the broker is asked again for a damaged message.
+DAMAGED_S = 5.0
 #: Interval at which a broker is asked for the life of a queue that is not read for lack of room.
 _ASK_LIFE_NS = 2_000_000_000
 _FREED_WITHIN_S = 0.005
@@ -88,7 +89,7 @@ async def _read(
             if pipeline.damaged != result.damage:
                 log.error("reading stops at damaged messages", reason=result.damage)
                 pipeline.stands_at_damage(result.damage, until=result.next_offset)
-            await asyncio.sleep(_DAMAGED_S)
+            await asyncio.sleep(DAMAGED_S)
             continue
         pipeline.stands_at_damage("", until=0)
         if pipeline.rules.tags != asked_by:

@@ -1,11 +1,16 @@
-"""Reads spilled messages again when their turn comes."""
+"""Reads spilled messages again when their turn comes.
+
+A damaged one is not passed: its key waits, and no other one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Self
 
+from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
@@ -16,7 +21,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import queue_log
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.reading.queue_reader import is_other_life
+from proxy.upstream.reading.queue_reader import DAMAGED_S, is_other_life
 
 #: Assumed size of a record while none is in memory: large, to avoid reading too many.
 _RECORD_BYTES = 64 << 10
@@ -51,18 +56,41 @@ class Refills:
         wanted = self._wanted[pipeline]
         reader = _Reader(self._context, lane.name, pipeline)
         memory = pipeline.jobs.window.memory
+
+        def on_damage(refill: Refill, result: PullResult) -> None:
+            self._wait_at_damage(lane, pipeline, refill, result)
+
         try:
             while wanted and not pipeline.closed:
                 await self._memory_for(pipeline)
                 taken = how_many(wanted, reader.record_bytes, memory_bytes=memory.left)
                 now, wanted[:taken] = wanted[:taken], []
                 with _Reserved(memory, reader.record_bytes, now) as reserved:
-                    async for refill, messages in reader.read(now):
+                    async for refill, messages in reader.read(now, on_damage):
                         reserved.release(refill)
                         lane.refilled(pipeline, refill, messages)
                         del messages  # they count as long as the pipeline has them
         finally:
             del self._wanted[pipeline]
+
+    def _wait_at_damage(
+        self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill, result: PullResult
+    ) -> None:
+        """Read *refill*, whose message is damaged, again from time to time."""
+        if not pipeline.wants(refill):
+            return
+        if pipeline.waits_at_damage(refill, result.damage, until=result.next_offset):
+            queue_log("refill", group=lane.name, queue=pipeline.queue).error(
+                "a key waits at a damaged message", reason=result.damage
+            )
+
+        def again() -> None:
+            if pipeline.wants(refill):
+                self.read(lane, pipeline, refill)
+            else:
+                pipeline.waits_no_more(refill)
+
+        asyncio.get_running_loop().call_later(DAMAGED_S, again)
 
     async def _memory_for(self, pipeline: QueuePipeline) -> None:
         """Wait while memory is full, and spill undeliverable messages in all queues.
@@ -83,7 +111,7 @@ class Refills:
     async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
     ) -> dict[int, StoredMessage]:
-        """Return the messages at the rising *offsets* (at least one) that still exist.
+        """Return the messages at the rising *offsets* (at least one) that still exist undamaged.
 
         Empty if the ownership of *pipeline* ends meanwhile.
         """
@@ -130,10 +158,15 @@ class _Reader:
         self.record_bytes = pipeline.jobs.window.job_bytes or _RECORD_BYTES
 
     async def read(
-        self, refills: list[Refill]
+        self,
+        refills: list[Refill],
+        on_damage: Callable[[Refill, PullResult], None] | None = None,
     ) -> AsyncIterator[tuple[Refill, list[StoredMessage]]]:
         """Yield each of *refills* with its remaining messages, once they are read; ends with the
         pipeline.
+
+        One with a damaged message ends before it. If that is its first one, *on_damage* is called
+        instead, with a refill of that message alone; None: damaged messages are left out.
         """
         under_way = RefillPass(refills)
         back_off_s = FIRST_BACK_OFF_S
@@ -159,6 +192,15 @@ class _Reader:
             back_off_s = FIRST_BACK_OFF_S
             if is_other_life(self._pipeline, result.life):
                 return  # the queue's reader notices it and ends the period
+            if on_damage is not None and result.status is PullStatus.DAMAGED:
+                for refill, messages, damaged in under_way.met_damage(result.next_offset):
+                    if refill.offsets:
+                        self._report_deleted(refill, messages)
+                        yield refill, messages
+                    else:
+                        on_damage(replace(refill, offsets=(damaged,)), result)
+                    del messages
+                continue
             if result.messages:
                 self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
             for refill, messages in under_way.was_read(result.messages, result.next_offset):

@@ -152,6 +152,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "near_retention": 0,
                         "records_damaged": False,
                         "damaged": "",
+                        "damaged_from": 0,
                         "damaged_until": 0,
                         "recreated": False,
                         "key_rule": "KEY (missing: by_queue)",

@@ -49,6 +49,31 @@ def test_each_refill_gets_its_existing_messages_once_and_as_soon_as_possible(
         assert [m.queue_offset for m in messages] == [o for o in refill.offsets if o not in gone]
 
 
+@given(_KEYS, st.sets(st.integers(0, 600)), st.integers(1, 1 << 20))
+def test_each_refill_ends_before_its_first_damaged_message_and_others_are_complete(
+    wanted: list[set[int]], damaged: set[int], record_bytes: int
+) -> None:
+    refills = _refills(wanted)
+    under_way, complete = RefillPass(refills), []
+    while (due := under_way.next_read(record_bytes)) is not None:
+        offset, most = due
+        end = next((n for n in range(offset, offset + most) if n in damaged), offset + most)
+        if end > offset:
+            complete += under_way.was_read([keyed(n, "k") for n in range(offset, end)], end)
+            continue
+        behind = next(n for n in range(offset, 700) if n not in damaged)
+        for first, messages, at in under_way.met_damage(behind):
+            assert at in damaged
+            assert at == min(
+                damaged.intersection(*[r.offsets for r in refills if r.key == first.key])
+            )
+            complete.append((first, messages))
+    assert sorted(refill.key for refill, _ in complete) == sorted(each.key for each in refills)
+    for refill, messages in complete:
+        assert [m.queue_offset for m in messages] == list(refill.offsets)
+        assert damaged.isdisjoint(refill.offsets)
+
+
 @given(st.integers(2, 100), st.integers(1, 40))
 def test_chains_of_small_records_that_interleave_are_read_in_few_requests(
     keys: int, each: int
