@@ -29,6 +29,8 @@ from proxy.history.sends import Sends
 from proxy.history.sites import Sites
 from proxy.history.verdicts import Verdict, Whole, joined
 
+_ANY_OFFSET = 1 << 62
+
 
 def verify(files: Iterable[Path], *, limits: Limits | None = None) -> Report:
     """Judge the histories in *files* together; *limits* are those of the timed invariants.
@@ -180,7 +182,14 @@ class HistoryChecker:
         return lane
 
     def _new_lane(
-        self, group: str, topic: str, queue: str, *, former: Lane | None = None, t_ns: int = 0
+        self,
+        group: str,
+        topic: str,
+        queue: str,
+        *,
+        former: Lane | None = None,
+        kept: int = 0,
+        t_ns: int = 0,
     ) -> Lane:
         origin = self._lane_of(group, topic, origin_of(queue)) if is_twin(queue) else None
         facts = LaneFacts(
@@ -192,6 +201,7 @@ class HistoryChecker:
             self._faults,
             self._sends.times(topic, queue),
             reads_all=former is not None,
+            kept=kept,
         )
         lane = Lane(
             facts,
@@ -223,15 +233,30 @@ class HistoryChecker:
             for name, lane in lanes:
                 if lane.facts.deleted:
                     self._begin_life(*name, t_ns)
+        elif what == "restored":
+            self._lives.deleted(topic, t_ns, broker)
+            self._sends.restored(topic, broker, event["ends"])
+            for _, lane in lanes:
+                lane.facts.end_life()
+            for (group, _, queue), lane in lanes:
+                if lane.facts.deleted:
+                    kept = event["ends"].get(origin_of(queue) if is_twin(queue) else queue, 0)
+                    self._begin_life(group, topic, queue, t_ns, kept=kept)
 
-    def _begin_life(self, group: str, topic: str, queue: str, t_ns: int) -> None:
-        """Begin a life of the topic in a queue and its twin."""
+    def _begin_life(
+        self, group: str, topic: str, queue: str, t_ns: int, *, kept: int | None = None
+    ) -> None:
+        """Begin a life of the topic in a queue and its twin. *kept*: its messages below this offset
+        are those of the former life; None: it begins empty.
+        """
         queue = origin_of(queue) if is_twin(queue) else queue
-        for each in (queue, twin_of(queue)):
+        # Where the copies in a restored twin end is unknown.
+        ends = {queue: kept or 0, twin_of(queue): 0 if kept is None else _ANY_OFFSET}
+        for each, end in ends.items():
             lane = self._lanes.get((group, topic, each))
             if lane is not None and lane.facts.deleted:
                 self._past.append(lane)
-                self._new_lane(group, topic, each, former=lane, t_ns=t_ns)
+                self._new_lane(group, topic, each, former=lane, kept=end, t_ns=t_ns)
 
     def _own(self, event: Event) -> None:
         self._rates.on_event(event)
@@ -272,9 +297,10 @@ class HistoryChecker:
                 else:
                     life.report_delivery(event)
                 return
-            if lane is not present:
-                life.granted(event["epoch"])  # a period of the previous life continues in this one
-            lane = present
+            if lane is present or not present.facts.kept:
+                if lane is not present:  # a period of the previous life continues in this one
+                    life.granted(event["epoch"])
+                lane = present
         key = self._sends.saw(event)
         if (tag := self._sends.tag_of(event)) and lane.facts.never_wanted(tag):
             lane.facts.violation("D2", f"offset {event['offset']} was delivered with tag {tag}")

@@ -207,7 +207,11 @@ class Deliveries:
                     f" memory is {most}",
                 )
         self._attempts.delivered(
-            offset, message, event["attempt"], t_ns=t_ns, finished=bool(flags & FINISHED)
+            offset,
+            message,
+            event["attempt"],
+            t_ns=t_ns,
+            finished=bool(flags & FINISHED) or offset < self._facts.kept,
         )
         self.progress.delivered(
             offset,

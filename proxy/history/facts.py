@@ -83,6 +83,14 @@ class SentTimes:
             self._times.append(t_ns)
         self.last, self._last_ns = offset, t_ns
 
+    def until(self, end: int) -> SentTimes:
+        """Return the times of the offsets below *end*, as of a copy of the log."""
+        if self.last < end:
+            return replace(self, _offsets=[*self._offsets], _times=[*self._times])
+        count = bisect_left(self._offsets, end)
+        offsets, times = self._offsets[:count], self._times[:count]
+        return SentTimes(offsets[-1] if offsets else -1, times[-1] if times else 0, offsets, times)
+
     def of(self, offset: int) -> int | None:
         """Return a time at which the message at *offset* was surely stored; None if unknown."""
         place = bisect_left(self._offsets, offset)
@@ -181,6 +189,8 @@ class LaneFacts:
     """Whether the life of the topic has ended."""
     reads_all: bool = False
     """Whether the group read the topic in an earlier life, so it must get every message."""
+    kept: int = 0
+    """Messages below this offset are those of the former life, from a restored copy of the log."""
     excused: set[tuple[int, int]] = field(default_factory=set)
     """(offset, lease) of leases that ended without a verdict."""
 

@@ -245,7 +245,10 @@ class Lane:
 
     def done(self, offset: int) -> bool:
         """Return True at the end if the message has finished or waits for a redrive."""
-        return self.facts.done(offset) and not self.parking.lost(offset)
+        if self.facts.done(offset) and not self.parking.lost(offset):
+            return True
+        kept = self.former is not None and offset < self.facts.kept
+        return kept and self.former is not None and self.former.done(offset)
 
     def judge_undelivered(self, offset: int, key: str | None) -> None:
         """Judge at the end a message that has not finished; *key* is that of its send."""

@@ -3,6 +3,9 @@
 A deletion ends the life of a topic. Its next life begins with its creation, or with the first owner
 that requested a queue after the deletion; every queue then starts over. A deletion at one broker
 ends the lives of that broker's queues.
+
+A restored log ends a life too. The next one continues it up to the end of the copy: messages below
+it are the same, may be delivered again, and are owed unless they had finished before.
 """
 
 from __future__ import annotations
@@ -162,7 +165,7 @@ class Life:
     @property
     def highest(self) -> int:
         """The highest offset known in this life."""
-        return max(self._seen, self._facts.sent.last)
+        return max(self._seen, self._facts.sent.last, self._facts.kept - 1)
 
     def judge_end(self) -> None:
         """Report G1 if an offset counts as done that only the previous life had."""

@@ -121,6 +121,29 @@ class Sends:
                 if place[0] == topic and broker in (None, broker_of(place[1])):
                     del places[place]
 
+    def restored(self, topic: str, broker: str | None, ends: Mapping[str, int]) -> None:
+        """Continue the log of *topic* at *broker* with a copy: *ends* are the next offsets of its
+        queues. Called once the former life is recorded as deleted.
+        """
+        kept: set[str] = set()
+        for place, log in list(self._logs.items()):
+            if place[0] == topic and broker in (None, broker_of(place[1])):
+                end = ends.get(place[1], 0)
+                left = {offset: name for offset, name in log.messages.items() if offset < end}
+                self._logs[place] = _Log(log.queue, left)
+                kept.update(left.values())
+        for place, times in list(self._times.items()):
+            if place[0] == topic and broker in (None, broker_of(place[1])):
+                self._times[place] = times.until(ends.get(place[1], 0))
+        now = self._lives.now(topic)
+        for name, message in self._messages.items():
+            if name in kept:
+                message.life = now
+            elif message.topic == topic and (
+                message.outcome_unknown or not message.acknowledged or message.queue is None
+            ):
+                message.life = UNKNOWN  # perhaps it is in the copy
+
     def life_of(self, event: Event) -> int:
         """Return the life of the topic in which the message of *event* was sent, or ``UNKNOWN``."""
         message = None if event.get("msg") is None else self._messages.get(event["msg"])

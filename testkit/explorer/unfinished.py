@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from proxy.core.keys.topic_rules import parse_tags
@@ -75,6 +75,8 @@ class Unfinished:
                     self._moved(event)
                 case "topic" if event["what"] == "deleted":
                     self._forget(event["topic"], event.get("broker"))
+                case "topic" if event["what"] == "restored":
+                    self._keep(event["topic"], event["broker"], event["ends"])
         self._seen = len(events)
 
     def _finished_by(self, event: Event) -> set[_Place]:
@@ -93,6 +95,17 @@ class Unfinished:
         def is_gone(place: _Place) -> bool:
             return broker in (None, broker_of(place[0]))
 
+        self._forget_places(topic, is_gone)
+
+    def _keep(self, topic: str, broker: str, ends: Mapping[str, int]) -> None:
+        """Forget the messages of *topic* at *broker* that a restored copy of its log lacks."""
+
+        def is_gone(place: _Place) -> bool:
+            return broker_of(place[0]) == broker and place[1] >= ends.get(place[0], 0)
+
+        self._forget_places(topic, is_gone)
+
+    def _forget_places(self, topic: str, is_gone: Callable[[_Place], bool]) -> None:
         sent = self._sent.get(topic, {})
         self._sent[topic] = {at: tag for at, tag in sent.items() if not is_gone(at)}
         for name, finished in self._finished.items():

@@ -1,0 +1,69 @@
+"""A restored copy of a log begins another life, which continues the former one up to its end."""
+
+from __future__ import annotations
+
+from tests.support.histories import Story
+from tests.support.history_parts import found_both_ways
+
+
+def life(messages: int, *, handled: int) -> Story:
+    """Return a life with *messages* messages, of which the first *handled* are finished."""
+    story = Story()
+    for offset in range(messages):
+        story.sent(offset)
+    return story.own(5).through(*range(handled))
+
+
+def restored(story: Story, end: int, *, broker: str = "broker-a") -> Story:
+    """Restore a copy in which the queue ends at *end*."""
+    ends = {f"{broker}_0": end}
+    story.add("topic", topic="orders", what="restored", broker=broker, ends=ends)
+    story.set_attempts({})
+    return story
+
+
+def again(story: Story, *offsets: int) -> Story:
+    """Send and handle messages at offsets that the original had used, too."""
+    for offset in offsets:
+        story.sent(offset, msg=f"n{offset}")
+        story.ack(offset, story.deliver(offset, msg=f"n{offset}"))
+    return story
+
+
+def found(story: Story) -> set[str]:
+    return found_both_ways(story.events)
+
+
+def test_later_messages_are_gone_and_their_offsets_are_used_again() -> None:
+    story = restored(life(10, handled=8).commit(8), 6).own(3)  # epochs fall
+    assert found(again(story, 6, 7, 8).commit(9)) == set()
+
+
+def test_finished_messages_of_the_copy_may_be_delivered_again_with_any_count() -> None:
+    story = restored(life(10, handled=8).commit(8), 6).own(3)
+    story.set_attempts({4: 2})
+    assert found(again(story.through(4, 5), 6).commit(7)) == set()
+
+
+def test_unfinished_messages_of_the_copy_are_owed() -> None:
+    story = restored(life(5, handled=3), 5).own(3)
+    assert found(story.through(3)) == {"D1"}
+    assert found(story.through(4).commit(5)) == set()
+
+
+def test_a_new_message_at_a_finished_offset_is_owed() -> None:
+    story = restored(life(10, handled=10).commit(10), 6).own(3)
+    story.sent(6, msg="n6")
+    assert found(story.commit(7)) >= {"D1"}
+
+
+def test_order_holds_in_the_next_life() -> None:
+    story = restored(life(5, handled=1), 5).own(3)
+    story.deliver(2)
+    story.deliver(3)
+    assert "O2" in found(story)
+
+
+def test_a_restore_at_another_broker_changes_nothing_here() -> None:
+    story = restored(life(3, handled=2), 0, broker="broker-b")
+    assert found(story) == {"D1"}
