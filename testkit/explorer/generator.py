@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from testkit.explorer.hazards import GUEST_TOKEN, HAZARDS, Hazards, possible
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 
 #: Features of a world, with their probabilities.
@@ -65,13 +66,14 @@ FEATURES = {
     "full disks": 0.1,
     "churn": 0.4,  # clients come and go
     "latecomers": 0.3,  # flows that start later
+    **HAZARDS,
 }
 #: Liveness is judged in times without faults, so some worlds have none of these.
 FAULTS = frozenset(
     (
         *("kills", "power losses", "stops", "freezes", "cuts", "slow links", "resets of links"),
         *("clocks", "slow disks", "full disks", "churn", "recreation", "fewer queues"),
-        "fickle clients",
+        *("fickle clients", "damage", "restores", "leaps", "topic floods", "elected masters"),
     )
 )
 _CALM = 0.35
@@ -92,6 +94,7 @@ class _Drawing:
     never: Collection[str] = ()
     chance: random.Random = field(init=False)
     features: set[str] = field(init=False)
+    hazards: Hazards = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"plan {self.seed}")
@@ -103,7 +106,9 @@ class _Drawing:
         }
         if self.chance.random() < _CALM:
             drawn -= FAULTS
-        self.features = (drawn | set(self.always)) - set(self.never)
+        drawn = (drawn | set(self.always)) - set(self.never)
+        self.features = possible(drawn, self.always)
+        self.hazards = Hazards(self.seed, self.features)
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -118,7 +123,7 @@ class _Drawing:
             settings["retention_bytes"] = self.chance.choice([400_000, 1_000_000])
         if self.has("small messages"):
             settings |= {"max_message_bytes": 65_536}
-        return {name: dict(settings) for name in names}
+        return self.hazards.brokers({name: dict(settings) for name in names})
 
     def topics(self) -> dict[str, int]:
         names = ["orders", "payments", "mail"]
@@ -215,6 +220,10 @@ class _Drawing:
             consumers += [
                 ConsumerPlan("unknown", [topic], chance.randrange(proxies)) for topic in topics
             ]
+        if (own := self.hazards.token) is not None:
+            # Each guest is one more client of a group.
+            guests = [replace(each, token=GUEST_TOKEN) for each in consumers[:2]]
+            consumers = [replace(each, token=own) for each in consumers] + guests
         return consumers
 
     def keys(self, topic: str) -> list[str | None]:
@@ -367,7 +376,9 @@ class _Drawing:
     def _queue(self, plan: dict[str, Any]) -> dict[str, Any]:
         place = self._place(plan)
         queue = self.chance.randrange(plan["topics"][place["topic"]])
-        return {**place, "queue": f"{self.chance.choice(list(plan['brokers']))}_{queue}"}
+        name = self.chance.choice(list(plan["brokers"]))
+        broker = plan["brokers"][name].get("broker_name", name)
+        return {**place, "queue": f"{broker}_{queue}"}
 
     def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return a key of a topic, mostly the same one, so that operations on keys meet."""
@@ -486,10 +497,13 @@ def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()
     }
     flows = drawing.flows(topics, keys, producers, seconds)
     actions = drawing.actions({**parts, "keys": keys})
+    actions += [Action(*each) for each in drawing.hazards.actions(parts)]
+    proxy_settings = {**drawing.proxy_settings(), **drawing.hazards.proxy_settings(seconds)}
     return Plan(
         seed=seed,
-        proxy_settings=drawing.proxy_settings(),
+        proxy_settings=proxy_settings,
         flows=flows,
-        actions=actions,
+        actions=sorted(actions, key=lambda action: action.at_s),
+        token=drawing.hazards.token,
         **parts,
     )

@@ -28,6 +28,8 @@ class ConsumerPlan:
     max_run: int = 1
     ddmq: str | None = None
     """The mode of a DDMQ-style client; None: orderlane's client."""
+    token: str | None = None
+    """The access token that it shows; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Plan:
     consumers: list[ConsumerPlan]
     flows: list[FlowPlan]
     actions: list[Action]
+    token: str | None = None
+    """The access token of producers and operators; None: proxies need none."""
 
     def to_json(self) -> bytes:
         """Return JSON for a file."""

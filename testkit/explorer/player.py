@@ -19,7 +19,12 @@ from broker_core.remoting.key_hash import plain_key
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
+from testkit.explorer.damage import Damage
+from testkit.explorer.floods import Floods
+from testkit.explorer.losses import early_deletions, wrong_deliveries, wrong_losses
+from testkit.explorer.masters import Masters
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
+from testkit.explorer.restores import Restores
 from testkit.explorer.topic_changes import TopicChanges
 from testkit.explorer.unfinished import Unfinished
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
@@ -93,6 +98,7 @@ def play(plan: Plan) -> Outcome:
     world = player[0].world
     errors += [f"{type(each).__name__}: {each}" for each in world.failures] + logged
     violations = judge(world.events)
+    violations |= player[0].broken()
     if (left := player[0].left) and not violations:
         violations["LIVE"] = left
     return Outcome(
@@ -144,10 +150,19 @@ class Player:
         """Sentences about messages still unfinished at the end of the drain."""
         self._groups = deepcopy(plan.groups)
         self._numbers: Counter[str] = Counter()
+        self._deleted: list[str] = []
         self._over = asyncio.Event()
         self._fickle: set[str] = set()  # clients that pull other topics than planned
         self._topics = TopicChanges(world, plan.topics, fault=self._fault, wait=self._wait)
         self._unfinished = Unfinished(self._groups, plan.consumers)
+        again = self._start_again
+        groups = [each["name"] for each in plan.groups]
+        self._damage = Damage(world, plan.topics, groups, fault=self._fault, start_again=again)
+        self._restores = Restores(
+            world, plan.topics, fault=self._fault, wait=self._wait, start_again=again
+        )
+        self._floods = Floods(world, fault=self._fault, wait=self._wait)
+        self._masters = Masters(world, fault=self._fault, start_again=again)
 
     async def run(self) -> None:
         """Run the whole plan; do nothing if the proxies reject the settings."""
@@ -166,6 +181,23 @@ class Player:
         await self._heal()
         await self._drain()
         await asyncio.sleep(_QUIET_S)
+        self._damage.end()
+        self._masters.end()
+        logs = {each.name: each.folder / "data/commitlog" for each in self.world.brokers}
+        self._deleted = early_deletions(self.plan, logs)
+
+    def broken(self) -> dict[str, str]:
+        """Return the promises that the history does not show to be broken: a sentence by id."""
+        found = {
+            "LOSS": [
+                *wrong_losses(self.plan, self.world.events, self._damage.wrong),
+                *self._deleted,
+            ],
+            "ACCESS": wrong_deliveries(self.plan, self.world.events),
+            "LIMIT": self._floods.unlimited,
+            "MASTERS": self._masters.several,
+        }
+        return {name: f"{len(each)}x {each[0]}" for name, each in found.items() if each}
 
     # ---- nodes ----------------------------------------------------------------------------------
 
@@ -173,14 +205,18 @@ class Player:
         world, plan = self.world, self.plan
         world.configure_proxies(plan.proxy_settings)
         world.write_settings(self._groups)
+        world.show_token(plan.token)
         await world.start(plan.brokers)
-        for topic, queues in plan.topics.items():
-            await world.make_topic(topic, queues)
+        if any(each.get("role") == "elected" for each in plan.brokers.values()):
+            await self._masters.begin(plan.topics)
+        else:
+            for topic, queues in plan.topics.items():
+                await world.make_topic(topic, queues)
         for number in range(plan.proxies):
             await world.add(ProxyNode, f"proxy-{number}").start()
         for number in range(plan.producers):
             producer = world.add(ProducerNode, f"producer-{number}")
-            producer.begin(self._servers(number), held=self._topics.held)
+            producer.begin(self._servers(number), held=self._topics.held, token=plan.token)
         for number, consumer in enumerate(plan.consumers):
             self._begin(world.add(ConsumerNode, f"consumer-{number}"), consumer, consumer.proxy)
 
@@ -199,6 +235,7 @@ class Player:
             max_run=consumer.max_run,
             ddmq=consumer.ddmq,
             by_key=self._by_key(consumer.group),
+            token=consumer.token,
             broadcast=any(
                 each["name"] == consumer.group and each.get("mode") == "broadcast"
                 for each in self._groups
@@ -260,6 +297,11 @@ class Player:
             "queues": self._topics.queues,
             "fewer queues": self._topics.fewer_queues,
             "dead letters": self._dead_letters,
+            "damage": self._damage.act,
+            "restore": self._restores.act,
+            "topic flood": self._floods.topics,
+            "connection flood": self._floods.connections,
+            "master": self._masters.act,
         }
         took_effect = await acts[action.kind](**action.args)
         if took_effect is not False:

@@ -31,6 +31,7 @@ from thin_client import (
     new_message_id,
 )
 from thin_client.delivery import UNIQUE_ID, Delivery
+from thin_client.errors import Refused
 
 #: Properties that brokers and producers add to every message.
 _OF_THE_TRANSPORT = frozenset(
@@ -100,6 +101,7 @@ class ConsumerNode(Node):
         ddmq: str | None = None,
         broadcast: bool = False,
         by_key: bool = True,
+        token: str | None = None,
     ) -> None:
         """Start in a process of its own.
 
@@ -133,6 +135,7 @@ class ConsumerNode(Node):
                 max_run=max_run,
                 client_id=self.name,
                 observer=observer,
+                token=token,
             )
 
         if ddmq is not None:
@@ -141,7 +144,7 @@ class ConsumerNode(Node):
             return
         consumer = process.run(make)
         self._stop = consumer.stop
-        self._work(consumer.run(handle, handle_signals=False))
+        self._work(_until_refused(consumer.run(handle, handle_signals=False), token))
 
     def _begin_ddmq(
         self,
@@ -190,6 +193,15 @@ class ConsumerNode(Node):
             self.process.run(self._stop)
 
 
+async def _until_refused(main: Coroutine[Any, Any, None], token: str | None) -> None:
+    """Run a consumer, which ends by an error once its token, if any, has expired."""
+    try:
+        await main
+    except Refused:
+        if token is None:
+            raise
+
+
 class _Telling(AsyncProducer):
     """Records in the history each attempt that may have stored a message that is sent again."""
 
@@ -229,9 +241,12 @@ def _body(flow: Flow, key: str | None) -> bytes:
 class ProducerNode(Node):
     """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
 
-    def begin(self, servers: Sequence[str], *, held: Set[str] = frozenset()) -> None:
+    def begin(
+        self, servers: Sequence[str], *, held: Set[str] = frozenset(), token: str | None = None
+    ) -> None:
         """Start in a process of its own; flows are added by ``send``."""
         self.held = held
+        self._token = token
         process = self.new_process()
         self.pen = process.run(lambda: Pen(self.world.events, self.name, parts=("producer",)))
         process.at_death.append(self.pen.silence)
@@ -250,7 +265,7 @@ class ProducerNode(Node):
     async def _send(self, flow: Flow) -> None:
         process = current_process()
         assert process is not None
-        producer = _Telling(self.servers, timeout_s=5)
+        producer = _Telling(self.servers, timeout_s=5, token=self._token)
         producer.pen, producer.topic = self.pen, flow.topic
         async with producer:
             while flow.left > 0:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker_core.clock import wall_ms
 from testkit.simulation.process import PROCESS, SimulatedProcess
 
 _PAGE_BYTES = 4096
@@ -95,13 +96,26 @@ class Disk:
 
     def flip_at(self, path: Path, position: int) -> None:
         """Change the byte at *position* of the file *path*, as a bad disk does."""
+        (old,) = self.damage(path, position, b"\0")
+        self.damage(path, position, bytes((old ^ self._chance.randrange(1, 256),)))
+
+    def damage(self, path: Path, position: int, content: bytes) -> bytes:
+        """Replace bytes inside of a file, unnoticed by all processes; return the former ones."""
         descriptor = _real["open"](path, os.O_RDWR)
         try:
-            (old,) = _real["pread"](descriptor, 1, position)
-            flipped = bytes((old ^ self._chance.randrange(1, 256),))
-            _real["pwrite"](descriptor, flipped, position)
+            former: bytes = _real["pread"](descriptor, len(content), position)
+            _real["pwrite"](descriptor, content[: len(former)], position)
         finally:
             _real["close"](descriptor)
+        return former
+
+    def forget(self, host: Path) -> None:
+        """Forget unsynced changes below *host*, whose files were replaced and synced."""
+        prefix = f"{host}{os.sep}"
+        for inode in [each for each, file in self._files.items() if file.path.startswith(prefix)]:
+            del self._files[inode]
+        for folder in [each for each in self._entries if f"{each}{os.sep}".startswith(prefix)]:
+            del self._entries[folder]
 
     def release(self, process: SimulatedProcess) -> None:
         """Free the file locks of *process*, which is dead."""
@@ -246,6 +260,9 @@ class Disk:
             if os.path.isdir(path):
                 self._entries.pop(path, None)
             elif (file := self._files.get(inode)) is not None:
+                if file.writes:
+                    now_ns = wall_ms() * 1_000_000  # by the clock of the host
+                    os.utime(descriptor, ns=(now_ns, now_ns))
                 file.writes.clear()
                 file.never_synced = False
             return

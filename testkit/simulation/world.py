@@ -160,6 +160,11 @@ class BrokerNode(Node):
         super().__init__(world, name, number)
         self.settings = dict(settings)
 
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker; its replicas share it."""
+        return str(self.settings.get("broker_name", self.name))
+
     def configure(self, **settings: Any) -> None:
         """Set these fields of BrokerSettings from its next start on."""
         self.settings |= settings
@@ -287,6 +292,8 @@ class World:
         self.disk = Disk(folder, random.Random(f"{seed}/disk"))
         self.settings_path = folder / "settings.yaml"
         self.proxy_settings: dict[str, Any] = {}
+        self.token: str | None = None
+        """Access token of operators, if proxies need one."""
         self._numbers = 0
         self._processes = 0
         self._graves: list[Any] = []
@@ -300,6 +307,10 @@ class World:
     def configure_proxies(self, settings: dict[str, Any]) -> None:
         """Give proxies that start from now on these settings, in addition to those of the world."""
         self.proxy_settings = settings
+
+    def show_token(self, token: str | None) -> None:
+        """Let operators show this access token to proxies."""
+        self.token = token
 
     def add(self, kind: Callable[..., T], name: str, *more: Any) -> T:
         """Add a node."""
@@ -464,13 +475,15 @@ class World:
     async def _ask_brokers(
         self, code: RequestCode, ext: dict[str, str], broker: str | None, *, body: bytes = b""
     ) -> None:
-        asked = [each for each in self.brokers if broker in (None, each.name)]
-        if away := [each.name for each in asked if not each.runs]:
+        names = dict.fromkeys(each.broker_name for each in self.brokers)
+        asked = [each for each in names if broker in (None, each)]
+        running = {each.broker_name for each in self.brokers if each.runs}
+        if away := [each for each in asked if each not in running]:
             raise ConnectionLost(f"not running: {', '.join(away)}")
 
         async def ask() -> None:
             for each in asked:
-                await self._admin.requests.ask(each.name, code, ext, body=body)
+                await self._admin.requests.ask(each, code, ext, body=body)
 
         await self.operator.do(ask())
 
@@ -485,7 +498,7 @@ class World:
         """Send an operator's request to a proxy: status and JSON answer; status 0 without an
         answer.
         """
-        return await self.operator.do(_ask(proxy.http, path, body, timeout_s))
+        return await self.operator.do(_ask(proxy.http, path, body, timeout_s, self.token))
 
     def close(self) -> None:
         """End all remaining processes and release them."""
@@ -502,14 +515,15 @@ class World:
 
 
 async def _ask(
-    address: str, path: str, body: dict[str, Any] | None, timeout_s: float
+    address: str, path: str, body: dict[str, Any] | None, timeout_s: float, token: str | None
 ) -> tuple[int, Any]:
     host, _, port = address.partition(":")
     content = b"" if body is None else orjson.dumps(body)
     head = (
         f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: {address}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
-        "Connection: close\r\n\r\n"
+        + ("" if token is None else f"Authorization: Bearer {token}\r\n")
+        + "Connection: close\r\n\r\n"
     )
     try:
         async with asyncio.timeout(timeout_s):

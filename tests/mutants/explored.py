@@ -1,8 +1,8 @@
 """``python -m tests.mutants.explored``: the explorer finds bugs that need two features together.
 
 No scenario is made for them: plans are drawn from seed 1 on, as by ``make explore``, until one
-breaks a promise that it keeps without the bug. Prints a table of seeds and seconds; exit code 1 if
-a bug is not found within ten minutes.
+breaks a promise that it keeps without the bug. Plans for ``HAZARD_BUGS`` have the hazard concerned.
+Prints a table of seeds and seconds; exit code 1 if a bug is not found within ten minutes.
 """
 
 from __future__ import annotations
@@ -33,22 +33,12 @@ from proxy.upstream.ownership.group_ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
 from testkit.explorer.player import Outcome, play
-from tests.mutants.mutant import Bug, all_of, method_of, property_of
+from tests.mutants.feature_bug import FeatureBug
+from tests.mutants.hazard_bugs import HAZARD_BUGS
+from tests.mutants.mutant import all_of, method_of, property_of
 from thin_client.session import Session
 
 _WITHIN_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureBug:
-    """A bug that breaks one of ``breaks`` (ids of invariants, or ``error``) where *features*
-    meet.
-    """
-
-    what: str
-    features: str
-    breaks: frozenset[str]
-    bug: Bug
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +183,7 @@ BUGS = (
         frozenset({"error", "D1", "W1"}),
         lambda: patch.object(tables, "os", SimpleNamespace(fsync=lambda _: None)),
     ),
+    *HAZARD_BUGS,
 )
 
 
@@ -200,7 +191,7 @@ def find(bug: FeatureBug, *, within_s: float = _WITHIN_S, first: int = 1) -> Fou
     """Explore with *bug* from seed *first* on."""
     began, simulated_s, seed = time.monotonic(), 0.0, first
     while time.monotonic() - began < within_s:
-        plan = draw(seed)
+        plan = draw(seed, always=bug.always)
         with bug.bug():
             with_bug = play(plan)
         simulated_s += with_bug.virtual_s
