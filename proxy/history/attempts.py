@@ -59,6 +59,8 @@ class Attempts:
         """Begin an ownership period with the knowledge given by ``LaneFacts``; O(unfinished)."""
         self._changed = False
         for message in messages:
+            if self._facts.records_damaged:
+                message.sure = message.base = 0
             out = len(message.out_ns)
             known = out if clean else sum(t_ns <= self._facts.known_ns for t_ns in message.out_ns)
             if known:

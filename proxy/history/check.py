@@ -365,8 +365,15 @@ class HistoryChecker:
         self._sends.disturbed()
         if event["phase"] == "begin":
             self._faults.begin(what, target)
+            if what == "records":
+                self._damage_records(event["group"], event["topic"], event["queue"])
         else:
             self._faults.end(what, target, t_ns=event["t_ns"])
+
+    def _damage_records(self, group: str, topic: str, queue: str) -> None:
+        for each in (queue, twin_of(queue)):
+            if (lane := self._lanes.get((group, topic, each))) is not None:
+                lane.facts.lose_records()
 
     def _start(self, event: Event) -> None:
         self._sends.disturbed()

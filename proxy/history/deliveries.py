@@ -246,7 +246,7 @@ class Deliveries:
             known = "finished and committed" if flags & FINISHED else "committed unfinished"
             invariant = "D1" if flags & FINISHED else "C2"
             facts.violation(invariant, f"offset {offset} was delivered after it had been {known}")
-        elif self._handed_over and self._finished_before.get(offset):
+        elif self._handed_over and self._finished_before.get(offset) and not facts.records_damaged:
             facts.violation(
                 "D5", f"offset {offset} had finished, and was delivered again after a clean end"
             )

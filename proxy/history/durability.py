@@ -57,6 +57,8 @@ class Durability:
         due_ns = self._alive_ns - ns(self._facts.limits.durable_s)
         if self._writes and self._facts.faults.none_since(due_ns):
             known_ns = max(known_ns, due_ns)  # it had time to record that much
+        if self._facts.records_damaged:
+            known_ns = 0
         self._facts.know_until(known_ns)
         self._seal(known_ns)
         self._volatile.clear()
@@ -64,4 +66,6 @@ class Durability:
 
     def _seal(self, until_ns: int) -> None:
         while self._volatile and self._volatile[0][0] <= until_ns:
-            self._facts.flags.add(self._volatile.popleft()[1], DURABLE)
+            offset = self._volatile.popleft()[1]
+            if not self._facts.records_damaged:
+                self._facts.flags.add(offset, DURABLE)

@@ -189,6 +189,8 @@ class LaneFacts:
     """Whether the life of the topic has ended."""
     reads_all: bool = False
     """Whether the group read the topic in an earlier life, so it must get every message."""
+    records_damaged: bool = False
+    """Whether an ownership record of the queue was damaged: owners may know less than it held."""
     kept: int = 0
     """Messages below this offset are those of the former life, from a restored copy of the log."""
     excused: set[tuple[int, int]] = field(default_factory=set)
@@ -246,6 +248,11 @@ class LaneFacts:
     def serve_until(self, t_ns: int) -> None:
         """Note that the owner stops delivering at *t_ns*."""
         self.served_until_ns = t_ns
+
+    def lose_records(self) -> None:
+        """Note that an ownership record of the queue is damaged."""
+        self.records_damaged = True
+        self.flags.forget(begin=0, kept=0xFF & ~DURABLE)
 
     def know_until(self, t_ns: int) -> None:
         """Note that the owner knows from records the actions before *t_ns*."""

@@ -26,6 +26,8 @@ class KeptState:
     def taken_over(self, event: Event) -> None:
         """Compare the state known to a new owner with that before."""
         facts, epoch, version = self._facts, event["epoch"], event.get("key_version")
+        if facts.records_damaged:
+            return
         if version is not None:  # otherwise the event does not contain its state
             for order in sorted(set(self._parking.unended()) - set(event.get("parked", ()))):
                 facts.violation(

@@ -52,7 +52,8 @@ class Pauses:
     def taken_over(self, event: Event) -> None:
         """Compare the pauses known to a new owner with those before."""
         facts, known = self._facts, set(event.get("paused", ()))
-        for order in sorted(facts.pause_only(known, event["t_ns"]), key=str):
+        forgotten = facts.pause_only(known, event["t_ns"])
+        for order in () if facts.records_damaged else sorted(forgotten, key=str):
             facts.violation(
                 "R4",
                 f"{_name(order)} was paused, but its owner of epoch {facts.epoch} does not know it",

@@ -47,7 +47,7 @@ class TakeOvers:
         known = [self] if self._origin is None else [self, self._origin]
         longest_ms = max(each.longest_ms for each in known)
         self._begin(event["t_ns"], ended_ms)
-        if not hold_until_ns or not longest_ms:
+        if not hold_until_ns or not longest_ms or self._facts.records_damaged:
             return
         waits_ns = hold_until_ns - (event["t_ns"] if asked_ns is None else asked_ns)
         trust_ms = max(each.trust_ms for each in known)

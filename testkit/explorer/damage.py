@@ -3,6 +3,7 @@
 1. A damaged message may be missing from then on, and only that one: once a proxy reports it, the
    operator skips it on record.
 2. Damage of an index, of one copy of a table or of a checkpoint costs no message.
+3. Damage of an ownership record costs repeated work and pauses, but no message and no order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from broker_core.names import Group, Topic
 from broker_core.store.log_scan import LogScan, LogView
+from proxy.core.records.record import ownership_topic
 from testkit.explorer.topic_changes import Fault
 from testkit.simulation.world import BrokerNode, Died, World
 
@@ -61,6 +64,12 @@ class Damage:
         self._world = world
         self._topics = frozenset(topics)
         self._groups = tuple(groups)
+        # Topics of ownership records: their group and topic.
+        self._owned = {
+            str(ownership_topic(Group(group), Topic(topic))): (group, topic)
+            for group in groups
+            for topic in topics
+        }
         self._fault = fault
         self._start_again = start_again
         self._damaged: dict[tuple[str, str], set[int]] = defaultdict(set)  # by topic and queue
@@ -74,7 +83,7 @@ class Damage:
 
         Args:
             node: the broker.
-            file: "log" or a kind in ``FILES``.
+            file: "log": a message; "records": an ownership record; or a kind in ``FILES``.
             at: which of the messages, or where in the file, from 0 to 1.
             size: bytes, at most the rest of the message or file.
             zeros: they become zeros; otherwise their bits change.
@@ -86,11 +95,12 @@ class Damage:
         data = broker.folder / "data"
         if not broker.lives_now:
             return False
-        record = self._record(broker.broker_name, data, at) if file == "log" else None
-        if file == "log":
+        record = None
+        if file in ("log", "records"):
+            record = self._record(broker.broker_name, data, at, of_owners=file == "records")
             await asyncio.sleep(_SYNCED_S)
-        if not broker.lives_now or (file == "log" and record is None):
-            return False
+            if record is None or not broker.lives_now:
+                return False
         if stopped:
             broker.kill()
         if record is not None:
@@ -98,7 +108,10 @@ class Damage:
             length = min(size, record.size - first)
             done = self._damage(record.path, record.position + first, length, zeros=zeros)
             queue = f"{broker.broker_name}_{record.queue_id}"
-            self._damaged[record.topic, queue].add(record.offset)
+            if record.topic in self._topics:
+                self._damaged[record.topic, queue].add(record.offset)
+            else:
+                self._tell_of_record(record, queue)
         else:
             done = self._damage_one_of(sorted(data.glob(FILES[file])), at, size, zeros)
         if self._attending is None:
@@ -118,11 +131,20 @@ class Damage:
 
     # ---- files ----------------------------------------------------------------------------------
 
-    def _record(self, broker: str, data: Path, at: float) -> Record | None:
-        """Return the record of a message of ``topics``, if possible of one that some group has not
-        received; never the last record of the log.
+    def _tell_of_record(self, record: Record, queue: str) -> None:
+        group, topic = self._owned[record.topic]
+        about = {"what": "records", "target": queue, "queue": queue}
+        for phase in ("begin", "end"):
+            self._world.nemesis.write("nemesis", **about, group=group, topic=topic, phase=phase)
+
+    def _record(self, broker: str, data: Path, at: float, *, of_owners: bool) -> Record | None:
+        """Return an ownership record, or the record of a message of ``topics``, if possible of one
+        that some group has not received; never the last record of the log.
         """
         records = list(records_of(data / "commitlog"))[:-1]
+        if of_owners:
+            records = [each for each in records if each.topic in self._owned]
+            return records[int(at * len(records))] if records else None
         own = [each for each in records if each.topic in self._topics]
         received: dict[str, set[tuple[str, str, int]]] = {name: set() for name in self._groups}
         for event in self._world.events:

@@ -73,7 +73,15 @@ FAULTS = frozenset(
     (
         *("kills", "power losses", "stops", "freezes", "cuts", "slow links", "resets of links"),
         *("clocks", "slow disks", "full disks", "churn", "recreation", "fewer queues"),
-        *("fickle clients", "damage", "restores", "leaps", "topic floods", "elected masters"),
+        *(
+            "fickle clients",
+            "damage",
+            "record damage",
+            "restores",
+            "leaps",
+            "topic floods",
+            "elected masters",
+        ),
     )
 )
 _CALM = 0.35

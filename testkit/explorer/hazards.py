@@ -19,6 +19,7 @@ from testkit.simulation.world import BROKER_PORT
 #: Hazards of a world, with their probabilities.
 HAZARDS = {
     "damage": 0.12,  # of brokers' files
+    "record damage": 0.06,  # of ownership records
     "restores": 0.08,  # of older copies of brokers' data
     "leaps": 0.08,  # of wall clocks, beyond the retention
     "topic floods": 0.06,
@@ -31,14 +32,18 @@ HAZARDS = {
 _MOVED_TOPICS = frozenset({"recreation", "more queues", "fewer queues"})
 _EXCLUDES: dict[str, frozenset[str]] = {
     "damage": frozenset({"broadcast", "retention", "resets", "small messages"}) | _MOVED_TOPICS,
+    "record damage": frozenset({"broadcast", "retention", "resets", "key changes", "settings"})
+    | {"small messages"}
+    | _MOVED_TOPICS,
     "restores": frozenset({"broadcast", "dead letters", "retention", "resets"})
-    | frozenset({"key changes", "settings", "damage", "small messages"})
+    | frozenset({"key changes", "settings", "damage", "record damage", "small messages"})
     | _MOVED_TOPICS,
     "leaps": frozenset({"retention", "small messages", "restores", "odd properties"}),
     "topic floods": _MOVED_TOPICS | {"unknown groups", "restores"},
     "connection floods": frozenset(),
     "elected masters": _MOVED_TOPICS
-    | {"several brokers", "damage", "restores", "leaps", "retention", "topic floods"},
+    | {"several brokers", "damage", "record damage", "restores", "leaps", "retention"}
+    | {"topic floods"},
     "expiring tokens": frozenset({"unknown groups", "ddmq clients", "handoffs", "broadcast"}),
     "quotas": frozenset({"unknown groups", "ddmq clients", "handoffs", "broadcast"}),
 }
@@ -119,6 +124,7 @@ class Hazards:
         """Return times, kinds and arguments of actions."""
         draws: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]] = {
             "damage": self._damage,
+            "record damage": self._record_damage,
             "restores": self._restore,
             "leaps": self._leap,
             "topic floods": lambda _: ("topic flood", self._for(5, 30)),
@@ -143,13 +149,17 @@ class Hazards:
         chance = self._chance
         return "damage", {
             "node": self._broker(plan),
-            "file": chance.choice(["log", "log", "log", "index", "index", *FILES]),
+            "file": chance.choice([*["log"] * 6, "index", *FILES]),
             "at": round(chance.random(), 6),
             "size": chance.choice([1, 1, 1, 4, 40, 600, 5000]),
             "zeros": chance.random() < 0.3,
             "stopped": chance.random() < 0.6,
             **self._for(1, 15),
         }
+
+    def _record_damage(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        _, damage = self._damage(plan)
+        return "damage", {**damage, "file": "records"}
 
     def _restore(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         after_s = round(self._chance.uniform(0, 60), 1)

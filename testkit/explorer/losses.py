@@ -1,7 +1,8 @@
-"""Messages that may be missing in a world, beyond what its history shows.
+"""Messages that may be missing in a world, by facts that its history does not contain.
 
 The history checker accepts a message as finished that a proxy reports as deleted, or that an
-operator skipped. The world knows what it had deleted and damaged: nothing else may be reported.
+operator skipped. The world knows which messages it deleted and damaged: no other one may be
+reported.
 """
 
 from __future__ import annotations

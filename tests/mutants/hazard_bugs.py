@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from broker_core.broker.replicas.election import Election, Position
 from broker_core.broker.replicas.elector import Elector
 from broker_core.broker.retention_clock import RetentionClock
 from broker_core.broker.topics.topics import Topics
-from broker_core.client import PullStatus, pulling
+from broker_core.client import pulling
 from broker_core.connection_counts import ConnectionCounts
 from broker_core.store import reader
 from proxy.core.jobs.refills import RefillPass
 from proxy.core.limits.quotas import Quotas
+from proxy.core.records.record import Delta, Unreadable
 from proxy.net.principals import Identity, Principals
-from proxy.upstream.reading import queue_reader
+from proxy.upstream.records import ownership_log
 from testkit.explorer.hazards import GUEST_TOKEN
 from tests.mutants.feature_bug import FeatureBug
 from tests.mutants.mutant import method_of, property_of
@@ -47,9 +46,13 @@ def _as_deleted(_original: Any, under_way: RefillPass, next_offset: int) -> Any:
     return [(*each, -1) for each in under_way.was_read((), next_offset)]
 
 
-def _any_log(original: Any, election: Election, request: Any, *now: Any) -> Any:
-    """Vote for any log."""
-    return original(election, replace(request, position=Position(1 << 60, 0)), *now)
+def _as_if_complete(original: Any, records: Any, **how: Any) -> Any:
+    """Apply each record to the state before it, even if one between them is missing."""
+    read = [(at, each) for at, each in records if not isinstance(each, Unreadable)]
+    known = [
+        (at, replace(each, after=None) if isinstance(each, Delta) else each) for at, each in read
+    ]
+    return original(known, **how)
 
 
 HAZARD_BUGS = (
@@ -61,22 +64,18 @@ HAZARD_BUGS = (
         always=("damage", *_LONG_CHAINS),
     ),
     FeatureBug(
-        "a queue is read past damaged messages",
-        "damage of unread messages",
-        frozenset({"LOSS"}),
-        lambda: patch.object(
-            queue_reader,
-            "PullStatus",
-            SimpleNamespace(DAMAGED=None, OFFSET_ILLEGAL=PullStatus.OFFSET_ILLEGAL),
-        ),
-        always=("damage", *_LONG_CHAINS),
-    ),
-    FeatureBug(
         "a damaged message that is read again counts as deleted",
         "damage, long chains",
         frozenset({"LOSS"}),
         method_of(RefillPass, "met_damage", _as_deleted),
         always=("damage", *_LONG_CHAINS),
+    ),
+    FeatureBug(
+        "a missing ownership record is not noticed",
+        "record damage, take-overs",
+        frozenset({"D1", "C2", "O2", "R3", "LIVE"}),
+        method_of(ownership_log, "replay", _as_if_complete),
+        always=("record damage", "kills", "several proxies", "stuck keys"),
     ),
     FeatureBug(
         "topics of a restored log continue their lives",
@@ -91,13 +90,6 @@ HAZARD_BUGS = (
         frozenset({"LOSS", "D1"}),
         method_of(RetentionClock, "look", lambda _original, _clock, *, now_ns, wall_ms: wall_ms),
         always=("leaps", "large bodies", "stuck keys"),
-    ),
-    FeatureBug(
-        "a replica votes for a log that is shorter than its own",
-        "elected masters, crashes",
-        _LOST,
-        method_of(Election, "asked", _any_log),
-        always=("elected masters",),
     ),
     FeatureBug(
         "an elected master serves without its lease",

@@ -14,6 +14,7 @@ from testkit.explorer.player import play
 #: What is played at least once, by hazard, in the world of the seed.
 SEEDS = {
     "damage": (31, "damage"),
+    "record damage": (31, "damage"),
     "restores": (6, "restore"),
     "leaps": (3, "clock"),
     "topic floods": (6, "topic flood"),
