@@ -14,6 +14,7 @@ from bench.cases import (
     idle_groups,
     ladder,
     latency,
+    layers,
     memory,
     orderkey,
     produce,
@@ -28,7 +29,7 @@ from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, idle, idle_groups, restart, starts, chains),
+    *(acks, scales, workers, memory, idle, idle_groups, restart, starts, layers, chains),
     *(history, orderkey, simulate),
 )
 

@@ -36,7 +36,12 @@ class ThriftServer:
     """Listens and tracks open connections. ``methods`` of all services by name."""
 
     def __init__(
-        self, methods: Mapping[str, Entry], limits: LimitSettings, load: Load | None = None
+        self,
+        methods: Mapping[str, Entry],
+        limits: LimitSettings,
+        load: Load | None = None,
+        *,
+        time_slices: TimeSlices | None = None,
     ) -> None:
         """*load* is shared with other components that check for free memory."""
         self.methods = methods
@@ -46,7 +51,7 @@ class ThriftServer:
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
         #: Shared by the requests of all connections.
-        self.time_slices = TimeSlices()
+        self.time_slices = time_slices or TimeSlices()
         #: Connections with an unsent answer, and with an incomplete request.
         self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
         self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)
