@@ -83,15 +83,17 @@ class TopicCounts:
         """Note the expiry of a lease."""
         self.last_expired_ns = now_ns
 
-    def add(self, effects: Effects, *, missing: MissingKey) -> None:
-        """Count the results of one event of a pipeline, except dead letters.
+    def without_key(self, messages: int, policy: MissingKey) -> None:
+        """Count *messages* without an order key, to which *policy* applied."""
+        self.missing_keys[policy.value] += messages
 
-        *missing*: the policy applied to messages without a key.
+    def add(self, effects: Effects) -> None:
+        """Count the results of one event of a pipeline, except dead letters and messages without a
+        key.
         """
-        self.acked += len(effects.acked)
-        if effects.missing_keys:
-            self.missing_keys[missing.value] += effects.missing_keys
-        if effects.plain and len(effects.finished) == len(effects.acked):
+        acked = len(effects.acked)
+        self.acked += acked
+        if effects.plain and len(effects.finished) == acked:
             return
         self.nacked += len(effects.nacked)
         self.released += len(effects.released)

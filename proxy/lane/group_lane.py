@@ -55,6 +55,8 @@ class GroupLane:
     refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
     # time since the lock is denied; kept by upstream
     denied: dict[QueueName, int] = field(default_factory=dict)
+    #: The group's name.
+    name: Group = field(init=False)
     presence: Presence = field(init=False)
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
     rates: LaneRates = field(init=False)
@@ -67,6 +69,7 @@ class GroupLane:
     recent: RecentChanges = field(default_factory=RecentChanges)
 
     def __post_init__(self) -> None:
+        self.name = Group(self.settings.name)
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
         self._timer = EarliestTimer(self._on_timer)
@@ -75,16 +78,14 @@ class GroupLane:
         self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
         self._notes = LaneHistory(self.history, self.name)
 
-    @property
-    def name(self) -> Group:
-        """The group's name."""
-        return Group(self.settings.name)
-
     # ---- demand ---------------------------------------------------------------------------------
 
     def seen(self) -> None:
-        """Note a client that acked or extended."""
-        self.presence.seen()
+        """Note a client that extended a lease."""
+        self._seen(now_ns())
+
+    def _seen(self, now_ns: int) -> None:
+        self.presence.seen(now_ns)
         if not self.presence.joined:
             self.listener.on_wanted(self)
 
@@ -281,17 +282,17 @@ class GroupLane:
                 self._execute(pipeline, effects, at_ns=now)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
-        for batch in batches:
-            self.recent.note(batch.pipeline, now)
-            self.counts[batch.pipeline.topic].count_delivered(len(batch.leases))
-            if batch.pipeline.origin is batch.pipeline:
-                # all leases of the batch have the same deadline
-                self._timer.set(batch.leases[0].deadline_ns)
+        for pipeline, leases in batches:
+            self.recent.note(pipeline, now)
+            self.counts[pipeline.topic].count_delivered(len(leases))
+            if pipeline.origin is pipeline:
+                self._timer.set(leases[0].deadline_ns)  # all leases of the batch have the same
             else:
-                self._arm(batch.pipeline)  # a redrive may have a rate
+                self._arm(pipeline)  # a redrive may have a rate
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
-        self._notes.delivered(batches, at_ns=now)
+        if self.history.enabled:
+            self._notes.delivered(batches, at_ns=now)
         if self.tracing is not None:
             self.tracing.delivered(batches)
         return batches
@@ -336,23 +337,26 @@ class GroupLane:
                 self.listener.on_settled()
 
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
-        """Apply verdicts; return the lease ids (or offsets) that were no longer held."""
-        pipeline = self._owned.get((verdicts.topic, verdicts.qid))
+        """Apply verdicts of a client; return the lease ids (or offsets) that were no longer
+        held.
+        """
+        topic, qid, acked, nacked, released, success, failed = verdicts
+        now = now_ns()
+        self._seen(now)
+        pipeline = self._owned.get((topic, qid))
         if pipeline is None or pipeline.has_ended:
             return self._fenced_elsewhere(verdicts)
-        self.presence.pulled((pipeline.topic,))
-        now = now_ns()
+        self.presence.settled(pipeline.topic, now)
         not_held: list[int] = []
-        if verdicts.acked or verdicts.nacked or verdicts.released:
-            effects = pipeline.settle(
-                acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
-            )
-            self._apply(pipeline, effects, nacks=verdicts.nacked, at_ns=now)
-            not_held += effects.fenced
-        if verdicts.success or verdicts.failed:
+        if acked or nacked or released:
+            effects = pipeline.settle(acked=acked, nacked=nacked, released=released, now_ns=now)
+            self._apply(pipeline, effects, nacks=nacked, at_ns=now)
+            if not effects.plain:
+                not_held += effects.fenced
+        if success or failed:
             effects = pipeline.settle_by_offset(
-                success=verdicts.success,
-                failed=verdicts.failed,
+                success=success,
+                failed=failed,
                 connection=connection,
                 open_connections=self.open_connections,
                 now_ns=now,
@@ -424,8 +428,12 @@ class GroupLane:
     ) -> None:
         """Execute *effects*, without waking waiting pulls."""
         self.recent.note(pipeline, at_ns or now_ns())
-        self.counts[pipeline.topic].add(effects, missing=pipeline.keys.record.rule.missing)
-        self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        counts = self.counts[pipeline.topic]
+        counts.add(effects)
+        if effects.missing_keys:
+            counts.without_key(effects.missing_keys, pipeline.keys.record.rule.missing)
+        if self.history.enabled:
+            self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         if self.tracing is not None:
             self.tracing.effects(pipeline, effects)
         if effects.parking:

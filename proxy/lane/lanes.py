@@ -65,7 +65,7 @@ class Lanes:
 
     def holder_of(self, group: str | None, client: str | None) -> GroupLane | None:
         """Return the lane with the leases that *client* got from *group*; None if there is none."""
-        lane = self.find(group)
+        lane = self._lanes.get(Group(group or "")) or self.find(group)
         if lane is None or lane.settings.mode != "broadcast":
             return lane
         return self.find(member_group(lane.name, client)) if client else None
@@ -105,8 +105,10 @@ class Lanes:
         The lane of a broadcast client is created at its first pull. Raises UnknownName like
         ``require``, and Refused if a broadcast group cannot identify the client.
         """
-        topics = None if topics is None else list(topics)
-        lane = self.require(group, topics)
+        lane = self._lanes.get(Group(group)) if group and topics is None else None
+        if lane is None:
+            topics = None if topics is None else list(topics)
+            lane = self.require(group, topics)
         if (of := self._member_of.get(lane.name)) is not None:
             raise Refused(
                 f"{lane.name!r} is one client of the broadcast group {of!r}: pull as that group,"

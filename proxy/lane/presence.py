@@ -63,12 +63,12 @@ class Presence:
 
     # ---- events; caller: the lane ---------------------------------------------------------------
 
-    def seen(self) -> None:
-        """Note a client that pulled, acked or extended."""
-        self._last_seen_ns = now_ns()
+    def seen(self, now_ns: int) -> None:
+        """Note a client that acked or extended."""
+        self._last_seen_ns = now_ns
 
     def pulled(self, topics: Collection[Topic] | None) -> bool:
-        """Note a pull or verdict for *topics* (None: any); return True if upstream must learn that
+        """Note a pull for *topics* (None: any); return True if upstream must learn that
         they are wanted.
         """
         self._last_seen_ns = now = now_ns()
@@ -78,6 +78,10 @@ class Presence:
         for topic in topics:
             self._seen_ns[topic] = now
         return not (self.joined and self.shown.issuperset(topics))
+
+    def settled(self, topic: Topic, now_ns: int) -> None:
+        """Note a verdict on a message of *topic*."""
+        self._seen_ns[topic] = now_ns
 
     def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
         """Note that a pull for *topics* (None: any) begins (1) or stops (-1) waiting."""

@@ -103,7 +103,7 @@ class GroupBuffer:
         turns = self._ready.get(pipeline.topic)
         if turns is None:
             turns = self._ready[pipeline.topic] = {}
-        if pipeline.ready and not pipeline.closed:
+        if pipeline.has_ready and not pipeline.closed:
             turns.setdefault(pipeline)
         else:
             turns.pop(pipeline, None)
@@ -183,8 +183,6 @@ class GroupBuffer:
             for _ in range(len(turns)):
                 if jobs_left <= 0 or bytes_left <= 0 or work.used >= work.limit:
                     return batches
-                if batches and not wish.many_queues:
-                    return batches
                 if limited and not (allowed := _most(self.rates.left(topic, now_ns))):
                     break  # other topics may continue
                 pipeline = next(iter(turns))
@@ -201,7 +199,7 @@ class GroupBuffer:
                 acted = pipeline.take_unreported()
                 if acted is not None:
                     self._unreported.append((pipeline, acted))
-                if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
+                if pipeline.has_ready and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; otherwise it returns once allowed
                 if several and (leases or acted is not None):
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
@@ -210,6 +208,8 @@ class GroupBuffer:
                     if limited:
                         self.rates.took(topic, len(leases))
                     jobs_left -= len(leases)
+                    if jobs_left <= 0 or not wish.many_queues:
+                        return batches
                     for lease in leases:
                         bytes_left -= lease.wire_bytes
         return batches

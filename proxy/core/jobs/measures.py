@@ -57,8 +57,13 @@ class Histogram:
             return
         first, times = began_ns[0], len(began_ns)
         if times == 1 or began_ns.count(first) == times:  # true for most batches
-            if first:
-                self.note(now_ns - first, times)
+            if not first:
+                return
+            if (value := now_ns - first) <= 0:
+                self.counts[0] += times
+            else:
+                self.counts[bisect_left(self.bounds, value)] += times
+                self.total += value * times
             return
         if times <= _FEW:
             for began in began_ns:

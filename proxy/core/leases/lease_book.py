@@ -220,6 +220,23 @@ class LeaseBook:
         now_ns: int = 0,
     ) -> Lease:
         """Lease a running job, counting one more attempt."""
+        lease = self.grant_in_batch(job, holder, deadline_ns, made_body, now_ns)
+        self.granted(1)
+        return lease
+
+    def granted(self, leases: int) -> None:
+        """Count *leases* of ``grant_in_batch`` for the group."""
+        self.leases_of_group.take(leases)
+
+    def grant_in_batch(
+        self,
+        job: Job,
+        holder: Holder,
+        deadline_ns: int,
+        made_body: bytes | None = None,
+        now_ns: int = 0,
+    ) -> Lease:
+        """Do as ``grant``, but leave it to ``granted`` to count the leases of a batch at once."""
         lease_id = next(self._ids)
         body_bytes = job.body_bytes if made_body is None else len(made_body)
         wire_bytes = BESIDE_BYTES + body_bytes
@@ -232,7 +249,6 @@ class LeaseBook:
             lease.made_body = made_body
             self.memory.take(body_bytes)
         job.hand_out(holder.connection)
-        self.leases_of_group.take(1)
         self._leases[lease_id] = lease
         self._by_offset[job.offset] = lease
         newest = self._newest

@@ -76,9 +76,9 @@ class Dispatch:
         leases: list[Lease] = []
         wire_bytes = 0
         offered, new, reactivated = self.ready_queues
-        if (ready := len(offered) + len(new) + len(reactivated)) < max_jobs:
+        if max_jobs > 1 and (ready := len(offered) + len(new) + len(reactivated)) < max_jobs:
             max_jobs = ready
-        work, grant, held = self._work, self._leases.grant, self.held
+        work, grant, held = self._work, self._leases.grant_in_batch, self.held
         if offered:
             next_job = self._poll
         else:  # the usual case; nothing is offered meanwhile
@@ -109,6 +109,7 @@ class Dispatch:
             leases.append(lease)
             since_ns.append(job.since_ns)
             keys.append(job.key)
+        self._leases.granted(len(leases))
         observed = self._observed
         observed.measures.queue_wait.note_since(since_ns, now_ns)
         observed.hot.note(keys, now_ns=now_ns)

@@ -283,7 +283,8 @@ class QueuePipeline:
         """Length of a lease: that of the rules, once recorded. The records of a queue also cover
         its twin.
         """
-        wanted_ns, longest_ns = self.rules.visibility_ns, self.origin.longest_lease_ns
+        origin = self._twin_of or self
+        wanted_ns, longest_ns = self.rules.visibility_ns, origin.longest_lease_ns
         return wanted_ns if wanted_ns < longest_ns else longest_ns
 
     @property
@@ -297,6 +298,16 @@ class QueuePipeline:
         if self._stale:
             return len(offered) + self.jobs.chains.ready
         return len(offered) + len(main) + len(reactivated)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether ``ready`` is not 0."""
+        if EVERYTHING in self.pauses.keys:
+            return False
+        offered, main, reactivated = self._ready_queues
+        if self._stale:
+            return bool(offered or self.jobs.chains.ready)
+        return bool(main or reactivated or offered)
 
     @property
     def unordered_ready(self) -> int:

@@ -33,18 +33,18 @@ class HotKeys:
         """Count one delivery of each of *keys*; None is ignored."""
         if now_ns - self._began_ns >= _WINDOW_NS:
             self._turn(now_ns)
-        counts = self._counts
+        counts, total = self._counts, self._total
         for key in keys:
             if key is None:
                 continue
-            self._total += 1
+            total += 1
             if key in counts:
                 counts[key] += 1
             elif len(counts) < _COUNTED:
                 counts[key] = 1
             else:
                 counts = {each: count - 1 for each, count in counts.items() if count > 1}
-        self._counts = counts
+        self._counts, self._total = counts, total
 
     def _turn(self, now_ns: int) -> None:
         fresh = now_ns - self._began_ns < 2 * _WINDOW_NS
