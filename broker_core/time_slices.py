@@ -33,7 +33,7 @@ class TimeSlices:
 
     def run(self, work: Callable[[], object]) -> None:
         """Run *work*: now, or in a later pass after the work before it."""
-        if self._must_wait:
+        if self._waiting or self._spent_ns >= self._slice_ns:
             self._wait(work)
         else:
             self._do(work)
@@ -42,7 +42,7 @@ class TimeSlices:
         """Run *work* in its turn and return its result, or raise its error. Cancelling skips it if
         it has not begun.
         """
-        if not self._must_wait:
+        if not self._waiting and self._spent_ns < self._slice_ns:
             return self._do(work)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         result: list[T] = []
@@ -62,10 +62,6 @@ class TimeSlices:
         if failed:
             raise failed.pop()  # kept in no variable: it will refer to this frame, and so to *work*
         return result[0]
-
-    @property
-    def _must_wait(self) -> bool:
-        return self._spent_ns >= self._slice_ns or bool(self._waiting)
 
     def _wait(self, work: Callable[[], object]) -> None:
         self._waiting.append(work)

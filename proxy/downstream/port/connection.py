@@ -225,7 +225,10 @@ class Reply:
 
     def __call__(self, result: Any) -> None:
         """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in."""
-        self.metered(self._encode, result)
+        if self.account is None:
+            self._encode(result)
+        else:
+            self.metered(self._encode, result)
 
     def _encode(self, result: Any) -> None:
         if isinstance(result, Spliced):
@@ -381,8 +384,9 @@ class Connection(asyncio.Protocol):
         self._frames.receive_data(data)
         self._line_up()
         buffered = self._frames.buffered
-        if buffered or self._current is not None:
-            self._count()
+        if not buffered and self._current is None:
+            return  # answered at once
+        self._count()
         busy = self._current is not None or self._in_line
         if busy and buffered > _READ_AHEAD and self._transport:
             self._reading_paused = True
@@ -453,8 +457,9 @@ class Connection(asyncio.Protocol):
         """Write the answer to the current request, whole or in pieces; continue with the next
         request when it has left.
         """
-        if self._transport is None or self._transport.is_closing() or self._current is not reply:
-            if self._transport is None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._current is not reply:
+            if transport is None:
                 self._release(0)  # the method was still running, and ends now
             reply.lost()
             return
@@ -465,10 +470,10 @@ class Connection(asyncio.Protocol):
                 self._rest = memoryview(whole)
                 self._write_on()
             elif isinstance(frame, bytes):
-                self._transport.write(frame)
+                transport.write(frame)
             else:
-                self._transport.writelines(frame)
-        if not (self._writing_paused or self._transport.is_closing()):
+                transport.writelines(frame)
+        if not (self._writing_paused or transport.is_closing()):
             self._done()
 
     def close(self) -> None:
@@ -521,10 +526,11 @@ class Connection(asyncio.Protocol):
             self._count()
         if self._frames.buffered:
             asyncio.get_running_loop().call_soon(self._line_up)
-        self._go_on_reading()
+        if self._reading_paused:
+            self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        if self._reading_paused and self._transport is not None:
+        if self._transport is not None:
             self._reading_paused = False
             self._transport.resume_reading()
 
@@ -535,7 +541,8 @@ class Connection(asyncio.Protocol):
 
     def _next_request(self) -> None:
         self._in_line = False
-        if self._current is not None or self._transport is None or self._transport.is_closing():
+        transport, server = self._transport, self.server
+        if self._current is not None or transport is None or transport.is_closing():
             return
         try:
             frame = self._frames.next_frame()
@@ -544,18 +551,18 @@ class Connection(asyncio.Protocol):
                 return
             if self._begun:
                 self._begun = False
-                self.server.begun.end(self)
+                server.begun.end(self)
             call = decode_call(frame)
-            entry = self.server.methods.get(call.name)
+            entry = server.methods.get(call.name)
             passed_over, self._passing_over = self._passing_over, False
             arguments = wrong = None
             if entry is not None and not passed_over:
                 if len(frame) <= SMALL_BYTES:
                     arguments = call.decode(entry.arguments())
                 else:
-                    arguments = self.server.decode(self, entry, call)
+                    arguments = server.decode(self, entry, call)
         except FrameError as error:
-            self.server.closed_for(self, str(error))
+            server.closed_for(self, str(error))
             return
         except OrderlaneError as error:
             wrong = error.with_traceback(None)
@@ -571,9 +578,9 @@ class Connection(asyncio.Protocol):
                 over = isinstance(wrong, Overloaded) and entry.shed
                 (over or entry.refuse)(None, reply, wrong)
                 return
-            load = self.server.load
+            load = server.load
             if load.used > load.limit or self.bucket is not None or passed_over:
-                refusal = self.server.refusal(self, entry, passed_over=passed_over)
+                refusal = server.refusal(self, entry, passed_over=passed_over)
                 if refusal is not None:
                     (entry.shed or entry.refuse)(arguments, reply, refusal)
                     return
@@ -593,7 +600,8 @@ class Connection(asyncio.Protocol):
                 self._passing_over = True
                 frames.pass_over()
             self._count()
-        self._go_on_reading()
+        if self._reading_paused:
+            self._go_on_reading()
 
 
 def _host_port(host: str, port: int) -> str:

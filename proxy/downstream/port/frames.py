@@ -13,10 +13,10 @@ unchanged.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, NoReturn, Self
 
 from thrift.protocol import fastbinary  # without the C codec: 20 times slower, and no depth limit
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
@@ -49,6 +49,9 @@ _LARGE_BYTES = 65_536
 #: Bytes after the list at the end of a result: the ends of its struct and of the result.
 _STOPS = 2
 
+#: Attributes of classes take longer to look up.
+_CALL, _ONE_WAY, _REPLY = TMessageType.CALL, TMessageType.ONEWAY, TMessageType.REPLY
+
 
 class FrameError(Exception):
     """Bytes that are not a valid call: the connection must be closed."""
@@ -62,7 +65,8 @@ class FrameBuffer:
     #: Size of the incomplete frame including its length; 0 if none has begun or its size is
     #: unknown.
     announced: int = 0
-    _bytes: bytearray = field(default_factory=bytearray)
+    # Bytes as received while they are one read, which is usually one frame: then nothing is copied.
+    _bytes: bytes | bytearray = b""
     _large: BytesIO | None = None  # the incomplete frame without its length, if it is large
     _to_drop: int = 0
 
@@ -74,33 +78,41 @@ class FrameBuffer:
             missing = self.announced - _LENGTH.size - self._large.tell()
             self._large.write(data[:missing])
             data = data[missing:]
-        self._bytes += data
+        if self._bytes:
+            self._bytes = self._grown()
+            self._bytes += data
+        else:
+            self._bytes = data
 
     def next_frame(self) -> bytes | None:
         """Return the next complete frame, or None. Raises FrameError for an invalid length."""
         if self._large is not None:
             return self._large_frame(self._large)
-        if len(self._bytes) < 4 or self._to_drop:
+        received = self._bytes
+        buffered = len(received)
+        if buffered < _LENGTH.size or self._to_drop:
             return None
-        (length,) = _LENGTH.unpack_from(self._bytes)
+        (length,) = _LENGTH.unpack_from(received)
         if not 0 < length <= self.max_frame_bytes:
             raise FrameError(
                 f"a frame of {length} bytes was announced: expected 1 to"
                 f" {self.max_frame_bytes} (is this framed Thrift?)"
             )
-        if len(self._bytes) < 4 + length:
-            self.announced = 4 + length
+        size = _LENGTH.size + length
+        if buffered < size:
+            self.announced = size
             if length >= _LARGE_BYTES:
                 self._large = BytesIO()
-                self._large.write(memoryview(self._bytes)[4:])
-                self._bytes = bytearray()
+                self._large.write(memoryview(received)[_LENGTH.size :])
+                self._bytes = b""
             return None
         self.announced = 0
-        frame = bytes(memoryview(self._bytes)[4 : 4 + length])
-        if len(self._bytes) == 4 + length:  # the usual case: clients wait for their answers
-            self._bytes = bytearray()
-        else:
-            del self._bytes[: 4 + length]
+        if buffered == size:  # the usual case: clients wait for their answers
+            self._bytes = b""
+            return bytes(received[_LENGTH.size :])
+        frame = bytes(memoryview(received)[_LENGTH.size : size])
+        rest = self._bytes = self._grown()
+        del rest[:size]
         return frame
 
     def pass_over(self) -> None:
@@ -112,9 +124,10 @@ class FrameBuffer:
         if self._large is not None:
             self._bytes = bytearray(_LENGTH.size) + self._large.getvalue()
             self._large = None
-        self._to_drop = self.announced - max(len(self._bytes), KEPT_BYTES)
-        del self._bytes[KEPT_BYTES:]
-        _LENGTH.pack_into(self._bytes, 0, KEPT_BYTES - _LENGTH.size)
+        kept = self._bytes = self._grown()
+        self._to_drop = self.announced - max(len(kept), KEPT_BYTES)
+        del kept[KEPT_BYTES:]
+        _LENGTH.pack_into(kept, 0, KEPT_BYTES - _LENGTH.size)
         self.announced = 0
 
     def _large_frame(self, large: BytesIO) -> bytes | None:
@@ -133,17 +146,22 @@ class FrameBuffer:
         self._to_drop -= dropped
         return head + rest[dropped:]
 
+    def _grown(self) -> bytearray:
+        """Return the buffered bytes in a form that may grow and shrink."""
+        return self._bytes if isinstance(self._bytes, bytearray) else bytearray(self._bytes)
+
     def clear(self) -> None:
         """Drop all bytes: the connection has ended."""
-        self._bytes = bytearray()
+        self._bytes = b""
         self._large = None
         self.announced = 0
 
     @property
     def buffered(self) -> int:
         """Number of buffered bytes."""
-        large_bytes = 0 if self._large is None else _LENGTH.size + self._large.tell()
-        return large_bytes + len(self._bytes)
+        if self._large is None:
+            return len(self._bytes)
+        return _LENGTH.size + self._large.tell() + len(self._bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +173,32 @@ class _Codec:
     plain: Callable[[TMemoryBuffer], Any]  # for TApplicationException, which has no C codec
     read_head: Callable[[bytes], tuple[int, int, int]]  # message type, start and end of the name
     type_at: int  # position of the message type in a head
-    type_byte: Callable[[int], int]
+    types: Mapping[int, bytes]  # that byte by message type
     after_name: int  # bytes of a head after the name
     empty: bytes  # the encoding of an empty binary field
     blob_length: Callable[[int], bytes]  # the prefix of a binary field, by its length
     count: Callable[..., int]  # spends a budget on a struct without creating objects
 
 
-@dataclass(slots=True)
 class _Source:
-    """The attributes of a protocol object that the C decoders use."""
+    """The attributes of a protocol object and its transport that the C decoders use."""
 
-    trans: TMemoryBuffer
-    string_length_limit: int = 0x3FFFFFFF  # longer strings exceed the frame anyway
-    container_length_limit: int = MAX_CONTAINER
+    __slots__ = ("cstringio_buf",)
+
+    string_length_limit = 0x3FFFFFFF  # longer strings exceed the frame anyway
+    container_length_limit = MAX_CONTAINER
+
+    def __init__(self, frame: bytes, begin: int) -> None:
+        self.cstringio_buf = BytesIO(frame)
+        self.cstringio_buf.seek(begin)
+
+    @property
+    def trans(self) -> Self:
+        return self
+
+    def cstringio_refill(self, _partial: bytes, _missing: int) -> NoReturn:
+        """Called by a decoder that reads beyond the end."""
+        raise EOFError("it is cut short")
 
 
 @dataclass(slots=True)
@@ -194,7 +224,7 @@ class Call:
         """Decode the fields in *specification* into *arguments*; other fields are skipped without
         creating objects. Raises FrameError for invalid bytes.
         """
-        source = _Source(TMemoryBuffer(self._frame, self._head_bytes))
+        source = _Source(self._frame, self._head_bytes)
         try:
             self.codec.decode(arguments, source, [arguments.__class__, specification])
         except Exception as error:
@@ -218,9 +248,10 @@ class Call:
 
     def answer_head(self, kind: int, payload_bytes: int) -> bytes:
         """Return the part of a frame before its payload."""
-        head = bytearray(self._frame[: self._head_bytes])
-        head[self.codec.type_at] = self.codec.type_byte(kind)
-        return _LENGTH.pack(len(head) + payload_bytes) + head
+        frame, codec, end = self._frame, self.codec, self._head_bytes
+        at = codec.type_at
+        length = _LENGTH.pack(end + payload_bytes)
+        return length + frame[:at] + codec.types[kind] + frame[at + 1 : end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +286,15 @@ def decode_call(frame: bytes) -> Call:
         )
     if head_bytes > len(frame):
         raise FrameError("a call's head is cut short")
-    if kind not in (TMessageType.CALL, TMessageType.ONEWAY):
+    if kind not in (_CALL, _ONE_WAY):
         raise FrameError(f"message type {kind} is not a call")
-    return Call(name, kind == TMessageType.ONEWAY, codec, frame, head_bytes)
+    return Call(name, kind == _ONE_WAY, codec, frame, head_bytes)
 
 
 def encode_answer(call: Call, result: Any) -> bytes:
     """Return the answer to *call* with the generated ``*_result`` struct *result*."""
     payload = call.codec.encode(result, [result.__class__, result.thrift_spec])
-    return call.answer_frame(TMessageType.REPLY, payload)
+    return call.answer_head(_REPLY, len(payload)) + payload
 
 
 def encode_spliced(call: Call, spliced: Spliced) -> list[bytes]:
@@ -281,7 +312,7 @@ def encode_spliced(call: Call, spliced: Spliced) -> list[bytes]:
         pieces += (bytes(own), *blobs)
         own = bytearray(entry[-1:])
     pieces.append(bytes(own) + around[-_STOPS:])
-    head = call.answer_head(TMessageType.REPLY, sum(map(len, pieces)))
+    head = call.answer_head(_REPLY, sum(map(len, pieces)))
     return [head + pieces[0], *pieces[1:]]
 
 
@@ -293,11 +324,15 @@ def encode_failure(call: Call, kind: int, message: str) -> bytes:
 
 
 def _compact_head(frame: bytes) -> tuple[int, int, int]:
-    if frame[1] & 0x1F != _COMPACT_VERSION:
-        raise FrameError(f"version {frame[1] & 0x1F} of the compact protocol: 1 is read")
-    _, at = _varint(frame, 2)
-    length, at = _varint(frame, at)
-    return frame[1] >> 5, at, at + length
+    version = frame[1]
+    if version & 0x1F != _COMPACT_VERSION:
+        raise FrameError(f"version {version & 0x1F} of the compact protocol: 1 is read")
+    at = 3 if frame[2] < 0x80 else _varint(frame, 2)[1]  # after the sequence id
+    length = frame[at]
+    at += 1
+    if length > 0x7F:
+        length, at = _varint(frame, at - 1)
+    return version >> 5, at, at + length
 
 
 def _varint(frame: bytes, at: int) -> tuple[int, int]:
@@ -328,6 +363,7 @@ def _binary_head(frame: bytes) -> tuple[int, int, int]:
     return version & 0xFF, _BINARY_HEAD.size, _BINARY_HEAD.size + length
 
 
+_ANSWERS = (_REPLY, TMessageType.EXCEPTION)
 _CODECS = {
     0x82: _Codec(
         decode=fastbinary.decode_compact,
@@ -335,7 +371,7 @@ _CODECS = {
         plain=TCompactProtocol,
         read_head=_compact_head,
         type_at=1,
-        type_byte=lambda kind: kind << 5 | _COMPACT_VERSION,
+        types={kind: bytes([kind << 5 | _COMPACT_VERSION]) for kind in _ANSWERS},
         after_name=0,
         empty=b"\0",
         blob_length=_to_varint,
@@ -347,7 +383,7 @@ _CODECS = {
         plain=TBinaryProtocol,
         read_head=_binary_head,
         type_at=3,
-        type_byte=lambda kind: kind,
+        types={kind: bytes([kind]) for kind in _ANSWERS},
         after_name=4,  # the sequence id
         empty=bytes(4),
         blob_length=_LENGTH.pack,
