@@ -7,8 +7,9 @@ successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -22,6 +23,7 @@ from proxy.downstream.port.interpretation import interpretation_of, place_of
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.replays import Replays, RequestName
 from proxy.downstream.port.requests import (
+    MAX_VERDICTS,
     Addressed,
     linger_ms,
     pull_response,
@@ -33,7 +35,7 @@ from proxy.downstream.port.requests import (
     wish_of,
 )
 from proxy.downstream.refusals import answer_unserved, refuse
-from proxy.downstream.waiters import Waiter, Waiters
+from proxy.downstream.waiters import Waiters
 from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
@@ -47,14 +49,41 @@ _log = structlog.get_logger("consumers")
 _CLOSING_LINGER_MS = 100
 
 
-class _Asked(NamedTuple):
-    """A pull in progress: its lane and the client's options."""
+@dataclass(slots=True, eq=False)
+class _Pull:
+    """A pull that waits for messages. Its timer, connection and reply call its methods, which the
+    service serves: one object for the whole wait.
+    """
 
+    service: ConsumerService
     lane: GroupLane
     wish: PullWish
     reply: Reply
     name: RequestName | None
     ours: bool
+    timer: asyncio.TimerHandle | None = None
+
+    def begin(self, wait_ms: int) -> None:
+        """Wait for *wait_ms*."""
+        self.timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.give_up)
+        self.reply.call_if_lost(self.lost)
+        self.reply.connection.pull_waits(self.give_up, movable=self.ours)
+
+    def end(self) -> None:
+        """Let nothing refer to it any more, or its messages would stay in memory."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.reply.call_if_lost(None)
+        self.reply.connection.pull_answered()
+
+    def give_up(self) -> None:
+        """Answer with nothing."""
+        self.service.give_up(self)
+
+    def lost(self) -> None:
+        """End without an answer: the connection has ended."""
+        self.service.lost(self)
 
 
 class ConsumerService:
@@ -67,11 +96,9 @@ class ConsumerService:
         self._load = load or Load(limits.max_inflight_bytes)
         self._load.call_on_room(self._serve_again)
         self._pulls_waiting = 0
-        self._waiters: dict[Group, Waiters] = {}
+        self._waiters: dict[Group, Waiters[_Pull]] = {}
         self._replays = Replays()
-        self._waiting: dict[
-            RequestName, Callable[[], None]
-        ] = {}  # ends the wait with an empty answer
+        self._waiting: dict[RequestName, _Pull] = {}
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._served_ns: int | None = None
@@ -122,8 +149,8 @@ class ConsumerService:
         connection = reply.connection.connection_id
         try:
             meaning = interpretation_of(reply, arguments)
-            self._apply_all(request, connection)
-            name = request_name(request)
+            self._apply_all(request, reply)
+            name = request_name(request) if request.requestId else None
             lane = self._lanes.serving(meaning.group, meaning.topics, request.clientId)
             wish = wish_of(
                 request,
@@ -138,14 +165,14 @@ class ConsumerService:
             return
         lane.pulled(wish.topics)
         reply.connection.pulls(lane.name, wish.holder.client)
-        asked = _Asked(lane, wish, reply, name, ours)
-        if name is not None and self._repeat(asked, name):
+        if name is not None and self._repeat(name, lane, wish, reply, ours=ours):
             return
         batches = lane.lease(wish)
         if batches:
-            self._answer(asked, batches)
+            self._answer(lane, reply, batches, name, ours)
         elif self._pulls_waiting < self._limits.max_waiting_pulls:
-            self._wait(asked, wait_ms=self._wait_ms(request, ours=ours))
+            wait_ms = self._wait_ms(request, ours=ours)
+            self._wait(_Pull(self, lane, wish, reply, name, ours), wait_ms)
         else:
             self._not_served(request, reply, self._too_many_pulls(), ours=ours)
 
@@ -157,7 +184,8 @@ class ConsumerService:
             refuse(reply, consumer_service.submit_result, error)
             return
         try:
-            refuse_floods(result=arguments.result)
+            if reply.call.frame_bytes > MAX_VERDICTS:
+                refuse_floods(result=arguments.result)
             self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
         except OrderlaneError as error:
             self._noisy.warning("submit", "submit refused", reason=str(error))
@@ -172,7 +200,8 @@ class ConsumerService:
             if request is None:
                 raise Refused("settle came without its request")
             interpretation_of(reply, arguments)
-            refuse_floods(acks=request.acks)
+            if reply.call.frame_bytes > MAX_VERDICTS:
+                refuse_floods(acks=request.acks)
             verdicts = verdicts_of_acks(request.acks)
             void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
         except OrderlaneError as error:
@@ -219,15 +248,15 @@ class ConsumerService:
         while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
             if self._load.is_over:
                 return  # until there is room again
-            waiter = waiters.first(topics)
-            if waiter is None:
+            pull = waiters.first(topics)
+            if pull is None:
                 return
-            batches = lane.lease(waiter.wish)
+            batches = lane.lease(pull.wish)
             if batches:
-                waiters.remove(waiter)
-                waiter.answer(batches)
+                waiters.remove(pull)
+                self._serve(pull, batches)
             else:  # pulls that only want these topics would get nothing either
-                served_out.update(topics if waiter.wish.topics is None else waiter.wish.topics)
+                served_out.update(topics if pull.wish.topics is None else pull.wish.topics)
 
     def topics_changed(self, lane: GroupLane) -> None:
         """Send an empty answer to pulls that wait only for removed topics or a topic that the proxy
@@ -236,104 +265,113 @@ class ConsumerService:
         topics = {topic.name: topic for topic in lane.settings.topics}
         delivered = {name for name, topic in topics.items() if topic.delivery is not None}
         waiters = self._waiters.get(lane.name)
-        for waiter in [] if waiters is None else waiters.all():
-            wanted = topics.keys() if waiter.wish.topics is None else waiter.wish.topics
+        for pull in [] if waiters is None else waiters.all():
+            wanted = topics.keys() if pull.wish.topics is None else pull.wish.topics
             if delivered & wanted or not wanted & topics.keys():
-                self._end_wait(lane.name, waiter)
+                self.give_up(pull)
 
     def group_removed(self, group: Group) -> None:
         """Send an empty answer to all waiting pulls of *group*, and forget it."""
-        for waiter in self._waiters.get(group, Waiters()).all():
-            self._end_wait(group, waiter)
+        waiters = self._waiters.get(group)
+        for pull in [] if waiters is None else waiters.all():
+            self.give_up(pull)
         self._waiters.pop(group, None)
-
-    def _end_wait(self, group: Group, waiter: Waiter) -> None:
-        if self._waiters[group].remove(waiter):
-            waiter.answer([])
 
     def close(self) -> None:
         """Send an empty answer to all waiting pulls; later pulls wait only briefly."""
         self._closing = True
         for waiters in self._waiters.values():
             while len(waiters):
-                waiter = waiters.any()
-                waiters.remove(waiter)
-                waiter.answer([])
+                self.give_up(waiters.any())
 
     def _wait_ms(self, request: Any, *, ours: bool) -> int:
         wait_ms = linger_ms(request, ours=ours)
         return min(wait_ms, _CLOSING_LINGER_MS) if self._closing else wait_ms
 
-    def _wait(self, asked: _Asked, *, wait_ms: int) -> None:
-        lane, name, connection = asked.lane, asked.name, asked.reply.connection
-        waiters = self._waiters.setdefault(lane.name, Waiters())
-
-        def ended() -> None:
-            self._pulls_waiting -= 1
-            connection.pull_answered()
-            waiter.end()
-            lane.pull_ends(asked.wish)
-            if name is not None:
-                del self._waiting[name]
-
-        def answer(batches: list[Batch]) -> None:
-            ended()
-            lane.pulled(asked.wish.topics)
-            self._answer(asked, batches)
-
-        def give_up() -> None:
-            if waiters.remove(waiter):
-                answer([])
-
-        def lost() -> None:
-            if waiters.remove(waiter):
-                ended()
-
-        waiter = Waiter(asked.wish, answer)
-        waiter.timeout = asyncio.get_running_loop().call_later(wait_ms / 1000, give_up)
-        asked.reply.call_if_lost(lost)
-        connection.pull_waits(give_up, movable=asked.ours)
-        lane.pull_waits(asked.wish)
+    def _wait(self, pull: _Pull, wait_ms: int) -> None:
+        waiters = self._waiters.get(pull.lane.name)
+        if waiters is None:
+            waiters = self._waiters[pull.lane.name] = Waiters()
+        pull.begin(wait_ms)
+        pull.lane.pull_waits(pull.wish)
         self._pulls_waiting += 1
-        waiters.add(waiter)
-        if name is not None:
-            self._waiting[name] = give_up
+        waiters.add(pull)
+        if pull.name is not None:
+            self._waiting[pull.name] = pull
 
-    def _answer(self, asked: _Asked, batches: list[Batch]) -> None:
-        if batches and asked.name is not None:
-            self._replays.keep(asked.name, batches, now_ns=now_ns())
-        self._send(asked, batches)
+    def give_up(self, pull: _Pull) -> None:
+        """Answer *pull* with nothing, if it still waits."""
+        waiters = self._waiters.get(pull.lane.name)
+        if waiters is not None and waiters.remove(pull):
+            self._serve(pull, [])
 
-    def _send(self, asked: _Asked, batches: list[Batch]) -> None:
-        lane, reply, connection = asked.lane, asked.reply, asked.reply.connection
-        reply.call_if_lost(None)
+    def lost(self, pull: _Pull) -> None:
+        """Forget *pull*, if it still waits: its connection has ended."""
+        waiters = self._waiters.get(pull.lane.name)
+        if waiters is not None and waiters.remove(pull):
+            self._end(pull)
+
+    def _serve(self, pull: _Pull, batches: list[Batch]) -> None:
+        """Answer *pull*, which no longer waits."""
+        self._end(pull)
+        pull.lane.pulled(pull.wish.topics)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours)
+
+    def _end(self, pull: _Pull) -> None:
+        self._pulls_waiting -= 1
+        pull.end()
+        pull.lane.pull_ends(pull.wish)
+        if pull.name is not None:
+            del self._waiting[pull.name]
+
+    def _answer(
+        self,
+        lane: GroupLane,
+        reply: Reply,
+        batches: list[Batch],
+        name: RequestName | None,
+        ours: bool,
+    ) -> None:
+        """Answer a pull named *name*; its answer can be repeated."""
+        if batches and name is not None:
+            self._replays.keep(name, batches, now_ns=now_ns())
+        self._send(lane, reply, batches, name, ours)
+
+    def _send(
+        self,
+        lane: GroupLane,
+        reply: Reply,
+        batches: list[Batch],
+        name: RequestName | None,
+        ours: bool,
+    ) -> None:
+        connection = reply.connection
         if batches:
             self._served_ns = now_ns()
-        if (
-            batches and asked.name is not None
-        ):  # if the answer is lost, its leases are kept for a repeated request
-            number = connection.connection_id
-            reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
-        elif batches:
-            reply.call_if_lost(lambda: lane.return_unsent(batches))
-        response = pull_response(batches, group=lane.name, ours=asked.ours, home=connection.home)
+            if name is None:
+                reply.call_if_lost(lambda: lane.return_unsent(batches))
+            else:  # its leases are kept for a repeated request
+                number = connection.connection_id
+                reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
+        response = pull_response(batches, group=lane.name, ours=ours, home=connection.home)
         reply(consumer_service.pull_result(success=response))
 
-    def _repeat(self, asked: _Asked, name: RequestName) -> bool:
+    def _repeat(
+        self, name: RequestName, lane: GroupLane, wish: PullWish, reply: Reply, *, ours: bool
+    ) -> bool:
         """Repeat the answer to an earlier pull, if any of its leases are alive.
 
         A pull that waits under the same name on another connection was abandoned by its client.
         """
-        if (give_up := self._waiting.get(name)) is not None:
-            give_up()
-        lane, wish = asked.lane, asked.wish
+        if (pull := self._waiting.get(name)) is not None:
+            pull.give_up()
         batches = self._replays.find(
             name, lane.buffer.find, topics=wish.topics, holder=wish.holder, now_ns=now_ns()
         )
         if batches:
             self.replayed += 1
             lane.replayed(batches)
-            self._send(asked, batches)
+            self._send(lane, reply, batches, name, ours)
         return bool(batches)
 
     # ---- limits ---------------------------------------------------------------------------------
@@ -363,7 +401,7 @@ class ConsumerService:
             return
         try:
             interpretation_of(reply, arguments)
-            self._apply_all(request, reply.connection.connection_id)
+            self._apply_all(request, reply)
         except OrderlaneError as wrong:
             error = wrong.with_traceback(None)
         answer_unserved(request, reply, error, ours=uses_our_fields(request))
@@ -377,9 +415,11 @@ class ConsumerService:
 
     # ---- internals ------------------------------------------------------------------------------
 
-    def _apply_all(self, request: Any, connection: int) -> None:
+    def _apply_all(self, request: Any, reply: Reply) -> None:
         """Apply the verdicts of a pull. Raises Refused for too many."""
-        refuse_floods(result=request.result, acks=request.acks)
+        if reply.call.frame_bytes > MAX_VERDICTS:  # each has a byte at least
+            refuse_floods(result=request.result, acks=request.acks)
+        connection = reply.connection.connection_id
         if request.result is not None:
             self._apply(verdicts_of_result(request.result), connection, request.clientId)
         if request.acks:
@@ -388,19 +428,22 @@ class ConsumerService:
     def _apply(
         self, addressed: Iterable[Addressed], connection: int, client: str | None = None
     ) -> list[tuple[consumer.Context, int]]:
-        """Apply each verdict to its group; return the leases that were not held."""
+        """Apply each verdict to its group; return the leases that were not held.
+
+        The call was interpreted before: a context without group or topic has no effect.
+        """
         not_held: list[tuple[consumer.Context, int]] = []
         for context, verdicts in addressed:
-            place = place_of(context)
-            lane = place and self._lanes.holder_of(place.group, client)
+            lane = self._lanes.holder_of(context.groupId, client) if context.topic else None
             if lane is None:
                 self.skipped_acks += 1
                 void = verdicts.named
             else:
-                lane.seen()
                 void = lane.settle(verdicts, connection=connection)
-                self.skipped_acks += bool(void) and lane.settings.topic(verdicts.topic) is None
-            not_held += [(context, number) for number in void]
+                if void and lane.settings.topic(verdicts.topic) is None:
+                    self.skipped_acks += 1
+            if void:
+                not_held += [(context, number) for number in void]
         return not_held
 
     def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:

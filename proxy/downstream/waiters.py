@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 from broker_core.names import Topic
-from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.group.group_buffer import PullWish
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """One waiting pull. ``answer`` is called once, with batches or without."""
+class Waiter(Protocol):
+    """A waiting pull, compared by identity."""
 
-    wish: PullWish
-    answer: Callable[[list[Batch]], None]
-    timeout: Any = None  # timer for the empty answer; cancelled when the wait ends
-    number: int = 0
-
-    def end(self) -> None:
-        """Cancel the timer and forget ``answer``: it refers to this waiter, and to the messages of
-        its answer.
-        """
-        self.timeout.cancel()
-        self.timeout = None  # it may refer to this waiter as well
-        self.answer = _answered
+    @property
+    def wish(self) -> PullWish:
+        """The messages that it wants."""
 
 
-def _answered(_batches: list[Batch]) -> None:
-    raise RuntimeError("a waiting pull was answered twice")
+Pull = TypeVar("Pull", bound=Waiter)
 
 
 @dataclass(slots=True)
-class Waiters:
+class Waiters(Generic[Pull]):
     """Waiting pulls of one group, in order of arrival; O(1) per step.
 
     A pull is listed under each topic that it wants, or under None for any topic.
     """
 
-    _lists: dict[Topic | None, dict[int, Waiter]] = field(default_factory=dict)
+    # Pulls with their numbers in order of arrival.
+    _lists: dict[Topic | None, dict[Pull, int]] = field(default_factory=dict)
     _last: int = 0
     _count: int = 0
 
@@ -51,43 +41,45 @@ class Waiters:
         """Topics that pulls wait for; contains None if some wait for any."""
         return self._lists.keys()
 
-    def add(self, waiter: Waiter) -> None:
-        """Append *waiter*."""
+    def add(self, pull: Pull) -> None:
+        """Append *pull*."""
         self._last += 1
         self._count += 1
-        waiter.number = self._last
-        for topic in _places(waiter):
-            self._lists.setdefault(topic, {})[waiter.number] = waiter
+        for topic in _places(pull):
+            self._lists.setdefault(topic, {})[pull] = self._last
 
-    def remove(self, waiter: Waiter) -> bool:
-        """Remove *waiter*; return False if it was not listed."""
+    def remove(self, pull: Pull) -> bool:
+        """Remove *pull*; return False if it was not listed."""
         found = False
-        for topic in _places(waiter):
-            waiting = self._lists.get(topic, {})
-            found = waiting.pop(waiter.number, None) is not None or found
+        for topic in _places(pull):
+            waiting = self._lists.get(topic)
+            if waiting is None:
+                continue
+            found = waiting.pop(pull, None) is not None or found
             if not waiting:
-                self._lists.pop(topic, None)
+                del self._lists[topic]
         self._count -= found
         return found
 
-    def all(self) -> list[Waiter]:
-        """Return all waiters, each once; O(waiters)."""
-        found = {each.number: each for some in self._lists.values() for each in some.values()}
-        return list(found.values())
+    def all(self) -> list[Pull]:
+        """Return all pulls, each once; O(pulls)."""
+        return list(dict.fromkeys(pull for waiting in self._lists.values() for pull in waiting))
 
-    def any(self) -> Waiter:
-        """Return some waiter without removing it. Raises StopIteration if there is none."""
-        return next(iter(next(iter(self._lists.values())).values()))
+    def any(self) -> Pull:
+        """Return some pull without removing it. Raises StopIteration if there is none."""
+        return next(iter(next(iter(self._lists.values()))))
 
-    def first(self, topics: Iterable[Topic]) -> Waiter | None:
+    def first(self, topics: Iterable[Topic]) -> Pull | None:
         """Return the longest waiting pull for one of *topics*, without removing it."""
-        candidates = [
-            next(iter(waiting.values()))
-            for topic in (None, *topics)
-            if (waiting := self._lists.get(topic))
-        ]
-        return min(candidates, key=lambda waiter: waiter.number, default=None)
+        found: Pull | None = None
+        lowest = self._last + 1
+        for topic in (None, *topics):
+            if waiting := self._lists.get(topic):
+                pull, number = next(iter(waiting.items()))
+                if number < lowest:
+                    found, lowest = pull, number
+        return found
 
 
-def _places(waiter: Waiter) -> Iterable[Topic | None]:
-    return (None,) if waiter.wish.topics is None else waiter.wish.topics
+def _places(pull: Waiter) -> Iterable[Topic | None]:
+    return (None,) if pull.wish.topics is None else pull.wish.topics

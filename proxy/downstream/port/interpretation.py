@@ -9,8 +9,7 @@ a wildcard: it is refused. Only an absent name means all topics of the group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from broker_core.errors import InvalidCommand
 from broker_core.remoting.recall_handle import RecallHandle
@@ -24,6 +23,9 @@ TopicsOf = Callable[[str], Sequence[str]]
 #: ``DelayMessage.action`` of a cancellation.
 CANCEL = 2
 
+#: Attributes of classes take longer to look up.
+_PULL = Right.PULL
+
 
 class Place(NamedTuple):
     """The group and topic that a verdict or a lease extension addresses."""
@@ -32,8 +34,10 @@ class Place(NamedTuple):
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interpretation:
+_NO_PLACES: frozenset[Place] = frozenset()
+
+
+class Interpretation(NamedTuple):
     """The meaning of a call.
 
     Args:
@@ -48,7 +52,7 @@ class Interpretation:
     right: Right
     group: str | None = None
     topics: tuple[str, ...] | None = None
-    places: frozenset[Place] = frozenset()
+    places: frozenset[Place] = _NO_PLACES
     sends: tuple[str, ...] = ()
     granted: frozenset[str] | None = None
 
@@ -56,7 +60,7 @@ class Interpretation:
         """Return the same meaning with its topics fixed to those that the group has now."""
         if self.group is None or self.topics:
             return self
-        return replace(self, granted=frozenset(topics_of(self.group)))
+        return self._replace(granted=frozenset(topics_of(self.group)))
 
     def serves(self, topic: str) -> bool:
         """Return whether the call concerns *topic* of its group."""
@@ -92,7 +96,7 @@ def interpretation_of(reply: Reply, arguments: Any) -> Interpretation:
     """
     known: Interpretation | None = reply.interpretation
     if known is None:
-        known = interpret(reply.call.name, arguments)
+        known = _METHODS[reply.call.name](arguments)
         reply.interpret_as(known)
     return known
 
@@ -111,7 +115,12 @@ def place_of(context: Any) -> Place | None:
 
     Raises Refused for a partly empty one. Clients in C++ send an absent Context as empty names.
     """
-    if context is None or not (context.groupId or context.topic or context.qid):
+    if context is None:
+        return None
+    group, topic, qid = context.groupId, context.topic, context.qid
+    if group and topic and qid:  # the usual case
+        return Place(group, topic)
+    if not (group or topic or qid):
         return None
     for name in ("groupId", "topic", "qid"):
         if getattr(context, name) == "":
@@ -119,9 +128,9 @@ def place_of(context: Any) -> Place | None:
                 f"a verdict's context has an empty {name}: return the context of the answer"
                 " unchanged"
             )
-    if context.groupId is None or context.topic is None:
+    if group is None or topic is None:
         return None
-    return Place(context.groupId, context.topic)
+    return Place(group, topic)
 
 
 def topic_of_delay(message: Any) -> str:
@@ -152,22 +161,24 @@ def _pull(arguments: Any) -> Interpretation:
         topics = _named("topic", [request.topic])
     elif request.topics:
         topics = _named("topics", request.topics)
-    places = _places(_contexts(request.result, request.acks))
-    return Interpretation(Right.PULL, request.groupId or "", topics, places)
+    places = _NO_PLACES
+    if request.acks or request.result is not None:
+        places = _places(request.result, request.acks)
+    return Interpretation(_PULL, request.groupId or "", topics, places)
 
 
 def _submit(arguments: Any) -> Interpretation:
-    return Interpretation(Right.PULL, places=_places(_contexts(arguments.result, None)))
+    return Interpretation(Right.PULL, places=_places(arguments.result, None))
 
 
 def _settle(arguments: Any) -> Interpretation:
     acks = () if arguments.request is None else arguments.request.acks
-    return Interpretation(Right.PULL, places=_places(_contexts(None, acks)))
+    return Interpretation(Right.PULL, places=_places(None, acks))
 
 
 def _extend(arguments: Any) -> Interpretation:
     leases = () if arguments.request is None else arguments.request.leases or ()
-    return Interpretation(Right.PULL, places=_places(each.context for each in leases))
+    return Interpretation(Right.PULL, places=_places(None, leases))
 
 
 def _stats(arguments: Any) -> Interpretation:
@@ -232,16 +243,14 @@ def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
     return distinct
 
 
-def _contexts(result: Any, acks: Iterable[Any] | None) -> Iterator[Any]:
+def _places(result: Any, others: Iterable[Any] | None) -> frozenset[Place]:
+    """Return the places in the chain *result*, and in *others*, which have a context each."""
+    places = {place_of(each.context) for each in others or ()}
     while result is not None:
-        yield result.context
+        places.add(place_of(result.context))
         result = result.nextResult
-    for batch in acks or ():
-        yield batch.context
-
-
-def _places(contexts: Iterable[Any]) -> frozenset[Place]:
-    return frozenset(place for each in contexts if (place := place_of(each)) is not None)
+    places.discard(None)
+    return frozenset(cast(set[Place], places))
 
 
 _METHODS: Mapping[str, Callable[[Any], Interpretation]] = {

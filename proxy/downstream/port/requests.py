@@ -47,6 +47,9 @@ _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token",
 _NO_CONTEXT = consumer.Context()
 #: Positional, with text as bytes, which the stub does not declare.
 _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
+#: Positional: names of arguments double the cost of a struct.
+_CONTEXT = cast(Callable[..., consumer.Context], consumer.Context)
+_RESPONSE = cast(Callable[..., consumer.PullResponse], consumer.PullResponse)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
 _VALUE, _END = "[^\x01\x02]+", "(?:\x02|\\Z)"
@@ -56,7 +59,7 @@ _ENTRIES = [*(f"{name}\x01({_VALUE}){_END}" for name in _NAMED), f"(?:{_OTHERS})
 #: Encoded properties without any of the application's, the usual case: the regular expression's
 #: groups are the producer's key, tag and message id. The codec accepts text as bytes, so none is
 #: decoded.
-_NONE_OF_USERS = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode())
+_none_of_users = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode()).match
 
 
 def refusal(error: Exception) -> consumer.PullException:
@@ -113,7 +116,9 @@ def wish_of(
 
     Raises Refused if it names a topic that the proxy delivers itself.
     """
-    topics = _pulled_topics(asked, group)
+    topics = None
+    if asked.topics is not None or asked.granted is not None or group.delivers:
+        topics = _pulled_topics(asked, group)
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
@@ -128,13 +133,9 @@ def wish_of(
     )
 
 
-def _pulled_topics(asked: Interpretation, group: GroupSettings) -> list[str] | None:
-    """Return the topics that a pull may get, None for any. Raises Refused if the proxy delivers
-    them.
-    """
+def _pulled_topics(asked: Interpretation, group: GroupSettings) -> list[str]:
+    """Return the topics that a pull may get. Raises Refused if the proxy delivers them."""
     wanted = None if asked.topics is None else list(asked.topics)
-    if wanted is None and asked.granted is None and not group.delivers:
-        return None
     delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
     pulled = [
         topic.name
@@ -196,16 +197,15 @@ def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
     """Yield the verdicts of a list of AckBatches."""
     for batch in batches or ():
         context = batch.context or _NO_CONTEXT
-        yield (
-            context,
-            Verdicts(
-                context.topic or "",
-                context.qid or "",
-                batch.acked or (),
-                [_nack(nack) for nack in batch.nacked or ()],
-                batch.released or (),
-            ),
+        nacked = batch.nacked
+        verdicts = Verdicts(
+            context.topic or "",
+            context.qid or "",
+            batch.acked or (),
+            [_nack(nack) for nack in nacked] if nacked else [],
+            batch.released or (),
         )
+        yield context, verdicts
 
 
 def pull_response(
@@ -214,9 +214,10 @@ def pull_response(
     """Return the answer with *batches*; without any it has an empty Context and an empty list."""
     if not batches:
         return consumer.PullResponse(context=consumer.Context(), messages=[])
-    first, *others = batches
-    more = [_one_queue(batch, group=group, ours=ours, home=home) for batch in others]
-    return _one_queue(first, group=group, ours=ours, home=home, more=more or None)
+    more = None
+    if len(batches) > 1:
+        more = [_one_queue(batch, None, group, ours, home) for batch in batches[1:]]
+    return _one_queue(batches[0], more, group, ours, home)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
@@ -230,37 +231,28 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _one_queue(
-    batch: Batch,
-    *,
-    group: str,
-    ours: bool,
-    home: str,
-    more: list[consumer.PullResponse] | None = None,
+    batch: Batch, more: list[consumer.PullResponse] | None, group: str, ours: bool, home: str
 ) -> consumer.PullResponse:
-    pipeline = batch.pipeline
-    context = consumer.Context(groupId=group, topic=pipeline.topic, qid=pipeline.qid)
-    response = consumer.PullResponse(
-        context=context,
-        messages=[_message(lease, ours=ours) for lease in batch.leases],
-        more=more,
-    )
-    if ours:
-        response.leaseMs = pipeline.visibility_ns // 1_000_000
-        response.home = home
-    return response
+    pipeline, leases = batch
+    context = _CONTEXT(group, pipeline.topic, pipeline.qid)
+    messages = [_message(lease, ours) for lease in leases]
+    if not ours:
+        return _RESPONSE(context, messages, more)
+    return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home)
 
 
-def _message(lease: Lease, *, ours: bool) -> consumer.Message:
+def _message(lease: Lease, ours: bool) -> consumer.Message:
     job = lease.job
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is leased without its message")
     body = stored.body if lease.made_body is None else lease.made_body
     raw = stored.raw_properties
-    plain = _NONE_OF_USERS.match(raw) if raw.isascii() else None
+    plain = _none_of_users(raw) if raw.isascii() else None
+    key: Any
     if plain is not None:
         own = None
-        key, tag, name = cast(tuple[Any, Any, Any], plain.groups())
+        key, tag, name = plain.groups()
     else:
         properties = decode_properties(raw)  # not cached: a message stores its properties once
         own = user_properties(properties)
@@ -268,10 +260,8 @@ def _message(lease: Lease, *, ours: bool) -> consumer.Message:
     if not ours:
         return _MESSAGE(key, body, tag, job.offset, own)
     name = name or stored.offset_message_id
-    return _MESSAGE(
-        *(key, body, tag, job.offset, own),
-        *(lease.lease_id, job.attempts, stored.born_ms, job.key, name),
-    )
+    of_lease = lease.lease_id, job.attempts, stored.born_ms, job.key, name
+    return _MESSAGE(key, body, tag, job.offset, own, *of_lease)
 
 
 def _nack(nack: Any) -> Nack:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,19 +11,25 @@ from hypothesis import strategies as st
 from broker_core.names import Topic
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.leases.lease_book import Holder
-from proxy.downstream.waiters import Waiter, Waiters
+from proxy.downstream.waiters import Waiters
 
 A, B, C = map(Topic, "abc")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiter:
+    """A waiting pull."""
+
+    wish: PullWish
+
+
 def waiter(*topics: Topic) -> Waiter:
     """Return a pull for *topics*, or for any topic."""
-    wish = PullWish(Holder(1), frozenset(topics) or None, max_jobs=1, max_bytes=1)
-    return Waiter(wish, answer=lambda _: None)
+    return Waiter(PullWish(Holder(1), frozenset(topics) or None, max_jobs=1, max_bytes=1))
 
 
 def test_the_longest_waiting_pull_for_a_topic_comes_first() -> None:
-    waiters = Waiters()
+    waiters = Waiters[Waiter]()
     wants_a, wants_any, wants_both = waiter(A), waiter(), waiter(A, B)
     for each in (wants_a, wants_any, wants_both):
         waiters.add(each)
@@ -35,7 +43,7 @@ def test_the_longest_waiting_pull_for_a_topic_comes_first() -> None:
 
 
 def test_a_waiter_leaves_all_its_topics_at_once_and_only_once() -> None:
-    waiters = Waiters()
+    waiters = Waiters[Waiter]()
     both = waiter(A, B)
     waiters.add(both)
     assert len(waiters) == 1
@@ -47,7 +55,7 @@ def test_a_waiter_leaves_all_its_topics_at_once_and_only_once() -> None:
 
 
 def test_any_is_some_waiter_until_there_is_none() -> None:
-    waiters = Waiters()
+    waiters = Waiters[Waiter]()
     only = waiter(C)
     waiters.add(only)
     assert waiters.any() is only
@@ -66,7 +74,7 @@ def test_any_is_some_waiter_until_there_is_none() -> None:
     )
 )
 def test_turns_are_those_of_a_plain_list(steps: list[object]) -> None:
-    waiters, naive = Waiters(), list[Waiter]()
+    waiters, naive = Waiters[Waiter](), list[Waiter]()
     for step in steps:
         if isinstance(step, frozenset):
             new = waiter(*step)

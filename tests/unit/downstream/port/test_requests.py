@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from thrift.protocol import fastbinary
 
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from proxy.core.group.group_buffer import Batch
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import interpret
 from proxy.downstream.port.requests import (
+    MAX_VERDICTS,
     linger_ms,
     pull_response,
     refusal,
+    refuse_floods,
     user_properties,
     uses_our_fields,
     verdicts_of_acks,
@@ -142,6 +145,29 @@ def test_ack_batches_become_verdicts_by_lease_id() -> None:
     assert list(verdicts_of_acks([consumer.AckBatch()])) == [
         (consumer.Context(), Verdicts("", "", nacked=[]))
     ]
+
+
+@pytest.mark.parametrize("encode", [fastbinary.encode_compact, fastbinary.encode_binary])
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        lambda count: {"acks": [consumer.AckBatch(acked=[0] * count)]},
+        lambda count: {"acks": [consumer.AckBatch(nacked=[consumer.Nack()] * count)]},
+        lambda count: {"acks": [consumer.AckBatch(released=[0] * count)]},
+        lambda count: {"acks": [consumer.AckBatch()] * count},
+        lambda count: {"result": consumer.ConsumeResult(successOffsets=[0] * count)},
+        lambda count: {"result": consumer.ConsumeResult(failOffsets=[0] * count)},
+    ],
+)
+def test_a_verdict_has_a_byte_at_least(encode: Any, verdicts: Any) -> None:
+    """So verdicts are counted only in requests of more bytes than the limit."""
+    request = consumer.PullRequest(**verdicts(5_000))
+    encoded = encode(request, [consumer.PullRequest, request.thrift_spec])
+    assert len(encoded) >= 5_000
+    refuse_floods(result=request.result, acks=request.acks)
+    many = consumer.PullRequest(**verdicts(MAX_VERDICTS + 1))
+    with pytest.raises(Refused, match="verdicts in one request"):
+        refuse_floods(result=many.result, acks=many.acks)
 
 
 # ---- answers ------------------------------------------------------------------------------------
