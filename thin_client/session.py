@@ -179,8 +179,15 @@ class Session:
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """Record a handler's verdict. Raises KeyError if *message* is not with a handler."""
         lease: Lease = message  # type: ignore[assignment]  # all messages here are leases
-        if outcome is None:
-            self._judge(lease, None, now_ns, not self._leases.close(lease))
+        if outcome is None:  # as _judge, which would be another call for every message
+            origin = lease.origin
+            last = not self._leases.close(lease)
+            verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
+            if (
+                verdicts.ack(origin.queue, origin.context, lease_id, until_ns, now_ns, last)
+                or self.stopping
+            ):
+                self.stirred = True
             return
         rest = self._leases.drop_rest(lease) if lease.is_open else []
         self._leases.close(lease)
@@ -194,18 +201,11 @@ class Session:
         for lease in self._leases.drop_waiting():
             self._judge(lease, Defer(), now_ns)
 
-    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, hurry: bool = True) -> None:
+    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int) -> None:
         origin = lease.origin
+        verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
         if (
-            origin.home.verdicts.add(
-                origin.queue,
-                origin.context,
-                lease.lease_id,
-                outcome,
-                lease.deadline_ns,
-                now_ns,
-                hurry,
-            )
+            verdicts.add(origin.queue, origin.context, lease_id, outcome, until_ns, now_ns)
             or self.stopping
         ):
             self.stirred = True

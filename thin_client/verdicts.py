@@ -44,18 +44,47 @@ class Verdicts:
         Return True if this makes all of them due sooner: it is the first one, or the first that may
         release a message.
         """
+        if outcome is None:
+            return self.ack(queue, context, lease_id, deadline_ns, now_ns, hurry)
         batch = self._batches.get(queue)
         if batch is None:
-            batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
-            self._batches[queue] = batch
-        if outcome is None:
-            batch.acked.append(lease_id)  # type: ignore[union-attr]  # all three are set above
-        elif isinstance(outcome, Defer):
-            batch.released.append(lease_id)  # type: ignore[union-attr]
+            batch = self._begin(queue, context)
+        if isinstance(outcome, Defer):
+            batch.released.append(lease_id)  # type: ignore[union-attr]  # see _begin
         else:
             batch.nacked.append(_nack(lease_id, outcome))  # type: ignore[union-attr]
         if deadline_ns > self.useful_until_ns:
             self.useful_until_ns = deadline_ns
+        return self._is_sooner(now_ns, hurry)
+
+    def ack(
+        self,
+        queue: QueueName,
+        context: consumer.Context,
+        lease_id: int,
+        deadline_ns: int,
+        now_ns: int,
+        hurry: bool,
+    ) -> bool:
+        """Do as ``add`` for an ack, the usual verdict."""
+        batch = self._batches.get(queue)
+        if batch is None:
+            batch = self._begin(queue, context)
+        batch.acked.append(lease_id)  # type: ignore[union-attr]  # see _begin
+        if deadline_ns > self.useful_until_ns:
+            self.useful_until_ns = deadline_ns
+        if self.since_ns is not None and (self.hurry or not hurry):
+            return False
+        return self._is_sooner(now_ns, hurry)
+
+    def _begin(self, queue: QueueName, context: consumer.Context) -> consumer.AckBatch:
+        """Begin the verdicts of *queue*, with a list for each kind."""
+        batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
+        self._batches[queue] = batch
+        return batch
+
+    def _is_sooner(self, now_ns: int, hurry: bool) -> bool:
+        """Note a verdict at *now_ns*; return as ``add``."""
         sooner = False
         if self.since_ns is None:
             self.since_ns, sooner = now_ns, True
