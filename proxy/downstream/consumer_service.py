@@ -49,7 +49,7 @@ _log = structlog.get_logger("consumers")
 _CLOSING_LINGER_MS = 100
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Pull:
     """A pull that waits for messages. Its timer, connection and reply call its methods, which the
     service serves: one object for the whole wait.

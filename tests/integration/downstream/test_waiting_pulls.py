@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from broker_core.clock import now_ns
 from testkit.eventually import eventually
 from testkit.lanes import GROUP, TOPIC, Notes, group_settings
@@ -153,3 +157,67 @@ async def test_draining_answers_waiting_pulls_and_later_ones_wait_briefly() -> N
         it.feed(queue, keyed(0, "k"))
         assert offsets(await client.pull(GROUP)) == [0]
         assert it.lane().presence.waiting_pulls == 0
+
+
+# ---- what is left of a wait ----------------------------------------------------------------------
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep cycles of references in memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def waits() -> int:
+    """Return the number of waiting pulls in memory."""
+    return sum(type(each).__qualname__ == "_Pull" for each in gc.get_objects())
+
+
+@on_both_loops
+async def test_an_answered_wait_leaves_memory_at_once() -> None:
+    with no_collector():
+        async with serving() as it, connect(it.port) as client:
+            queue = it.own()
+            await parked(it, client, requestId="r", clientId="c")
+            assert waits() == 1
+            it.feed(queue, keyed(0, "k"))
+            assert offsets(await client.answer("pull")) == [0]
+            assert waits() == 0
+
+
+@on_both_loops
+async def test_a_wait_without_messages_leaves_memory_at_once() -> None:
+    with no_collector():
+        async with serving() as it, connect(it.port) as client:
+            it.own()
+            await parked(it, client, linger_ms=20)
+            assert offsets(await client.answer("pull")) == []
+            assert waits() == 0
+
+
+@on_both_loops
+async def test_a_wait_whose_client_leaves_is_forgotten_at_once() -> None:
+    with no_collector():
+        async with serving() as it:
+            it.own()
+            async with connect(it.port) as client:
+                await parked(it, client)
+                assert waits() == 1
+            await eventually(lambda: it.lane().presence.waiting_pulls == 0)
+            assert waits() == 0
+
+
+@on_both_loops
+async def test_pulls_that_wait_at_a_close_leave_memory_at_once() -> None:
+    with no_collector():
+        async with serving() as it, connect(it.port) as client:
+            it.own()
+            await parked(it, client)
+            it.consumers.close()
+            assert offsets(await client.answer("pull")) == []
+            assert waits() == 0

@@ -1,0 +1,52 @@
+"""The layers of a pull: their number of calls, which does not depend on the machine."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bench.layers import costs
+from bench.layers.stage import QUEUES, Stage, backlog
+
+_MESSAGES = 640
+
+
+def _calls(layer: str, *, batch: int) -> float:
+    """Return the calls a message of *layer*, with those below it."""
+
+    async def measure() -> float:
+        stage = Stage(turns=False)
+        stage.read(backlog(_MESSAGES))
+        with costs.CallCount() as calls:
+            meter = costs.Meter(calls)
+            getattr(costs, layer)(stage, batch, _MESSAGES // (batch * costs.CONNECTIONS), meter)
+        stage.close()
+        return meter.median / (batch * costs.CONNECTIONS)
+
+    return asyncio.run(measure())
+
+
+@pytest.mark.parametrize(
+    ("layer", "most"), [("core", 40), ("lane", 68), ("service", 104), ("thrift", 14), ("port", 137)]
+)
+def test_a_single_message_takes_few_calls(layer: str, most: int) -> None:
+    """Each call costs about a tenth of a codec step; half of these are one for all of a batch."""
+    assert most * 0.5 < _calls(layer, batch=1) <= most
+
+
+def test_larger_batches_share_most_calls() -> None:
+    assert _calls("port", batch=8) < _calls("port", batch=1) / 3
+
+
+def test_reading_counts_whole_answers() -> None:
+    async def measure() -> tuple[int, float, int]:
+        stage, meter = Stage(turns=False), costs.Meter()
+        messages = costs.reading(stage, backlog(QUEUES * 512), meter)
+        read = sum(each.position for each in stage.queues)
+        stage.close()
+        return messages, meter.median, read
+
+    messages, ns, read = asyncio.run(measure())
+    assert (messages, read) == (256, QUEUES * 512)
+    assert ns > 0
