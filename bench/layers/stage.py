@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from broker_core.client.pulling import decoded
 from broker_core.client.results import PulledRecords, PullStatus
-from broker_core.remoting.message import UNIQ_KEY, StoredMessage
+from broker_core.names import Topic
+from broker_core.remoting.message import StoredMessage
 from broker_core.time_slices import TimeSlices
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -61,7 +62,8 @@ def backlog(messages: int) -> list[list[bytes]]:
                     body=bytes(_BODY_BYTES),
                     key=f"key-{(offset * QUEUES + number) % _KEYS}",
                     queue_id=number,
-                    **{UNIQ_KEY: f"{number:04x}{offset:028x}", "WAIT": "true"},
+                    UNIQ_KEY=f"{number:04x}{offset:028x}",
+                    WAIT="true",
                 )
             )
             for offset in range(messages // QUEUES)
@@ -105,7 +107,8 @@ class Stage:
         #: The port of the service; it does not listen.
         slices = TimeSlices() if turns else TimeSlices(clock=lambda: 0)
         self.server = ThriftServer(self.service.entries(), limits, time_slices=slices)
-        self.lane.presence.show([topic.name for topic in settings.topics], shows_all=True)
+        wanted = [Topic(topic.name) for topic in settings.topics]
+        self.lane.presence.show(wanted, shows_all=True)
         #: The owned queues.
         self.queues: list[QueuePipeline] = []
         for number in range(QUEUES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import PulledRecords, PullResult, PullStatus
@@ -13,6 +14,7 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import StoredMessage, decode_message, decode_messages
 
 _STATUSES = frozenset(PullStatus)
+_size_of = attrgetter("size")
 # Apache RocketMQ checks held pulls every 5 s only, so their answers may be that late.
 _ANSWER_S = 10.0
 #: Limit of inflated bodies of one answer: a mebibyte may inflate to many gigabytes.
@@ -82,7 +84,7 @@ def decoded(pulled: PulledRecords) -> PullResult:
     except RemoteProtocolError as error:
         return _before_damage(pulled, error)
     next_offset = pulled.next_offset
-    if sum(message.size for message in messages) < len(pulled.records):
+    if sum(map(_size_of, messages)) < len(pulled.records):
         next_offset = messages[-1].queue_offset + 1
     return PullResult(
         status=pulled.status,

@@ -393,6 +393,7 @@ def _decode(
     """
     messages: list[StoredMessage] = []
     raw_topic, topic, needed = b"", Topic(""), _NEEDED.unpack_from
+    checks_bodies, checks_records = check is not Check.NONE, check is Check.ALL
     try:
         while True:
             size, magic, crc, offset, sys_flag, born_ms, body_bytes = needed(data, position)
@@ -404,11 +405,11 @@ def _decode(
             if body_bytes < 0 or topic_at >= end or end > len(data) or magic not in _MAGICS:
                 raise _bad_head(magic, size, body_bytes, len(data))
             body = data[body_at:topic_at]
-            if check is not Check.NONE:
+            if checks_bodies:
                 if sys_flag & SYS_CHECKED == 0:
                     if zlib.crc32(body) & CRC_MASK != crc:
                         raise _Bad("body does not match its checksum")
-                elif check is Check.ALL and not is_checksum_right(data, position, end):
+                elif checks_records and not is_checksum_right(data, position, end):
                     raise _Bad("it does not match its checksum")
             if magic == MAGIC_V1:
                 topic_at += 1

@@ -147,7 +147,8 @@ class Intake:
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         """Add *message* to the chain of its key, in memory or spilled."""
-        rule = self._rule_of(message)
+        record = self._keys.record  # as KeySwitch.rule_of, which every message would call
+        rule = record.rule if record.before is None else record.rule_at(message.queue_offset)
         key = rule.order_key.of(message)
         jobs = self._jobs
         if jobs.change is not None:
