@@ -363,7 +363,7 @@ def _binary_head(frame: bytes) -> tuple[int, int, int]:
     return version & 0xFF, _BINARY_HEAD.size, _BINARY_HEAD.size + length
 
 
-_ANSWERS = (_REPLY, TMessageType.EXCEPTION)
+_KINDS = (_CALL, _REPLY, TMessageType.EXCEPTION, _ONE_WAY)
 _CODECS = {
     0x82: _Codec(
         decode=fastbinary.decode_compact,
@@ -371,7 +371,7 @@ _CODECS = {
         plain=TCompactProtocol,
         read_head=_compact_head,
         type_at=1,
-        types={kind: bytes([kind << 5 | _COMPACT_VERSION]) for kind in _ANSWERS},
+        types={kind: bytes([kind << 5 | _COMPACT_VERSION]) for kind in _KINDS},
         after_name=0,
         empty=b"\0",
         blob_length=_to_varint,
@@ -383,7 +383,7 @@ _CODECS = {
         plain=TBinaryProtocol,
         read_head=_binary_head,
         type_at=3,
-        types={kind: bytes([kind]) for kind in _ANSWERS},
+        types={kind: bytes([kind]) for kind in _KINDS},
         after_name=4,  # the sequence id
         empty=bytes(4),
         blob_length=_LENGTH.pack,
