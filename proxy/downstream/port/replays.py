@@ -42,8 +42,7 @@ class RequestName(NamedTuple):
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Leases:
+class _Leases(NamedTuple):
     """Leases of one queue and ownership period in an answer.
 
     *topic* is the name that clients use; it differs from the queue's own topic for redriven copies
@@ -53,17 +52,38 @@ class _Leases:
     queue: QueueName
     topic: Topic
     epoch: Epoch
-    leases: tuple[LeaseId, ...]
+    leases: list[LeaseId]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    parts: tuple[_Leases, ...]
+class _Answer(NamedTuple):
+    parts: list[_Leases]
     until_ns: int
+    leases: int  # in all parts
 
-    @property
-    def leases(self) -> int:
-        return sum(len(part.leases) for part in self.parts)
+
+@dataclass(slots=True)
+class _Client:
+    """The last answers of one client, the oldest first."""
+
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    until_ns: int = 0  # after that, none can be repeated
+    leases: int = 0
+
+    def keep(self, request_id: str, answer: _Answer, now_ns: int) -> int:
+        """Keep *answer*; return how many more leases are kept, which may be negative."""
+        before, answers = self.leases, self.answers
+        if request_id in answers:  # that answer has ended
+            self.leases -= answers.pop(request_id).leases
+        while answers:
+            oldest = next(iter(answers))
+            if answers[oldest].until_ns > now_ns and len(answers) < ANSWERS:
+                break
+            self.leases -= answers.pop(oldest).leases
+        answers[request_id] = answer
+        self.leases += answer.leases
+        if answer.until_ns > self.until_ns:
+            self.until_ns = answer.until_ns
+        return self.leases - before
 
 
 @dataclass(slots=True)
@@ -71,9 +91,7 @@ class Replays:
     """Answers that may be requested again; times in ns. O(1) per lease kept or repeated."""
 
     max_leases: int = 100_000
-    _clients: dict[ClientName, dict[str, _Answer]] = field(
-        default_factory=dict
-    )  # least recently active first
+    _clients: dict[ClientName, _Client] = field(default_factory=dict)  # least recently active first
     _leases: int = 0
 
     def __len__(self) -> int:
@@ -82,25 +100,22 @@ class Replays:
 
     def keep(self, name: RequestName, batches: Iterable[Batch], *, now_ns: int) -> None:
         """Keep *batches* as the answer to *name*. Raises ValueError if there are none."""
-        batches = list(batches)
-        parts = tuple(
-            _Leases(
-                batch.pipeline.queue,
-                batch.pipeline.topic,
-                batch.pipeline.epoch,
-                tuple([lease.lease_id for lease in batch.leases]),
-            )
-            for batch in batches
-        )
-        # All leases of one delivery have the same deadline.
-        until_ns = max(batch.leases[0].deadline_ns for batch in batches)
-        answers = self._clients.pop(name.client, {})
-        self._drop(answers, [name.request_id])  # any earlier answer under this id has ended
-        self._drop(answers, [old for old, each in answers.items() if each.until_ns <= now_ns])
-        self._drop(answers, list(answers)[: max(0, len(answers) - ANSWERS + 1)])
-        answers[name.request_id] = answer = _Answer(parts, until_ns)
-        self._leases += answer.leases
-        self._clients[name.client] = answers  # last: most recently active
+        parts: list[_Leases] = []
+        count = until_ns = 0
+        for pipeline, leases in batches:
+            ids = [lease.lease_id for lease in leases]
+            parts.append(_Leases(pipeline.queue, pipeline.topic, pipeline.epoch, ids))
+            count += len(ids)
+            # All leases of one delivery have the same deadline.
+            if (deadline_ns := leases[0].deadline_ns) > until_ns:
+                until_ns = deadline_ns
+        if not parts:
+            raise ValueError(f"the answer to {name.request_id!r} has no leases to keep")
+        client = self._clients.pop(name.client, None)
+        if client is None:
+            client = _Client()
+        self._leases += client.keep(name.request_id, _Answer(parts, until_ns, count), now_ns)
+        self._clients[name.client] = client  # last: most recently active
         self._forget(now_ns)
 
     def find(
@@ -115,7 +130,8 @@ class Replays:
         """Return the answer to *name* again, for *holder*, limited to *topics* (None: all). Empty
         if there is nothing to repeat.
         """
-        answer = self._clients.get(name.client, {}).get(name.request_id)
+        client = self._clients.get(name.client)
+        answer = None if client is None else client.answers.get(name.request_id)
         batches: list[Batch] = []
         for part in answer.parts if answer is not None else ():
             if topics is not None and part.topic not in topics:
@@ -136,15 +152,9 @@ class Replays:
         limit.
         """
         while self._clients:
-            client = next(iter(self._clients))
-            answers = self._clients[client]
-            ended = all(answer.until_ns <= now_ns for answer in answers.values())
-            if not ended and self._leases <= self.max_leases:
+            name = next(iter(self._clients))
+            client = self._clients[name]
+            if client.until_ns > now_ns and self._leases <= self.max_leases:
                 return
-            self._drop(answers, list(answers))
-            del self._clients[client]
-
-    def _drop(self, answers: dict[str, _Answer], ids: Iterable[str]) -> None:
-        for request_id in ids:
-            if (answer := answers.pop(request_id, None)) is not None:
-                self._leases -= answer.leases
+            self._leases -= client.leases
+            del self._clients[name]
