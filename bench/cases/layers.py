@@ -23,11 +23,10 @@ from thrift_idl import consumer
 
 _COUNTED_ROUNDS = 4
 #: Layers in the order of a request, from the outside.
-LAYERS = ("system", "loop", "port", "thrift", "service", "lane", "core", "reading")
+LAYERS = ("system", "loop", "thrift", "service", "lane", "core", "reading")
 _LAYERS_IN_WORDS = {
     "system": "system calls",
-    "loop": "event loop",
-    "port": "port",
+    "loop": "port, event loop",
     "thrift": "Thrift",
     "service": "service",
     "lane": "lane",
@@ -46,8 +45,7 @@ def _proxy(context: RunContext, point: Point) -> Figures:
         "lane": each["lane"] - each["core"],
         "service": each["service"] - each["lane"],
         "thrift": each["thrift"],
-        "port": each["port"] - each["thrift"] - each["service"],
-        "loop": served["user"] - each["port"],
+        "loop": served["user"] - each["thrift"] - each["service"],
         "system": served["system"],
     }
     return {**own, "sum": sum(own.values()), "calls": calls}
@@ -64,7 +62,7 @@ async def _in_memory(messages: int, batch: int) -> dict[str, float]:
         per_part = costs.reading(stage, records, meter)
         stage.close()
         found = {"reading": pace.steps(meter.median / per_part / 1e3)}
-        for layer in (costs.core, costs.lane, costs.service, costs.thrift, costs.port):
+        for layer in (costs.core, costs.lane, costs.service, costs.thrift):
             stage, meter, pace = Stage(turns=False), Meter(), _Pace()
             stage.read(records)
             layer(stage, batch, rounds, meter)
@@ -138,12 +136,12 @@ CASES = (
         name="layers",
         title="Layers",
         question="Where does the time of a message go between the socket and the ordering core?",
-        about="Processor time of each layer alone, in steps of the codec. The same backlog is"
-        " drained in one process through more and more of the path: *core*: settle and lease;"
-        " *lane*: demand, counters, timers; *service*: the request is interpreted, its verdicts"
-        " applied, the answer composed; *Thrift*: decoding and encoding; *port*: frames, limits,"
-        " replies. *event loop* and *system calls*: the same port as a process with uvloop, which"
-        " 16 connections pull from. *reading*: decoding of the broker's answer, order key, chain."
+        about="Processor time of each layer, in steps of the codec. The same backlog is drained in"
+        " one process through more and more of the path: *core*: settle and lease; *lane*: demand,"
+        " counters, timers; *service*: the request is interpreted, its verdicts applied, the answer"
+        " composed; *Thrift*: decoding and encoding. *system calls*: of a process with uvloop and"
+        " the same port, which 16 connections pull from; *port, event loop*: the rest of its time:"
+        " frames, limits, replies. *reading*: decoding of the broker's answer, order key, chain."
         " *calls*: of Python functions, from the port on, the same on every machine. All queues"
         " are owned, all messages in memory, and no pull waits. Records, commits and locks are not"
         " part of it.",
