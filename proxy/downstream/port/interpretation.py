@@ -243,8 +243,11 @@ def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
     return distinct
 
 
-def _places(result: Any, others: Iterable[Any] | None) -> frozenset[Place]:
+def _places(result: Any, others: Sequence[Any] | None) -> frozenset[Place]:
     """Return the places in the chain *result*, and in *others*, which have a context each."""
+    if result is None and others is not None and len(others) == 1:  # the usual case
+        place = place_of(others[0].context)
+        return _NO_PLACES if place is None else frozenset((place,))
     places = {place_of(each.context) for each in others or ()}
     while result is not None:
         places.add(place_of(result.context))

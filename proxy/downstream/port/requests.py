@@ -52,14 +52,15 @@ _CONTEXT = cast(Callable[..., consumer.Context], consumer.Context)
 _RESPONSE = cast(Callable[..., consumer.PullResponse], consumer.PullResponse)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
-_VALUE, _END = "[^\x01\x02]+", "(?:\x02|\\Z)"
+#: Possessive, as nothing else can match: a quarter faster.
+_VALUE, _END = "[^\x01\x02]++", "(?:\x02|\\Z)"
 _USUAL = ("WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER")  # the most frequent ones first
 _OTHERS = "|".join([*_USUAL, *sorted(RESERVED_PROPERTIES.difference(_NAMED, _USUAL))])
 _ENTRIES = [*(f"{name}\x01({_VALUE}){_END}" for name in _NAMED), f"(?:{_OTHERS})\x01{_VALUE}{_END}"]
 #: Encoded properties without any of the application's, the usual case: the regular expression's
 #: groups are the producer's key, tag and message id. The codec accepts text as bytes, so none is
 #: decoded.
-_none_of_users = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode()).match
+_none_of_users = re.compile(f"(?:{'|'.join(_ENTRIES)})*+\\Z".encode()).match
 
 
 def refusal(error: Exception) -> consumer.PullException:
