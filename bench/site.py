@@ -44,6 +44,7 @@ _SETTINGS = """
 lock: {{broker_lock_expiry_s: {expiry_s}}}
 groups:
   - name: {group}
+    hand_out: {hand_out}
     topics:
       - {{name: {topic}, order_key: {order_key}, on_exhausted: block{more}}}
 """
@@ -177,6 +178,7 @@ class Site:
     topic_settings: str = ""
     histories: bool = True
     order_key: str | None = "KEY"
+    hand_out: str = "oldest"
 
     def start_proxy(self, *, workers: int = 1) -> ProxyProcess:
         """Start a proxy of *workers* processes that serves the group on free ports."""
@@ -185,6 +187,7 @@ class Site:
             _SETTINGS.format(
                 expiry_s=self.brokers.lock_expiry_s,
                 group=self.name,
+                hand_out=self.hand_out,
                 topic=self.name,
                 order_key=self.order_key or "null",
                 more=self.topic_settings,
@@ -263,15 +266,18 @@ def open_site(
     histories: bool,
     order_key: str | None = "KEY",
     more: str = "",
+    hand_out: str = "oldest",
     starter: Starter = subprocess.Popen,
 ) -> Iterator[Site]:
-    """Open a run named *name*; its processes are killed at the end. *order_key* None: no order."""
+    """Open a run named *name*; its processes are killed at the end. *order_key* None: no order.
+    *hand_out*: the group's delivery policy.
+    """
     brokers.create_topic(name, queues=queues)
     with Children(folder, starter) as children:
         if histories and brokers.kind != EMBEDDED:
             # Notes the kind of broker: Apache's accept commits of former owners.
             HistoryWriter(folder / HISTORY, "rocketmq", parts=("rocketmq",)).close()
-        yield Site(brokers, children, name, queues, more, histories, order_key)
+        yield Site(brokers, children, name, queues, more, histories, order_key, hand_out)
 
 
 def wait_for_queues(proxies: Iterable[ProxyProcess], counts: Sequence[int]) -> None:

@@ -70,6 +70,7 @@ def consume(
     client: Client,
     *,
     order_key: str | None = "KEY",
+    hand_out: str = "oldest",
     workers: int = 1,
 ) -> Figures:
     """Run from the backlog to the verdict and return the figures.
@@ -79,7 +80,12 @@ def consume(
     """
     with (
         context.brokers() as brokers,
-        context.site(brokers, work.topic, queues=work.queues, order_key=order_key) as site,
+        context.site(
+            *(brokers, work.topic),
+            queues=work.queues,
+            order_key=order_key,
+            hand_out=hand_out,
+        ) as site,
     ):
         site.preload(backlog_of(work))
         proxy = site.start_proxy(workers=workers)

@@ -113,7 +113,7 @@ def _flow(
 # ---- the skew ------------------------------------------------------------------------------------
 
 
-def _skewed(order_key: str | None) -> Arm:
+def _skewed(order_key: str | None, *, hand_out: str = "oldest") -> Arm:
     def run(context: RunContext, point: Point) -> Figures:
         exponent = float(point)
         head = zipf_shares(_KEYS, exponent)[0]
@@ -128,7 +128,8 @@ def _skewed(order_key: str | None) -> Arm:
             context.site(brokers, order_key=order_key) as site,
         ):
             place = stage(site)
-            proxy = place.proxy({"groups": [place.group(order_key=order_key)]})
+            group = {**place.group(order_key=order_key), "hand_out": hand_out}
+            proxy = place.proxy({"groups": [group]})
             seconds = context.sizes["seconds"]
             found = _flow(
                 *(place, proxy, handlers),
@@ -192,12 +193,17 @@ CASES = (
         " the highest rate that order by key allows: the number of handlers, or 1 / share of"
         " the busiest key if that is less, divided by the work. The delay is from the due"
         " time to the handler, for the busiest key (*head*) and for all others (*rest*)."
-        " *KEY* orders by key, *QID* by queue as RocketMQ's orderly consumers do,"
+        " *KEY* orders by key, *longest* the same with `hand_out: longest_chain`, *QID* by queue as RocketMQ's orderly consumers do,"
         " *unordered* not at all. *Behind* is the time from the last send until all messages"
         " were handled.",
         point="exponent",
         points=(0.8, 1.0, 1.2),
-        arms={"KEY": _skewed("KEY"), "QID": _skewed("QID"), "unordered": _skewed(None)},
+        arms={
+            "KEY": _skewed("KEY"),
+            "longest": _skewed("KEY", hand_out="longest_chain"),
+            "QID": _skewed("QID"),
+            "unordered": _skewed(None),
+        },
         columns=(
             Column("rate", "messages/s"),
             Column("head", "head %", digits=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import lru_cache, partial
 from random import Random
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from bench.frame.context import OrderViolated, RunContext
 from bench.frame.figures import Figures
 from proxy.cli.garbage import look_at_young_objects_only
 from proxy.cli.side_by_side import side_by_side
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample
@@ -42,8 +44,11 @@ def _sample(messages: int, seed: int) -> Sample:
     return sample
 
 
-def _simulated(context: RunContext, messages: Point, *, candidate: str) -> Figures:
-    sample, plan = _sample(int(messages), context.seed), _plan(context)
+def _simulated(
+    context: RunContext, messages: Point, *, candidate: str, hand_out: HandOut = HandOut.OLDEST
+) -> Figures:
+    sample = _sample(int(messages), context.seed)
+    plan = replace(_plan(context), hand_out=hand_out)
     look_at_young_objects_only()  # as the verb does
     began_ns, spent_ns = time.monotonic_ns(), time.process_time_ns()
     played = play(sample, candidate, TopicRules(compile_order_key(candidate)), plan)
@@ -97,7 +102,8 @@ CASES = (
         question="How long does orderlane order-key simulate take for a candidate?",
         about=f"Messages with {_OF_A_KEY} per key on average, in {_QUEUES} queues, for {_HANDLERS}"
         f" handlers that take {_SERVICE_MS} ms (lognormal), from a sample already read. *KEY*"
-        " and *QID*: one candidate in one process. *both*: these two as the command runs"
+        " and *QID*: one candidate in one process; *longest*: *KEY* in a group with `hand_out:"
+        " longest_chain`. *both*: these two as the command runs"
         " them, one process per processor. *flights*: the same with"
         f" {', '.join(_OF_FLIGHTS)}, on real flights of 2013, sent by aircraft; above"
         f" {OF_THE_YEAR:,} the whole year is repeated. *Simulated* is the virtual time.",
@@ -105,6 +111,7 @@ CASES = (
         points=(100_000, 1_000_000),
         arms={
             **{each: partial(_simulated, candidate=each) for each in _CANDIDATES},
+            "longest": partial(_simulated, candidate="KEY", hand_out=HandOut.LONGEST_CHAIN),
             "both": _verb,
             "flights": _verb_on_flights,
         },

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from bench.cases.consuming import consume, plain
-from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
+from bench.frame.case import Arm, Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.figures import Figures
 from bench.frame.peer import Work
@@ -65,9 +65,15 @@ def _gps_work(context: RunContext, workers: Point) -> Work:
     )
 
 
-def _python(context: RunContext, point: Point, *, work_of: WorkOf = _work) -> Figures:
+def _python(
+    context: RunContext, point: Point, *, work_of: WorkOf = _work, hand_out: str = "oldest"
+) -> Figures:
     work = work_of(context, point)
-    return consume(context, work, plain(work))
+    return consume(context, work, plain(work), hand_out=hand_out)
+
+
+def _longest(*, work_of: WorkOf = _work) -> Arm:
+    return partial(_python, work_of=work_of, hand_out="longest_chain")
 
 
 def _ideal(context: RunContext, point: Point, *, work_of: WorkOf = _work) -> Figures:
@@ -113,7 +119,8 @@ _ABOUT = (
     " of the first handler to the end of the last, *steady* between 20 and 90 % of the messages,"
     " because near the end fewer keys are left than handlers. *ideal*: the same messages in virtual"
     " time, where only work takes time, delivered by a scheduler that knows all messages and"
-    " prefers the key with most left."
+    " prefers the key with most left. *longest-chain*: *python* in a group with `hand_out:"
+    " longest_chain`."
 )
 
 CASES = (
@@ -124,7 +131,7 @@ CASES = (
         about=_ABOUT,
         point="work ms",
         points=(10, 20, 50),
-        arms={"ideal": _ideal, "python": _python},
+        arms={"ideal": _ideal, "python": _python, "longest-chain": _longest()},
         columns=(*_COLUMNS, *_PEERS, *_COST),
         short=Shape(
             rounds=3,
@@ -150,6 +157,7 @@ CASES = (
         arms={
             "ideal": partial(_ideal, work_of=_sweep_work),
             "python": partial(_python, work_of=_sweep_work),
+            "longest-chain": _longest(work_of=_sweep_work),
         },
         columns=(*_COLUMNS, *_PEERS, *_COST),
         short=Shape(

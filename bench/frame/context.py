@@ -63,11 +63,12 @@ class RunContext:
         queues: int = 8,
         order_key: str | None = "KEY",
         more: str = "",
+        hand_out: str = "oldest",
     ) -> Iterator[Site]:
         """Open a topic and a group named *name*, whose processes are killed at the end.
 
         *order_key*: KEY, QID, a path, or None for no order; *more*: further settings of the topic,
-        in YAML.
+        in YAML; *hand_out*: the group's delivery policy.
         """
         with open_site(
             brokers,
@@ -77,6 +78,7 @@ class RunContext:
             histories=self.histories,
             order_key=order_key,
             more=more,
+            hand_out=hand_out,
             starter=self.starter,
         ) as site:
             yield site

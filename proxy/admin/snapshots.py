@@ -67,12 +67,14 @@ class PausedView(Answer):
 class GroupView(Answer):
     """One group at this proxy.
 
-    ``paused``: the pause of the whole group; ``deliveries``: topics with push delivery;
-    ``refused``: queues for which its settings are too old; ``denied``: queues whose locks are held
-    by others, with seconds since; ``clients_seen_s``: seconds since the last client, null if none.
+    ``hand_out``: which ready messages go first, oldest or longest_chain; ``paused``: the pause of
+    the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
+    settings are too old; ``denied``: queues whose locks are held by others, with seconds since;
+    ``clients_seen_s``: seconds since the last client, null if none.
     """
 
     max_rate: float | None
+    hand_out: str
     paused: PausedView | None
     deliveries: list[dict[str, Any]]
     topics: list[TopicView]
@@ -99,6 +101,7 @@ def groups_view(
     return {
         lane.name: {
             "max_rate": lane.settings.max_rate,
+            "hand_out": lane.settings.hand_out,
             "paused": None if (pause := lane.buffer.paused_whole) is None else asdict(pause),
             "topics": _topics(lane),
             "taking_part": lane.presence.joined,

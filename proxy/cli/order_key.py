@@ -128,7 +128,8 @@ def simulate(
 ) -> None:
     """Simulate candidate order keys over a sample of messages, and recommend one.
 
-    Runs the proxy's ordering core in virtual time, with the whole sample available from the start.
+    Runs the proxy's ordering core in virtual time, with the whole sample available from the start,
+    under the group's hand_out policy.
     "waiting" and its percentiles are the wait behind other messages of the same key.
     """
     try:
@@ -139,8 +140,8 @@ def simulate(
         raise OrderlaneError(
             f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds"
         )
-    plan = Plan(workers, service, round(round_trip_ms * 1e6))
     of = known(http, group, topic)
+    plan = Plan(workers, service, round(round_trip_ms * 1e6), hand_out=of.hand_out)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
     linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
     look_at_young_objects_only()  # there are millions of objects, and hardly any garbage

@@ -11,6 +11,7 @@ import orjson
 from broker_core.names import Group, Topic
 from proxy.cli.connect import ask_proxy, broker_client
 from proxy.cli.owner_requests import look, path_of
+from proxy.core.jobs.hand_out import HandOut
 from proxy.errors import OrderlaneError
 from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of
@@ -21,11 +22,12 @@ from proxy.upstream.reading.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A group's description by the proxy, and its selected topic."""
+    """A group's description by the proxy, its selected topic, and its delivery policy."""
 
     group: str
     described: dict[str, Any]
     topic: TopicSettings
+    hand_out: HandOut
 
 
 def known(http: str, group: str, topic: str | None) -> Known:
@@ -34,7 +36,8 @@ def known(http: str, group: str, topic: str | None) -> Known:
     settings = described["settings"]
     if settings is None:
         raise OrderlaneError(f"group {group!r} is not served: {described['refused']}")
-    topics = {str(each.name): each for each in group_of(group, settings).topics}
+    of_group = group_of(group, settings)
+    topics = {str(each.name): each for each in of_group.topics}
     if topic is None and len(topics) > 1:
         raise OrderlaneError(
             f"group {group!r} has several topics ({', '.join(topics)}): add --topic"
@@ -44,7 +47,7 @@ def known(http: str, group: str, topic: str | None) -> Known:
         raise OrderlaneError(
             f"group {group!r} has no topic {name!r}; its topics: {', '.join(topics)}"
         )
-    return Known(group, described, topics[name])
+    return Known(group, described, topics[name], HandOut(of_group.hand_out))
 
 
 async def take_sample(

@@ -17,6 +17,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.jobs.chains import Job
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.measures import Histogram
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import READ_AHEAD
@@ -76,6 +77,7 @@ class GroupLane:
         self.rates = LaneRates(self.name, self.history, wake=self._wake)
         self.rates.follow(self.settings)
         self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
+        self.buffer.hand_out_by(HandOut(self.settings.hand_out))
         self._notes = LaneHistory(self.history, self.name)
 
     # ---- demand ---------------------------------------------------------------------------------
@@ -220,6 +222,7 @@ class GroupLane:
         """
         self.settings = settings
         self.rates.follow(settings)
+        self.buffer.hand_out_by(HandOut(settings.hand_out))
         other_limit = self.leases_of_group.limit != settings.max_leased_jobs
         self.leases_of_group.resize(settings.max_leased_jobs)
         for pipeline in list(self.buffer):

@@ -158,6 +158,12 @@ class GroupSettings(SettingsGroup):
     max_rate: Rate | None = None
     """Maximum messages a second over all topics of this group and all proxies together, as for one
     topic; null: no limit."""
+    hand_out: Literal["oldest", "longest_chain"] = "oldest"
+    """Which of several ready messages goes first. oldest: the one that has been ready for longest,
+    with priority for keys whose last message has just finished. longest_chain: the one whose key
+    has most unfinished messages among those that the proxy has read, so that a backlog ends sooner
+    if keys differ in size. With either, each ready key is served after a bounded number of
+    others."""
     topics: Annotated[tuple[TopicSettings, ...], AfterValidator(some), AfterValidator(named_once)]
     """Topics that the group consumes."""
 

@@ -28,6 +28,7 @@ from typing import cast
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import PATIENCE_NS, READ_AHEAD
 from proxy.core.jobs.window import Budget
@@ -52,13 +53,15 @@ _LINGER_NS = 20_000_000
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The simulated client. *prefetch*: waiting messages at the client; None: one per handler.
-    *round_trip_ns*: from the end of a message to the start of the next of its key.
+    *round_trip_ns*: from the end of a message to the start of the next of its key. *hand_out*: the
+    delivery policy of its group.
     """
 
     workers: int
     service: ServiceTimes
     round_trip_ns: int = 1_000_000
     prefetch: int | None = None
+    hand_out: HandOut = HandOut.OLDEST
 
     @property
     def capacity(self) -> int:
@@ -137,6 +140,7 @@ class _Run:
         self.plan = plan
         self.played = Played(candidate, len(sample))
         self._buffer = GroupBuffer(Budget(_FOR_EVER))
+        self._buffer.hand_out_by(plan.hand_out)
         rules = _simulated(rules, candidate)
         self._queues = [
             self._queue(place, each.keys[column], lasts, rules)

@@ -40,6 +40,7 @@ FEATURES = {
     "tags": 0.2,
     "filters": 0.15,
     "rates": 0.15,
+    "longest chains": 0.3,  # groups that deliver the longest chain first
     "order keys": 0.3,  # QID, JSON paths, none
     "key changes": 0.15,
     "settings": 0.3,
@@ -155,6 +156,8 @@ class _Drawing:
                 topic["on_exhausted"] = "dead_letter"
         if chance.random() < 0.15:
             group["max_leased_jobs"] = chance.choice([8, 32])
+        if self.has("longest chains"):
+            group["hand_out"] = "longest_chain"
         return group
 
     def _topic(self, name: str) -> dict[str, Any]:

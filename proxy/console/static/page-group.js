@@ -76,6 +76,7 @@ function aboutOf(group, nowMs) {
     ["Waiting pulls", count(group.waiting_pulls)],
     ["Order key", group.topics.map((topic) => `${topic.name}: ${topic.order_key ?? "none, unordered"}`).join(", ")],
     ["Rate limit", group.max_rate === null ? "none" : `${count(group.max_rate)} messages/s`],
+    ["Delivery order", group.hand_out === "longest_chain" ? "longest chain first" : "oldest first"],
     group.paused ? ["Paused", `by ${group.paused.by}: ${group.paused.reason}`] : ["Paused", undefined],
     group.deliveries.length ? ["Push deliveries", group.deliveries.map((each) => each.topic ?? "").join(", ")] : ["", undefined],
   ]);

@@ -4,17 +4,20 @@ Queues with ready jobs take turns, so a full queue does not delay the others; O(
 regardless of the number of queues. The bound (P8): each of n queues of a topic with ready jobs is
 in the next n batches of that topic. In its queue, a ready job is delivered before (burst + 1)²
 others for each job that was ready when it became ready (``Dispatch``), not counting followers in
-runs.
+runs. With the policy ``longest_chain`` only every second batch of a topic goes to the queue whose
+turn it is, so each queue is in the next 2n; the bound in a queue is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.names import QueueName, Topic
+from proxy.core.group.longest_queues import LongestQueues
 from proxy.core.group.rate_gate import RateGate
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.actions import MAX_WORK
@@ -49,12 +52,15 @@ class GroupBuffer:
 
     leases: Budget
     rates: RateGate = field(default_factory=RateGate)
+    _hand_out: HandOut = HandOut.OLDEST
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
     _unreported: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
+    # Those of each topic by their longest chains, if the policy asks for it.
+    _longest: dict[Topic, LongestQueues] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[QueuePipeline]:
         return iter(self._pipelines.values())
@@ -67,6 +73,8 @@ class GroupBuffer:
         if pipeline.queue in self._pipelines:
             raise ValueError(f"{pipeline.queue} already has a pipeline")
         self._pipelines[pipeline.queue] = pipeline
+        if self._hand_out is not HandOut.OLDEST:
+            pipeline.hand_out_by(self._hand_out)
         pipeline.share_work(self._work)
         if pipeline.origin is pipeline:  # a twin is paused with its queue
             pipeline.pauses.register_in(self._paused_queues)
@@ -82,15 +90,29 @@ class GroupBuffer:
             self._paused_queues.pop(pipeline.queue, None)
             pipeline.pauses.register_in({})  # later changes of it do not matter here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
+        if (longest := self._longest.get(pipeline.topic)) is not None:
+            longest.note(pipeline)
 
     def forget(self, topic: Topic) -> None:
         """Forget *topic*, which has no queue here any more."""
         self._ready.pop(topic, None)
+        self._longest.pop(topic, None)
 
     @property
     def paused_whole(self) -> PausedKey | None:
         """Pause of the group, if its queues here are paused. O(1): called at each take-over."""
         return next(iter(self._paused_queues.values()), None)
+
+    def hand_out_by(self, policy: HandOut) -> None:
+        """Choose among ready jobs by *policy* from the next pull on. O(ready) if it changes."""
+        if policy is self._hand_out:
+            return
+        self._hand_out = policy
+        for pipeline in self:
+            pipeline.hand_out_by(policy)
+        self._longest.clear()
+        if policy is HandOut.LONGEST_CHAIN:
+            self._longest |= {topic: LongestQueues(turns) for topic, turns in self._ready.items()}
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """Return the pipeline of an owned queue."""
@@ -103,10 +125,14 @@ class GroupBuffer:
         turns = self._ready.get(pipeline.topic)
         if turns is None:
             turns = self._ready[pipeline.topic] = {}
+            if self._hand_out is HandOut.LONGEST_CHAIN:
+                self._longest[pipeline.topic] = LongestQueues(turns)
         if pipeline.has_ready and not pipeline.closed:
             turns.setdefault(pipeline)
         else:
             turns.pop(pipeline, None)
+        if self._longest:
+            self._longest[pipeline.topic].note(pipeline)
 
     @property
     def has_ready(self) -> bool:
@@ -174,24 +200,35 @@ class GroupBuffer:
     def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
         """Return batches with one job per key, at most *jobs_left* in all."""
         batches: list[Batch] = []
-        bytes_left = wish.max_bytes
+        bytes_left, cut = wish.max_bytes, False
         work, limited, allowed = self._work, not self.rates.open, _ANY_NUMBER
         several = len(self._ready) > 1  # then topics move behind the others after their turn
         for topic, turns in list(self._ready.items()) if several else self._ready.items():
             if not turns or (wish.topics is not None and topic not in wish.topics):
                 continue
+            longest = None
+            if self._longest:
+                longest = self._longest[topic]
+                longest.begin()
             for _ in range(len(turns)):
                 if jobs_left <= 0 or bytes_left <= 0 or work.used >= work.limit:
                     return batches
                 if limited and not (allowed := _most(self.rates.left(topic, now_ns))):
                     break  # other topics may continue
-                pipeline = next(iter(turns))
+                most = jobs_left  # min() would cost as much as a call
+                if longest is None:
+                    pipeline = next(iter(turns))
+                else:
+                    pipeline, part = longest.choose(most=jobs_left)
+                    if wish.many_queues and part < most:
+                        most, cut = part, True
                 del turns[pipeline]
-                most = pipeline.rules.max_pull_batch  # min() would cost as much as a call
+                if pipeline.rules.max_pull_batch < most:
+                    most = pipeline.rules.max_pull_batch
                 if allowed < most:
                     most = allowed
                 leases = pipeline.lease(
-                    max_jobs=most if most < jobs_left else jobs_left,
+                    max_jobs=most,
                     max_bytes=bytes_left,
                     now_ns=now_ns,
                     holder=wish.holder,
@@ -212,7 +249,41 @@ class GroupBuffer:
                         return batches
                     for lease in leases:
                         bytes_left -= lease.wire_bytes
+        if cut:
+            self._fill_up(batches, wish, jobs_left=jobs_left, bytes_left=bytes_left, now_ns=now_ns)
         return batches
+
+    def _fill_up(
+        self,
+        batches: Iterable[Batch],
+        wish: PullWish,
+        *,
+        jobs_left: int,
+        bytes_left: int,
+        now_ns: int,
+    ) -> None:
+        """Add jobs of shorter chains to *batches*, because there are places left."""
+        for pipeline, leases in batches:
+            topic, work = pipeline.topic, self._work
+            if jobs_left <= 0 or bytes_left <= 0 or work.used >= work.limit:
+                return
+            more = pipeline.lease(
+                max_jobs=min(
+                    jobs_left,
+                    pipeline.rules.max_pull_batch - len(leases),
+                    _most(self.rates.left(topic, now_ns)),
+                ),
+                max_bytes=bytes_left,
+                now_ns=now_ns,
+                holder=wish.holder,
+            )
+            if (acted := pipeline.take_unreported()) is not None:
+                self._unreported.append((pipeline, acted))
+            self.refresh(pipeline)
+            self.rates.took(topic, len(more))
+            leases.extend(more)
+            jobs_left -= len(more)
+            bytes_left -= sum(lease.wire_bytes for lease in more)
 
 
 def _most(limit: int | None) -> int:

@@ -3,7 +3,8 @@
 At most one job of a key is READY or RUNNING (retries included), except in runs: jobs behind a
 running one may follow it to the same client. Jobs run in submit order; a key without unfinished
 jobs uses no memory. Ready jobs wait in two queues: the *main queue* for new jobs, and the
-*reactivation queue* for those whose predecessor has just finished.
+*reactivation queue* for those whose predecessor has just finished. ``rank_by`` lets the longest
+chains go first; each queue still has its turns.
 
 A job taken out of turn leaves its entry in its queue, which is counted as *stale* and skipped by
 ``poll``: a search would be O(queue), and a map would slow every message by 2 %. A job that becomes
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from broker_core.remoting.message import StoredMessage
+from proxy.core.jobs.longest_first import LongestFirst
 from proxy.core.jobs.measures import Measures, Moment
 from proxy.errors import JobStateError
 
@@ -149,6 +151,9 @@ class JobChains:
     stale: Counter[Job] = field(default_factory=Counter)
     """Number of stale entries of each job in ``queues``. Read-only for others."""
     _stale_in_all: int = 0
+    # Keys with a ready job by their lengths, if the longest chain goes first, and how to get those.
+    _longest: LongestFirst[bytes] | None = None
+    _length_of: Callable[[bytes], int] | None = None
     now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
 
@@ -164,6 +169,33 @@ class JobChains:
         ``open``ed; None: no job waits.
         """
         self.waits = waits
+
+    def rank_by(self, length_of: Callable[[bytes], int] | None) -> None:
+        """Poll the longest chain first: *length_of* returns the number of unfinished jobs of a key,
+        in memory or not. None: poll by age alone. O(ready).
+        """
+        self._longest = None if length_of is None else LongestFirst()
+        self._length_of = length_of
+        for job in self.ready_jobs():
+            self._rank(job)
+
+    @property
+    def longest(self) -> int:
+        """Number of jobs of the longest chain with a ready job; 0 if none has several, or age
+        decides.
+        """
+        return 0 if self._longest is None else self._longest.longest
+
+    def ready_from(self, length: int, *, most: int) -> int:
+        """Return the number of chains of at least *length* jobs with a ready job, counted up to
+        *most* or slightly more; 0 if age decides. O(most).
+        """
+        return 0 if self._longest is None else self._longest.count_from(length, most=most)
+
+    def note_length(self, key: bytes) -> None:
+        """Note that the chain of *key* has grown or shrunk outside memory."""
+        if self._longest is not None and (chain := self._chains.get(key)) is not None:
+            self._rank(chain.head)
 
     def measured_by(self, measures: Measures) -> None:
         """Add the waiting times of jobs for their predecessors to *measures* from now on."""
@@ -225,6 +257,8 @@ class JobChains:
             job.state = CHAINED
             chain.tail.successor = chain.tail = job
             chain.jobs += 1
+            if self._longest is not None:
+                self._rank(chain.head)
             return False
         if key is not None:
             self._chains[key] = _Chain(job, job)
@@ -238,10 +272,18 @@ class JobChains:
             return False
         job.state = READY
         (self._reactivated if reactivated else self._main).append(job)
+        if self._longest is not None:
+            self._rank(job)
         return True
 
     def poll(self) -> Job | None:
-        """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
+        """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none.
+
+        If chains are ranked, the longest one goes first, but of REACTIVATION_BURST + 1 polls one
+        takes the oldest reactivated job and one the oldest new job.
+        """
+        if self._longest is not None and (job := self._poll_longest(self._longest)) is not None:
+            return job
         while True:
             if self._reactivated and (self._burst < REACTIVATION_BURST or not self._main):
                 job = self._reactivated.popleft()
@@ -257,6 +299,10 @@ class JobChains:
         if job.state is not READY:
             job.move(READY, RUNNING)
         job.state = RUNNING
+        if self._longest is not None:
+            self._unrank(job)
+            if not self._main:
+                self._burst %= REACTIVATION_BURST  # the main queue needs no turn
         return job
 
     def follow(self, job: Job) -> Job | None:
@@ -301,6 +347,8 @@ class JobChains:
         if key is not None and (chain := self._chains.get(key)) is not None:
             chain.head = successor
             chain.jobs -= 1
+            if self._longest is not None:
+                self._rank(successor)
         return successor
 
     def hold(self, key: bytes) -> None:
@@ -317,10 +365,8 @@ class JobChains:
         """Start *job* out of turn if it is ready."""
         if job.state is READY:
             job.move(READY, RUNNING)
-            self.stale[job] += 1
-            self._stale_in_all += 1
-            if self._stale_in_all > self.ready + _SLACK:
-                self._sweep()
+            self._left_queue(job)
+            self._unrank(job)
 
     def release(self, key: bytes) -> None:
         """Stop holding *key*. Its head becomes ready unless it runs."""
@@ -339,6 +385,8 @@ class JobChains:
             chain.head.move(CHAINED, READY)
             self._waited(chain.head)
             self._reactivated.append(chain.head)
+            if self._longest is not None:
+                self._rank(chain.head)
 
     def take(self, key: bytes) -> list[Job]:
         """Remove and return all jobs of *key*, which is held, in order. None may be leased."""
@@ -379,6 +427,39 @@ class JobChains:
         self.stale.clear()
         self._stale_in_all = 0
         self.waits = None
+        self._longest = self._length_of = None
+
+    def _poll_longest(self, longest: LongestFirst[bytes]) -> Job | None:
+        """Take the ready job of the longest chain; None if no chain has several jobs, or a queue
+        has its turn.
+        """
+        turns = 1 if self._reactivated else 0
+        if self._burst >= REACTIVATION_BURST - turns or (key := longest.pop()) is None:
+            return None
+        self._burst += 1
+        job = self._chains[key].head
+        job.move(READY, RUNNING)
+        self._left_queue(job)
+        return job
+
+    def _rank(self, job: Job) -> None:
+        """Rank the key of *job*, the first of its chain, by its length if it is ready."""
+        if self._longest is None or self._length_of is None:
+            return
+        if job.key is not None and job.state is READY:
+            self._longest.put(job.key, self._length_of(job.key))
+
+    def _unrank(self, job: Job) -> None:
+        """Note that *job* is no longer ready."""
+        if self._longest is not None and job.key is not None:
+            self._longest.remove(job.key)
+
+    def _left_queue(self, job: Job) -> None:
+        """Note that *job* has left its queue out of turn: its entry there is stale."""
+        self.stale[job] += 1
+        self._stale_in_all += 1
+        if self._stale_in_all > self.ready + _SLACK:
+            self._sweep()
 
     def _is_stale(self, job: Job) -> bool:
         """Return True, and forget the entry, if the entry just taken for *job* is stale."""

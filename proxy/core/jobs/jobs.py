@@ -9,6 +9,7 @@ from itertools import chain
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.by_key import JobsByKey
 from proxy.core.jobs.chains import CHAINED, RUNNING, Job, JobChains
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.key_change import KeyChange
 from proxy.core.jobs.offset_tracker import OffsetTracker
 from proxy.core.jobs.refills import Refill
@@ -256,6 +257,13 @@ class Jobs:
         again = chain.from_iterable(self.chains.jobs(key) for key in self.spilled_chains.keys)
         jobs = chain(self._tracker.started(), (job for job in again if job.refilled))
         return {job.offset: job.message for job in jobs if job.message is not None}
+
+    # ---- delivery policy; caller: the pipeline ---------------------------------------------------
+
+    def hand_out_by(self, policy: HandOut) -> None:
+        """Let ready jobs go by *policy* from the next delivery on. O(ready)."""
+        longest_first = policy is HandOut.LONGEST_CHAIN
+        self.chains.rank_by(self.by_key.backlog if longest_first else None)
 
     # ---- queries; caller: commits, records, statistics ------------------------------------------
 

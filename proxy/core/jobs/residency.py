@@ -174,6 +174,7 @@ class Residency:
             return False
         self._tracker.advance(offset + 1)
         self._spilled.add(key, offset)
+        self._chains.note_length(key)
         if self.wanted is not None:
             self.refill(key)
         return True
@@ -214,6 +215,7 @@ class Residency:
             job.note_refilled()
             self.window.admit(job.held_bytes)
             self._chains.submit(job, reactivated=True)
+        self._chains.note_length(refill.key)
         self._memory.relief.note_arrivals(len(jobs))
         self.feed()  # some messages may have been deleted
         self.refill(refill.key)

@@ -28,6 +28,7 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
 from proxy.core.jobs.chains import RUNNING, Job
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.refills import Refill
@@ -270,6 +271,23 @@ class QueuePipeline:
     def share_work(self, work: Budget) -> None:
         """Count the work of actions in *work*, which queues of the group share in one pull."""
         self._dispatch.share_work(work)
+
+    def hand_out_by(self, policy: HandOut) -> None:
+        """Choose among ready jobs by *policy* from the next delivery on. O(ready)."""
+        self.jobs.hand_out_by(policy)
+
+    @property
+    def longest_ready(self) -> int:
+        """Number of jobs of the longest chain with a ready job; 0 if none has several, or the
+        policy is ``oldest``.
+        """
+        return self.jobs.chains.longest
+
+    def ready_from(self, length: int, *, most: int) -> int:
+        """Return the number of chains of at least *length* jobs with a ready job, counted up to
+        *most* or slightly more; 0 if the policy is ``oldest``.
+        """
+        return self.jobs.chains.ready_from(length, most=most)
 
     def may_hand_out(self, now_ns: int) -> bool:
         """Return False while draining, in doubt, paused or taking over, or without trust."""

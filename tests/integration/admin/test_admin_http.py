@@ -105,6 +105,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
         assert orjson.loads(text) == {
             GROUP: {
                 "max_rate": None,
+                "hand_out": "oldest",
                 "paused": None,
                 "topics": [
                     {

@@ -396,3 +396,32 @@ async def test_statistics_are_one_record_a_queue(bench: Bench) -> None:
         (0, 2),
         (1, 0),
     ]
+
+
+# ---- the delivery policy ------------------------------------------------------------------------
+
+
+async def test_the_delivery_policy_follows_the_settings_of_the_running_group(bench: Bench) -> None:
+    """For queues that are owned, and for those that are acquired later."""
+    messages = [keyed(offset, key) for offset, key in enumerate("abcccbb")]
+    bench.own(0, *messages)
+    assert _first_key(bench) == b"a"
+    settings = bench.lane.settings.model_copy(update={"hand_out": "longest_chain"})
+    bench.lane.apply(settings)
+    assert _first_key(bench) == b"b"
+    bench.own(1, *(keyed(offset, key) for offset, key in enumerate("xyyyyy")))
+    assert [_first_key(bench), _first_key(bench)] == [b"c", b"y"]
+    bench.lane.apply(settings.model_copy(update={"hand_out": "oldest"}))
+    assert _first_key(bench) == b"x"
+
+
+async def test_a_group_begins_with_the_delivery_policy_of_its_settings() -> None:
+    made = Bench(hand_out="longest_chain")
+    made.own(0, *(keyed(offset, key) for offset, key in enumerate("abb")))
+    assert _first_key(made) == b"b"
+    made.lane.close()
+
+
+def _first_key(bench: Bench) -> bytes | None:
+    (batch,) = bench.lease(1)
+    return batch.leases[0].job.key

@@ -225,6 +225,10 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
             "groups: [{name: g, mode: broad, topics: [{name: t}]}]",
             "groups[0].mode is 'broad': should be 'clustering' or 'broadcast'",
         ),
+        (
+            "groups: [{name: g, hand_out: longest, topics: [{name: t}]}]",
+            "groups[0].hand_out is 'longest': should be 'oldest' or 'longest_chain'",
+        ),
         (  # and a message that exceeds it: more than clients accept
             "limits: {max_answer_bytes: 16777216}",
             "limits.max_answer_bytes is 16777216: should be less than or equal to 15728640",

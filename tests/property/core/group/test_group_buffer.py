@@ -1,4 +1,6 @@
-"""Queues and topics take fair turns, and pulls stay within their limits."""
+"""Queues and topics take fair turns, and pulls stay within their limits, whatever the delivery
+policy.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.names import Topic
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -35,10 +38,12 @@ wishes = st.builds(
 class GroupBufferMachine(RuleBasedStateMachine):
     """Three topics of three queues that fill, drain, lose their trust and regain it."""
 
-    @initialize(limit=st.sampled_from([2, 5, 1000]))
-    def start(self, limit: int) -> None:
+    @initialize(limit=st.sampled_from([2, 5, 1000]), policy=st.sampled_from(HandOut))
+    def start(self, limit: int, policy: HandOut) -> None:
         self.leases = Budget(limit)
         self.buffer = GroupBuffer(self.leases)
+        self.bound = BOUND
+        self.hand_out_by(policy)
         self.live: list[tuple[QueuePipeline, Lease]] = []
         self.missed: dict[QueuePipeline, int] = {}  # pulls since it was last served while ready
         for topic in TOPICS:
@@ -48,21 +53,34 @@ class GroupBufferMachine(RuleBasedStateMachine):
     def _acquire(self, topic: Topic, number: int) -> None:
         self.buffer.add(
             pipeline(
-                rules(None, max_pull_batch=MAX_BATCH),
+                rules(max_pull_batch=MAX_BATCH),
                 of=queue(number, topic=topic),
                 budgets=Budgets(leases=self.leases),
-                messages=[message(offset, body=b"12345") for offset in range(4)],
+                messages=[
+                    message(offset, body=b"12345", key=f"first-{offset}") for offset in range(4)
+                ],
             )
         )
 
     def _pick(self, number: int) -> QueuePipeline:
         return list(self.buffer)[number % len(self.buffer)]
 
-    @rule(number=st.integers(0, 8), count=st.integers(1, 9), size=st.sampled_from([0, 5, 30]))
-    def read(self, number: int, count: int, size: int) -> None:
+    @rule(policy=st.sampled_from(HandOut))
+    def hand_out_by(self, policy: HandOut) -> None:
+        self.buffer.hand_out_by(policy)
+        if policy is HandOut.LONGEST_CHAIN:
+            self.bound = 2 * BOUND  # every second batch goes to the longest chain
+
+    @rule(number=st.integers(0, 8), size=st.sampled_from([0, 5, 30]),
+          keys=st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=9))  # fmt: skip
+    def read(self, number: int, size: int, keys: list[str]) -> None:
+        """Read messages of two keys, and of new ones."""
         here = self._pick(number)
-        start = here.position
-        some = [message(start + n, body=b"x" * size) for n in range(count)]
+        start, count = here.position, len(keys)
+        some = [
+            message(offset, body=b"x" * size, key=key or f"new-{offset}")
+            for offset, key in enumerate(keys, start)
+        ]
         here.on_messages(some, next_offset=start + count)
         self.buffer.refresh(here)
 
@@ -124,7 +142,7 @@ class GroupBufferMachine(RuleBasedStateMachine):
         served = {batch.pipeline for batch in batches}
         for here in due if batches else []:
             self.missed[here] = 0 if here in served else self.missed.get(here, 0) + 1
-            assert self.missed[here] < BOUND, f"{here} was passed over for too long"
+            assert self.missed[here] < self.bound, f"{here} was passed over for too long"
 
     @invariant()
     def leases_of_the_group_are_those_of_its_queues(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.jobs.chains import Job
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.spilled_chains import packed
@@ -26,6 +28,7 @@ class Site:
     batch: int
     refills_at_once: int
     finishes_at_once: int
+    hand_out: HandOut
     resume: Snapshot | None = None
     done: list[int] = field(default_factory=list)
     leased: list[Job] = field(default_factory=list)
@@ -34,6 +37,7 @@ class Site:
     def __post_init__(self) -> None:
         window = FlowWindow(self.window, Budget(1 << 30))
         self.jobs = Jobs(0, window=window, max_jobs_per_key=4, resume=self.resume)
+        self.jobs.hand_out_by(self.hand_out)
         self._wants()
 
     def job(self, offset: int) -> Job:
@@ -88,6 +92,7 @@ ODDS = {
     "batch": st.integers(1, 64),
     "refills_at_once": st.integers(1, 4),
     "finishes_at_once": st.integers(1, 6),
+    "hand_out": st.sampled_from(HandOut),
 }
 
 
@@ -99,7 +104,7 @@ ODDS = {
     **ODDS,
 )
 def test_no_key_waits_for_stuck_ones_and_the_window_holds(
-    log: list[int], stuck: set[int], window: int, **odds: int
+    log: list[int], stuck: set[int], window: int, **odds: Any
 ) -> None:
     site = Site(log, stuck, window, **odds)
     while site.step():
@@ -114,7 +119,7 @@ def test_no_key_waits_for_stuck_ones_and_the_window_holds(
 @settings(deadline=None)
 @given(keys=st.integers(30, 60), each=st.integers(1, 6), stuck=st.integers(0, 20), **ODDS)
 def test_more_keys_than_places_come_one_after_another(
-    keys: int, each: int, stuck: int, **odds: int
+    keys: int, each: int, stuck: int, **odds: Any
 ) -> None:
     """The window has 24 places; stuck keys take one each, the others pass through the rest."""
     site = Site([key for _ in range(each) for key in range(keys)], set(range(stuck)), 24, **odds)
@@ -130,7 +135,7 @@ def test_more_keys_than_places_come_one_after_another(
     **ODDS,
 )
 def test_an_owner_with_more_spilled_keys_than_places_serves_all(
-    chains: list[int], stuck: int, **odds: int
+    chains: list[int], stuck: int, **odds: Any
 ) -> None:
     """The previous owner had a larger window; this one has 12 places."""
     log = [key for key, jobs in enumerate(chains) for _ in range(jobs)]

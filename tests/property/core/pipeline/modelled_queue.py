@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.core.jobs.chains import Job
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.refills import Refill
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.topic_rules import TopicRules
@@ -50,6 +51,7 @@ class Modelled:
         self.committed = 0
         self.records: list[bytes] = []  # contents of the ownership topic
         self.recorded: dict[int, Outcome] = {}  # finished by then
+        self.policy = HandOut.OLDEST
         self.leases: list[Lease] = []
         self.copies: list[tuple[QueuePipeline, Job]] = []  # dead letters under way
         self.refills: list[tuple[QueuePipeline, Refill]] = []  # reads under way
@@ -77,6 +79,7 @@ class Modelled:
             resume=resume,
             budgets=self.budgets,
         )
+        self.pipeline.hand_out_by(self.policy)
         last = None
         if resume is None:
             self.records = []
@@ -111,6 +114,11 @@ class Modelled:
         self.rules = _rules_of(known)
         self._go_by_recorded_lease()
         self.saw(self.pipeline.change_rules(self.rules))
+
+    def hand_out_by(self, policy: HandOut) -> None:
+        """Change the delivery policy, which must not affect the order of keys."""
+        self.policy = policy
+        self.pipeline.hand_out_by(policy)
 
     def _go_by_recorded_lease(self) -> None:
         """Check that no lease is longer than recorded."""

@@ -1,4 +1,5 @@
-"""P8: with more ready keys than places, each is served within the bounds that the core promises.
+"""P8: with more ready keys than places, each is served within the bounds that the core promises,
+whatever the delivery policy.
 
 Clients ack, return, fail, accept runs, and pull in any size; producers continue with old and new
 keys. The test counts how many other jobs are delivered first.
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.jobs.chains import REACTIVATION_BURST
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Holder, Lease
@@ -58,6 +61,17 @@ class FairnessMachine(RuleBasedStateMachine):
         self.waiting: list[dict[bytes, Waiting]] = [{} for _ in range(QUEUES)]
         self.turns: dict[int, int] = {}  # batches of others since a queue became ready
         self.new_keys = 0
+        self.most_turns = QUEUES
+
+    @initialize(policy=st.sampled_from(HandOut))
+    def start(self, policy: HandOut) -> None:
+        self.change_policy(policy)
+
+    @rule(policy=st.sampled_from(HandOut))
+    def change_policy(self, policy: HandOut) -> None:
+        self.buffer.hand_out_by(policy)
+        if policy is HandOut.LONGEST_CHAIN:
+            self.most_turns = 2 * QUEUES  # every second batch goes to the longest chain
 
     # ---- ready jobs -----------------------------------------------------------------------------
 
@@ -65,7 +79,7 @@ class FairnessMachine(RuleBasedStateMachine):
         """Note keys and queues that have become ready."""
         for number, here in enumerate(self.queues):
             self.buffer.refresh(here)
-            ready = {job.key for jobs in here.jobs.chains.queues for job in jobs} | {
+            ready = {job.key for job in here.jobs.chains.ready_jobs()} | {
                 job.key for job in here.leases.offered
             }
             assert len(ready) == here.ready
@@ -151,19 +165,21 @@ class FairnessMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_queue_is_served_before_it_could_be_anothers_second_turn(self) -> None:
-        assert all(turns < QUEUES for turns in self.turns.values())
+        assert all(turns < self.most_turns for turns in self.turns.values())
 
 
 TestFairness = FairnessMachine.TestCase
 
 
-def test_a_key_waits_at_most_its_share_while_others_are_returned_forever() -> None:
+@pytest.mark.parametrize("policy", HandOut)
+def test_a_key_waits_at_most_its_share_while_others_are_returned_forever(policy: HandOut) -> None:
     """The worst case for the main queue: the bound is nearly reached, but holds."""
     here = pipeline(
         rules(max_pull_batch=1000), messages=[keyed(n, f"{n % 20}") for n in range(400)]
     )
     buffer = GroupBuffer(Budgets().leases)
     buffer.add(here)
+    buffer.hand_out_by(policy)
 
     def take(jobs: int) -> list[Lease]:
         wish = PullWish(Holder(1), None, jobs, 1 << 40)
@@ -183,3 +199,27 @@ def test_a_key_waits_at_most_its_share_while_others_are_returned_forever() -> No
         # Offered jobs are returned at once, reactivated ones acked: both queues stay full.
         settle(**{"acked" if lease.job.offset >= 20 else "released": [lease]})
     assert polls > EVERY // 2
+
+
+def test_a_short_chain_is_served_while_long_chains_never_end() -> None:
+    """Clients ack at once, and each long chain grows by a message for each that finishes."""
+    long = [f"long-{number}" for number in range(20)]
+    here = pipeline(
+        rules(max_pull_batch=1000),
+        messages=[keyed(offset, long[offset % 20]) for offset in range(400)],
+    )
+    buffer = GroupBuffer(Budgets().leases)
+    buffer.add(here)
+    buffer.hand_out_by(HandOut.LONGEST_CHAIN)
+    here.on_messages([keyed(400, "short")], next_offset=401)
+    wish = PullWish(Holder(1), None, 1, 1 << 40)
+    polls = 0
+    while (lease := buffer.lease(wish, now_ns=0)[0].leases[0]).job.key != b"short":
+        polls += 1
+        assert polls <= (REACTIVATION_BURST + 1) * 21
+        assert lease.job.key is not None
+        here.settle(acked=[lease.lease_id], now_ns=0)
+        sent = keyed(here.position, lease.job.key.decode())
+        here.on_messages([sent], next_offset=here.position + 1)
+        buffer.refresh(here)
+    assert polls > REACTIVATION_BURST

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.spilled_chains import OFFSET_BYTES
 from proxy.core.jobs.unloaded import STUB_BYTES
 from proxy.core.keys.ids import LeaseId
@@ -250,6 +251,10 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(which=QUEUES, known=facts)
     def change_rules(self, which: int, known: Facts) -> None:
         self.queues[which].change_rules(known)  # while some jobs are leased, waiting or spilled
+
+    @rule(which=QUEUES, policy=st.sampled_from(HandOut))
+    def change_delivery_policy(self, which: int, policy: HandOut) -> None:
+        self.queues[which].hand_out_by(policy)
 
     @rule(which=QUEUES, what=st.sampled_from(["trust", "trust", "lapse", "commit", "commit"]))
     def renewal_or_commit(self, which: int, what: str) -> None:
