@@ -67,6 +67,9 @@ def takeover(
     spilled: Annotated[
         int, typer.Option(min=0, help="messages behind one stuck key per queue")
     ] = 0,
+    vs: Annotated[
+        list[str] | None, typer.Option(help="also measure this peer, such as rocketmq-orderly")
+    ] = None,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
@@ -77,8 +80,18 @@ def takeover(
     ends = tuple(end or case.ENDS)
     if unknown := [each for each in ends if each not in case.ENDS]:
         raise OrderlaneError(f"--end {unknown[0]!r}: expected one of {', '.join(case.ENDS)}")
+    peers = tuple(vs or ())
+    case.peer_takeover.check(peers)
     plan = case.Plan(
-        broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
+        broker,
+        ends,
+        rounds,
+        queues=queues,
+        rate=rate,
+        stop_s=stop_s,
+        spilled=spilled,
+        seed=seed,
+        vs=peers,
     )
     name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
     with failing_in_words("takeover"):

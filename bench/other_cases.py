@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
 
 from bench import bench_clients, blackout, bulk, takeover
+from bench.peers.open_registry import OPEN_PEERS
 from bench.report import commit
 from bench.site import EMBEDDED
 
@@ -22,8 +24,10 @@ def is_fresh(out: Path) -> bool:
 
 
 def _takeover(out: Path, say: Say) -> None:
-    plan = takeover.Plan(EMBEDDED, takeover.ENDS, 3)
-    takeover.measure(plan, out, command="orderlane bench takeover", say=say)
+    plan = takeover.Plan(EMBEDDED, takeover.ENDS, 3, vs=tuple(OPEN_PEERS))
+    words = [word for name in plan.vs for word in ("--vs", name)]
+    command = shlex.join(["orderlane", "bench", "takeover", *words])
+    takeover.measure(plan, out, command=command, say=say)
 
 
 def _blackout(out: Path, say: Say) -> None:

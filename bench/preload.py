@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import orjson
@@ -20,6 +21,8 @@ from thin_client import new_message_id
 
 #: Prefix of the keys that get stuck, one per queue.
 STUCK = "stuck-"
+#: Property of a message group in RocketMQ 5.
+MESSAGE_GROUP = "__SHARDINGKEY"
 _BATCH = 400
 
 
@@ -49,6 +52,8 @@ class Backlog:
     body_bytes: int = 256
     #: False: the stuck messages never finish, so their sends are recorded as uncertain.
     settled: bool = True
+    #: Whether the key of a message is also its message group, for FIFO topics of RocketMQ 5.
+    grouped: bool = False
     _sent: dict[str, int] = field(default_factory=dict)
 
     async def store(self, place: Place, *, history: Path | None) -> None:
@@ -68,9 +73,8 @@ class Backlog:
     async def _fill(
         self, client: BrokerClient, queue: QueueName, queues: int, history: History
     ) -> None:
-        keys = list(self.keys_in(queue.queue_id, queues))
-        for start in range(0, len(keys), _BATCH):
-            batch = [self._message(queue.topic, key) for key in keys[start : start + _BATCH]]
+        messages = self.messages(queue.topic, queue.queue_id, queues)
+        while batch := list(islice(messages, _BATCH)):
             receipts = await client.send_batch(queue, batch, timeout_s=30)
             if not history.enabled:
                 continue
@@ -98,10 +102,16 @@ class Backlog:
         for key in self.keys_in(queue_id, queues):
             yield key, self._body(key)
 
+    def messages(self, topic: Topic, queue_id: int, queues: int) -> Iterator[OutgoingMessage]:
+        """Yield the messages of one queue, in order."""
+        for key in self.keys_in(queue_id, queues):
+            yield self._message(topic, key)
+
     def _message(self, topic: Topic, key: str) -> OutgoingMessage:
-        return OutgoingMessage(
-            topic, self._body(key), key=key, properties={UNIQ_KEY: new_message_id()}
-        )
+        properties = {UNIQ_KEY: new_message_id()}
+        if self.grouped:
+            properties[MESSAGE_GROUP] = key
+        return OutgoingMessage(topic, self._body(key), key=key, properties=properties)
 
     def _body(self, key: str) -> bytes:
         number = self._sent.get(key, 0)

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from bench.frame.case import Arm, Case, NotHere, Point, Scale
+from bench.frame.case import Arm, Case, NotHere, PeerArm, Point, Scale
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
 from bench.frame.figures import Figures
@@ -90,7 +90,7 @@ def measure(
             checkpoint.add(run)
             say(f"{number}/{len(turns)} {_said(case, run)}")
         runs.append(run)
-    peers = {name: PEERS[name].about for name in arms if name in PEERS}
+    peers = {name: each.about() for name, each in _peers(case).items() if name in arms}
     return write_result(
         out,
         case.name,
@@ -108,14 +108,27 @@ def _arms(case: Case, plan: Plan) -> dict[str, Arm]:
         raise OrderlaneError(f"--size {unknown[0]!r}: expected one of {known}")
     if unknown := [name for name in plan.arms if name not in case.arms]:
         raise OrderlaneError(f"--arm {unknown[0]!r}: expected one of {', '.join(case.arms)}")
-    if plan.vs and case.work is None:
+    peers = _peers(case)
+    if plan.vs and not peers:
         raise OrderlaneError(f"orderlane bench {case.name} takes no --vs: it has no peers")
-    if unknown := [name for name in plan.vs if name not in PEERS]:
-        raise OrderlaneError(
-            f"--vs {unknown[0]!r}: expected one of {', '.join(PEERS) or 'nothing'}"
-        )
+    if unknown := [name for name in plan.vs if name not in peers]:
+        raise OrderlaneError(f"--vs {unknown[0]!r}: expected one of {', '.join(peers)}")
     own = {name: case.arms[name] for name in plan.arms or case.arms}
-    return {**own, **{name: partial(_run_peer, case, PEERS[name]) for name in plan.vs}}
+    return {**own, **{name: peers[name].run for name in plan.vs}}
+
+
+def _peers(case: Case) -> Mapping[str, PeerArm]:
+    """Return the peers of *case* by name."""
+    if case.work is None:
+        return case.peers
+    return {
+        name: PeerArm(partial(_about, peer), partial(_run_peer, case, peer))
+        for name, peer in PEERS.items()
+    }
+
+
+def _about(peer: Peer) -> str:
+    return peer.about
 
 
 def _points(case: Case, plan: Plan) -> list[Point]:

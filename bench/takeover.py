@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench import peer_takeover
 from bench.preload import Backlog
 from bench.report import shown, spread, write_result
 from bench.site import (
@@ -46,7 +47,7 @@ _KEYS = 50
 class Plan:
     """Options of the measurement.
 
-    *stop_s*: length of SIGSTOP; *before_s*, *after_s*: time under load.
+    *stop_s*: length of SIGSTOP; *before_s*, *after_s*: time under load; *vs*: peers.
     """
 
     broker: str
@@ -60,6 +61,20 @@ class Plan:
     after_s: float = 2.0
     spilled: int = 0
     seed: int = 7
+    vs: tuple[str, ...] = ()
+
+    @property
+    def of_peers(self) -> peer_takeover.PeerPlan:
+        """The same load for peers."""
+        return peer_takeover.PeerPlan(
+            self.queues,
+            _KEYS,
+            self.rate,
+            self.work_ms,
+            self.before_s,
+            self.stop_s,
+            self.seed,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
     """Run all rounds of *plan*, write the result to *out* and return the rows of the table."""
     chooser = random.Random(plan.seed)
     runs: list[Run] = []
+    of_peers: list[peer_takeover.PeerRun] = []
     with (
         tempfile.TemporaryDirectory(prefix="orderlane-bench-") as temporary,
         running_brokers(plan.broker, Path(temporary) / "broker") as brokers,
@@ -96,38 +112,48 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
                 run = _measure_one(plan, brokers, Path(temporary), end, number)
                 runs.append(run)
                 say(f"{end}: worst gap {run.gap_worst_s:.2f} s, {run.again} repeated messages")
+                of_peers += [
+                    peer_takeover.run(name, plan.of_peers, end=end, number=number, say=say)
+                    for name in plan.vs
+                ]
     summary = [_summary(end, [run for run in runs if run.end == end]) for end in plan.ends]
+    summary += peer_takeover.summaries(of_peers)
     write_result(
         out,
         "takeover",
         command=command,
         options=asdict(plan),
         summary=summary,
-        runs=[asdict(run) for run in runs],
+        runs=[*(asdict(run) for run in runs), *(run.plain() for run in of_peers)],
     )
     return rows(summary)
 
 
 def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of the printed table."""
+    """Return the rows of the printed table, those of peers last."""
+    finished = [each for each in summary if "error" not in each]
+    failed = [each for each in summary if "error" in each]
     return [
-        dict(
-            zip(
-                COLUMNS,
-                (
-                    each["end"],
-                    shown(each["gap_worst_s"]),
-                    shown(each["gap_median_s"]),
-                    shown(each["pause_s"]),
-                    shown(each["again"], digits=0),
-                    shown(each["duplicates"], digits=0),
-                    each["violations"],
-                ),
-                strict=True,
-            )
-        )
-        for each in summary
+        *map(_row, finished),
+        *({COLUMNS[0]: f"{_end_of(each)}: {each['error']}"} for each in failed),
     ]
+
+
+def _row(each: dict[str, Any]) -> dict[str, Any]:
+    cells = (
+        _end_of(each),
+        shown(each["gap_worst_s"]),
+        shown(each["gap_median_s"]),
+        shown(each["pause_s"]),
+        shown(each["again"], digits=0),
+        shown(each["duplicates"], digits=0),
+        each["violations"],
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _end_of(each: dict[str, Any]) -> str:
+    return f"{each['end']}, {each['system']}" if "system" in each else str(each["end"])
 
 
 def _summary(end: str, runs: list[Run]) -> dict[str, Any]:

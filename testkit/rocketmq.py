@@ -233,14 +233,14 @@ class OfficialCluster:
 
     def _is_registered(self, broker_id: int, address: str) -> bool:
         with suppress(OSError):  # it may be slow
-            answer = _ask(self.nameserver, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+            answer = ask(self.nameserver, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
             broker = ClusterTable.from_json(answer.body).brokers.get(self.broker_name)
             if broker is not None and broker_id in broker.addresses:
                 return True
             # A new topic would not do: the nameserver rejects unknown brokers that register a
             # single topic.
             change = RemotingCommand(_UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
-            _ask(address, change)
+            ask(address, change)
         return False
 
     def _wait_until(self, holds: Callable[[], bool], name: str, what: str) -> None:
@@ -280,8 +280,8 @@ def official_cluster(
         cluster.close()
 
 
-def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
-    """Send one request on a connection of its own."""
+def ask(address: str, command: RemotingCommand) -> RemotingCommand:
+    """Send one request on a connection of its own; return the answer."""
     host, _, port = address.rpartition(":")
     connection = RemotingConnection(Role.CLIENT)
     with socket.create_connection((host, int(port)), timeout=10) as sock:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
+from bench.frame.case import Arm, Case, Column, PeerArm, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.figures import Figures
 from bench.load.shape import zipf_shares
 from bench.load.stage import Loader, Stage, check_order, lapses, stage, timed
+from bench.peers.open_load import OpenPeer, OpenWork, delays
+from bench.peers.open_registry import OPEN_PEERS
 from bench.site import ProxyProcess, wait_for_queues
 
 _QUEUES, _KEYS = 8, 1_000
@@ -53,6 +55,16 @@ def _latency(consumer: Consumer, *, through_proxy: bool = True) -> Arm:
             return {"rate": rate, "capacity": capacity, **found}
 
     return run
+
+
+def _peer(peer: OpenPeer) -> PeerArm:
+    def run(context: RunContext, point: Point) -> Figures:
+        capacity = _capacity(context)
+        rate = capacity * int(point) / 100
+        work = OpenWork(rate, context.sizes["seconds"], _KEYS, _QUEUES, seed=context.seed)
+        return {"rate": rate, "capacity": capacity, **delays(peer, context, work)}
+
+    return PeerArm(lambda: peer.about, run)
 
 
 def _capacity(context: RunContext) -> float:
@@ -164,7 +176,8 @@ CASES = (
         " speed. *direct*: a lean consumer with long polls at the broker itself; *proxy*: a"
         " lean consumer of a proxy, with 16 connections; *client*: the Python thin client at"
         " a proxy. *Added* is the difference to *direct*. Async flush, 8 queues, 1,000 keys,"
-        " bodies of 256 bytes; sender, broker, proxy and consumer share two processors.",
+        " bodies of 256 bytes; sender, broker, proxy and consumer share two processors. Peers"
+        " have consumers in Java with one thread per handler, 64 of them.",
         point="load %",
         points=(10, 50, 80),
         arms={
@@ -177,10 +190,19 @@ CASES = (
             *_DELAYS,
             Column("p50_ms", "p50 added ms", digits=2, to="direct", minus=True),
             Column("p99_ms", "p99 added ms", digits=2, to="direct", minus=True),
+            Column("p50_ms", "p50 of rocketmq-orderly", digits=2, to="rocketmq-orderly"),
+            Column("p99_ms", "p99 of rocketmq-orderly", digits=2, to="rocketmq-orderly"),
             Column("lapses", "locks that lapsed"),
         ),
         short=Shape(rounds=3, sizes={"seconds": 3}, points=(50,), judged={"seconds": 2}),
-        full=Shape(rounds=5, sizes={"seconds": 15}, judged={"seconds": 5}),
+        full=Shape(
+            rounds=5,
+            sizes={"seconds": 15},
+            judged={"seconds": 5},
+            peers=tuple(OPEN_PEERS),
+            limit_s=600,
+        ),
+        peers={name: _peer(peer) for name, peer in OPEN_PEERS.items()},
         histories="apart",
         plots=(Plot(Column("p50_ms", "p50 ms")), Plot(Column("p99_ms", "p99 ms"))),
     ),
@@ -193,9 +215,9 @@ CASES = (
         " the highest rate that order by key allows: the number of handlers, or 1 / share of"
         " the busiest key if that is less, divided by the work. The delay is from the due"
         " time to the handler, for the busiest key (*head*) and for all others (*rest*)."
-        " *KEY* orders by key, *longest* the same with `hand_out: longest_chain`, *QID* by queue as RocketMQ's orderly consumers do,"
-        " *unordered* not at all. *Behind* is the time from the last send until all messages"
-        " were handled.",
+        " *KEY* orders by key, *longest* the same with `hand_out: longest_chain`, *QID* by queue"
+        " as RocketMQ's orderly consumers do, *unordered* not at all. *Behind* is the time from"
+        " the last send until all messages were handled.",
         point="exponent",
         points=(0.8, 1.0, 1.2),
         arms={

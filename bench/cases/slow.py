@@ -110,7 +110,8 @@ _COLUMNS = (
     Column("steady_of_ceiling", "of ceiling, steady", 3),
 )
 _PEERS = tuple(
-    Column("per_s", f"of {name}", 2, to=name) for name in ("rocketmq-orderly", "parallel-consumer")
+    Column("per_s", f"of {name}", 2, to=name)
+    for name in ("rocketmq-orderly", "parallel-consumer", "rocketmq-proxy", "pulsar-key-shared")
 )
 _COST = (Column("proxy_us", "proxy CPU µs"), Column("client_us", "client CPU µs"))
 _ABOUT = (
@@ -142,7 +143,10 @@ CASES = (
         full=Shape(
             rounds=5,
             sizes={"messages": 4_000},
-            peers=("rocketmq-orderly", "parallel-consumer", "orderlane-java"),
+            peers=(
+                *("rocketmq-orderly", "rocketmq-proxy", "pulsar-key-shared"),
+                *("parallel-consumer", "orderlane-java"),
+            ),
         ),
         work=_work,
         derived=_of_ceiling,
@@ -170,7 +174,7 @@ CASES = (
             rounds=5,
             sizes={"messages": 25_000, "quick_messages": 100_000},
             judged={"messages": 4_000, "quick_messages": 4_000},
-            peers=("parallel-consumer", "orderlane-java"),
+            peers=("rocketmq-proxy", "pulsar-key-shared", "parallel-consumer", "orderlane-java"),
             limit_s=400,
         ),
         work=_sweep_work,

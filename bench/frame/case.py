@@ -24,6 +24,14 @@ Arm = Callable[[RunContext, Point], Figures]
 Scale = Literal["short", "full"]
 
 
+@dataclass(frozen=True, slots=True)
+class PeerArm:
+    """The arm of a peer, and *about*, one sentence for the document."""
+
+    about: Callable[[], str]
+    run: Arm
+
+
 class NotHere(Exception):
     """The arm does not apply to this point."""
 
@@ -95,7 +103,8 @@ class Case:
     Attributes:
         about: Description for the document, in Markdown.
         point: Meaning of the points.
-        work: Returns a peer's work at a point; None if the case has no peers.
+        work: Returns the backlog of a peer at a point; None if the case has no backlog.
+        peers: Peers with arms of their own, for cases without a backlog.
         histories: ``always`` judges each run by its histories. ``apart`` judges one run of each arm
             and point before the rounds, where writing histories would distort figures. ``none``
             judges nothing.
@@ -113,6 +122,7 @@ class Case:
     short: Shape
     full: Shape
     work: Callable[[RunContext, Point], Work] | None = None
+    peers: Mapping[str, PeerArm] = field(default_factory=dict)
     derived: Callable[[RunContext, Point, Figures], Figures] = lambda _context, _point, found: found
     histories: Literal["always", "apart", "none"] = "always"
     plots: Sequence[Plot] = ()

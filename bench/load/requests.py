@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bench.load.shape import key_name
+from bench.preload import MESSAGE_GROUP
 from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
@@ -40,8 +41,9 @@ class Sends(Protocol):
 class BrokerSends:
     """SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE for more than one message."""
 
-    def __init__(self, topic: str) -> None:
-        self._topic = Topic(topic)
+    def __init__(self, topic: str, *, grouped: bool = False) -> None:
+        """Send to *topic*; *grouped*: the key is also the message group, for FIFO topics."""
+        self._topic, self._grouped = Topic(topic), grouped
         header = SendMessageHeader(
             producer_group=Group("bench"),
             topic=self._topic,
@@ -64,6 +66,8 @@ class BrokerSends:
             ((key, body),) = messages
             # JSON escapes the separators of properties.
             about = f"KEYS\\u0001{key_name(key)}\\u0002{UNIQ_KEY}\\u0001{ids[0]}\\u0002"
+            if self._grouped:
+                about += f"{MESSAGE_GROUP}\\u0001{key_name(key)}\\u0002"
             header = self._one % (number, queue, now_ms)
             return _framed(header.replace(b'"i":" "', f'"i":"{about}"'.encode(), 1), body)
         outgoing = [

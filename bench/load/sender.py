@@ -130,6 +130,7 @@ def main(
     warm_s: Annotated[float, typer.Option()] = 0.0,
     seed: Annotated[int, typer.Option()] = 7,
     proxy: Annotated[bool, typer.Option("--proxy")] = False,
+    grouped: Annotated[bool, typer.Option("--grouped")] = False,
     counter: Annotated[Path | None, typer.Option()] = None,
     history: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
@@ -137,7 +138,7 @@ def main(
     shape = Shape(queues, keys, body_bytes, exponent, seed)
     links = Links()
     opened = [links.connect(address) for _ in range(connections)]
-    sends = ProxySends(topic) if proxy else BrokerSends(topic)
+    sends = ProxySends(topic) if proxy else BrokerSends(topic, grouped=grouped)
     with closing(open_history(history, "sender")) as writer:
         sender = Sender(
             topic, sends, links, writer, Counter(counter) if counter is not None else None

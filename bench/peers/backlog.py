@@ -6,8 +6,10 @@ from bench.frame.peer import Work
 from bench.preload import Backlog
 
 
-def backlog_of(work: Work) -> Backlog:
-    """Return the backlog, the same for every peer: keys, bodies, and the queue of a key."""
+def backlog_of(work: Work, *, grouped: bool = False) -> Backlog:
+    """Return the backlog, the same for every peer: keys, bodies, and the queue of a key. *grouped*:
+    the key is also the message group.
+    """
     return Backlog(
         stuck=0,
         mixed=work.messages,
@@ -15,4 +17,5 @@ def backlog_of(work: Work) -> Backlog:
         keys=work.keys,
         seed=work.seed,
         body_bytes=work.body_bytes,
+        grouped=grouped,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from bench.frame.peer import Work
 from bench.frame.progress import Counter, stretch
 from bench.peers import order_record
 from bench.report import ROOT
+from broker_core.clock import now_ns
 from proxy.errors import OrderlaneError
 from testkit.java import jars, java, programs, rocketmq_jars
 from testkit.thin_clients.languages import LANGUAGES
@@ -46,21 +48,17 @@ def rocketmq_path(version: str) -> str:
 
 
 @cache
-def parallel_consumer_path() -> str:
-    """Return the class path of programs that use Confluent's Parallel Consumer and Kafka's
-    client.
-    """
+def client_path(name: str) -> str:
+    """Return the class path of the programs in the folder *name*, and of the client in its pom."""
     _require_tools()
-    name = "parallel-consumer"
-    return _compiled(name, f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*")
+    return _compiled(name, _jars(name))
 
 
 @cache
-def kafka_path() -> str:
-    """Return the class path of Apache Kafka itself."""
+def server_path(name: str) -> str:
+    """Return the class path of the server in the pom of the folder *name*."""
     _require_tools()
-    name = "kafka-server"
-    return f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*"
+    return _jars(name)
 
 
 def version_in(name: str) -> str:
@@ -151,6 +149,13 @@ def start(
         return subprocess.Popen(command, stdin=stdin, stdout=out_file, stderr=err_file, cwd=folder)
 
 
+def clock_ns() -> int:
+    """Return what a Java program adds to its clock, which stands still in suspension, to get
+    ``now_ns``.
+    """
+    return now_ns() - time.monotonic_ns()
+
+
 def printed(main: str, folder: Path, end: str = ".out") -> str:
     """Return the end of the output of *main*."""
     return (folder / f"{main}{end}").read_text(errors="replace")[-1500:]
@@ -188,6 +193,10 @@ def _least(work: Work) -> float:
 
 def _listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _jars(name: str) -> str:
+    return f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*"
 
 
 def _compiled(name: str, libraries: str, version: str = "") -> str:

@@ -12,13 +12,7 @@ from pathlib import Path
 
 from bench.frame.peer import Work
 from bench.peers.backlog import backlog_of
-from bench.peers.java_programs import (
-    PeerFailed,
-    kafka_path,
-    parallel_consumer_path,
-    printed,
-    start,
-)
+from bench.peers.java_programs import PeerFailed, client_path, printed, server_path, start
 from testkit.processes import wait_until
 from testkit.rocketmq import free_ports, is_free
 
@@ -59,7 +53,7 @@ class KafkaNode:
             "messages": work.messages,
         }
         main = "KafkaPreload"
-        path = parallel_consumer_path()
+        path = client_path("parallel-consumer")
         process = start(path, main, options, self.folder, stdin=subprocess.PIPE)
         try:
             assert process.stdin is not None
@@ -84,7 +78,7 @@ def kafka_node(folder: Path) -> Iterator[KafkaNode]:
     _, port, controller = free_ports()
     settings = folder / "server.properties"
     settings.write_text(_SERVER.format(port=port, controller=controller, folder=folder))
-    path = kafka_path()
+    path = server_path("kafka-server")
     _format(path, settings, folder)
     process = start(path, "kafka.Kafka", {}, folder, arguments=[settings])
     try:

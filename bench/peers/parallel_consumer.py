@@ -8,7 +8,7 @@ from typing import Literal
 from bench.frame.context import RunContext
 from bench.frame.figures import Figures
 from bench.frame.peer import Work
-from bench.peers.java_programs import consume, parallel_consumer_path, version_in
+from bench.peers.java_programs import client_path, consume, version_in
 from bench.peers.kafka_node import kafka_node
 
 
@@ -30,7 +30,7 @@ class ParallelConsumerPeer:
 
     def run(self, context: RunContext, work: Work) -> Figures:
         """Run the work. Raises PeerFailed."""
-        class_path = parallel_consumer_path()
+        class_path = client_path("parallel-consumer")
         with kafka_node(context.folder / "kafka") as node:
             node.store(work)
             options = {

@@ -44,16 +44,14 @@ class RocketmqPeer:
             brokers.create_topic(work.topic, queues=work.queues)
             place = Place(brokers.nameserver, work.topic, work.queues)
             asyncio.run(backlog_of(work).store(place, history=None))
-            options = {
-                "nameserver": brokers.nameserver,
-                "topic": work.topic,
-                "group": f"{work.topic}-{self.order}",
-                "order": self.order,
-                "concurrency": work.concurrency,
-                "pull-batch": max(_DEFAULT_PULL, batch) if idle else _DEFAULT_PULL,
-                "handler-batch": batch if idle else 1,
-                "pull-threshold": 10_000 if idle else 1000,  # messages of a queue; 1000 by default
-            }
+            options = orderly_options(brokers.nameserver, work.topic, work.concurrency)
+            options |= {"group": f"{work.topic}-{self.order}", "order": self.order}
+            if idle:
+                options |= {
+                    "pull-batch": max(_DEFAULT_PULL, batch),
+                    "handler-batch": batch,
+                    "pull-threshold": 10_000,
+                }
             return consume(
                 class_path,
                 "RocketmqPeer",
@@ -63,3 +61,17 @@ class RocketmqPeer:
                 processes={"broker": brokers.broker_pid},
                 ordered=self.order == "orderly",
             )
+
+
+def orderly_options(nameserver: str, topic: str, concurrency: int) -> dict[str, object]:
+    """Return the options of an orderly consumer with *concurrency* threads, by default values."""
+    return {
+        "nameserver": nameserver,
+        "topic": topic,
+        "group": f"{topic}-orderly",
+        "order": "orderly",
+        "concurrency": concurrency,
+        "pull-batch": _DEFAULT_PULL,
+        "handler-batch": 1,
+        "pull-threshold": 1000,  # messages of a queue
+    }

@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bench.peers.java_programs import kafka_path, orderlane_path, parallel_consumer_path
+from bench.peers.java_programs import client_path, orderlane_path, server_path
 from testkit.java import require_java
 from testkit.processes import ROOT
 from testkit.rocketmq import VERSIONS
@@ -83,8 +83,11 @@ def main() -> int:
         rocketmq_programs(version)
     if not options.part:
         # Fetch with Maven in advance: that may take longer than a test.
-        for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
-            fetched()
+        for server in ("kafka-server", "rocketmq-proxy-server", "pulsar-server"):
+            server_path(server)
+        for client in ("parallel-consumer", "rocketmq-proxy", "pulsar"):
+            client_path(client)
+        orderlane_path()
     for fetched in PROGRAMS.values():
         with suppress(pytest.skip.Exception):  # reported by its tests
             fetched()

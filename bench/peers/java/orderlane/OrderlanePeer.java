@@ -14,7 +14,7 @@ public final class OrderlanePeer {
 
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        Job job = new Job(options);
+        Work job = Work.of(options);
         Map<String, Object> settings = new TreeMap<>();
         for (String name : new String[] {"concurrency", "prefetch", "max-run"}) {
             settings.put(name, options.number(name));
@@ -49,7 +49,7 @@ public final class OrderlanePeer {
                             return Outcome.ok();
                         });
             }
-            job.awaitAll(options.number("within-s"));
+            job.awaitEnd();
         }
         Map<String, Object> figures =
                 Map.of("pulls", requests.pulls.get(), "settles", requests.settles.get());

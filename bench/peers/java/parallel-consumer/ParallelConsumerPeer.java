@@ -17,7 +17,7 @@ public final class ParallelConsumerPeer {
 
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        Job job = new Job(options);
+        Work job = Work.of(options);
         Map<String, Object> properties = new TreeMap<>();
         properties.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, options.text("servers"));
         properties.put(ConsumerConfig.GROUP_ID_CONFIG, options.text("group"));
@@ -41,7 +41,7 @@ public final class ParallelConsumerPeer {
         processor.subscribe(List.of(options.text("topic")));
         processor.poll(context -> context.forEach(record -> job.handle(record.value())));
         try {
-            job.awaitAll(options.number("within-s"));
+            job.awaitEnd();
         } finally {
             processor.closeDrainFirst();
         }

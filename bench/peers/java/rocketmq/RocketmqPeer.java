@@ -14,7 +14,7 @@ public final class RocketmqPeer {
 
     public static void main(String[] arguments) throws Exception {
         Options options = new Options(arguments);
-        Job job = new Job(options);
+        Work job = Work.of(options);
         boolean orderly = options.text("order").equals("orderly");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("nameserver"));
@@ -42,7 +42,7 @@ public final class RocketmqPeer {
         }
         consumer.start();
         try {
-            job.awaitAll(options.number("within-s"));
+            job.awaitEnd();
         } finally {
             consumer.shutdown();
         }

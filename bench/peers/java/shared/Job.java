@@ -1,5 +1,4 @@
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -9,13 +8,12 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.locks.LockSupport;
 
 /**
- * Work of every consumer on a message: record its start, work, record its end. Records are
- * preallocated arrays; their reader judges the order later.
+ * A backlog: record a message's start, work, record its end, until all messages were handled. Records
+ * are preallocated arrays; their reader judges the order later.
  */
-final class Job {
+final class Job implements Work {
     private static final int RECORD_BYTES = 24;
 
     private final int messages;
@@ -31,9 +29,11 @@ final class Job {
     private final AtomicInteger begun = new AtomicInteger();
     private final AtomicInteger ended = new AtomicInteger();
     private final CountDownLatch all = new CountDownLatch(1);
+    private final long withinS;
 
     Job(Options options) throws IOException {
         messages = options.number("messages");
+        withinS = options.number("within-s");
         seed = options.number("seed");
         mostWorkNs = options.number("work-us") * 1000L;
         leastWorkNs = options.number("least-work-us") * 1000L;
@@ -53,8 +53,8 @@ final class Job {
         }
     }
 
-    /** Handles one message, on any thread. */
-    void handle(byte[] body) {
+    @Override
+    public void handle(byte[] body) {
         int place = begun.getAndIncrement();
         if (place >= keys.length) {
             throw new IllegalStateException("twice as many messages came as there are");
@@ -74,16 +74,16 @@ final class Job {
         }
     }
 
-    /** Waits until all messages were handled. */
-    void awaitAll(long withinS) throws InterruptedException {
+    @Override
+    public void awaitEnd() throws InterruptedException {
         if (!all.await(withinS, TimeUnit.SECONDS)) {
             throw new IllegalStateException(
                     ended.get() + " of " + messages + " messages within " + withinS + " s");
         }
     }
 
-    /** Writes the record, and prints the line with the figures. */
-    void report(
+    @Override
+    public void report(
             Map<String, Object> settings,
             Map<String, Object> versions,
             Map<String, Object> figures)
@@ -100,18 +100,7 @@ final class Job {
                 file.write(bytes);
             }
         }
-        var system =
-                (com.sun.management.OperatingSystemMXBean)
-                        ManagementFactory.getOperatingSystemMXBean();
-        System.out.println(
-                Json.line(
-                        Map.of(
-                                "settings", settings,
-                                "versions", versions,
-                                "figures", figures,
-                                "handled", count,
-                                "cpu_s", system.getProcessCpuTime() / 1e9)));
-        System.out.flush();
+        Work.print(settings, versions, figures, count);
     }
 
     private void work(int key, int number) {
@@ -120,10 +109,7 @@ final class Job {
             double chance = (mixed(mixed(seed) + ((long) key << 32) + number) >>> 11) * 0x1p-53;
             ns = leastWorkNs + (long) (chance * (mostWorkNs - leastWorkNs));
         }
-        long until = System.nanoTime() + ns;
-        for (long left = ns; left > 0; left = until - System.nanoTime()) {
-            LockSupport.parkNanos(left);
-        }
+        Work.sleep(ns);
     }
 
     /** Derives a message's work from its key and number, the same in all programs (splitmix64). */

@@ -19,6 +19,10 @@ final class Options {
         return value;
     }
 
+    boolean has(String name) {
+        return given.containsKey(name);
+    }
+
     int number(String name) {
         return Integer.parseInt(text(name));
     }
