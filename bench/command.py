@@ -75,13 +75,14 @@ def takeover(
 ) -> None:
     """Measure the pause of queues whose proxy ends, and repeated messages."""
     check_broker(broker)
+    from bench import peer_takeover
     from bench import takeover as case
 
     ends = tuple(end or case.ENDS)
     if unknown := [each for each in ends if each not in case.ENDS]:
         raise OrderlaneError(f"--end {unknown[0]!r}: expected one of {', '.join(case.ENDS)}")
     peers = tuple(vs or ())
-    case.peer_takeover.check(peers)
+    peer_takeover.check(peers)
     plan = case.Plan(
         broker,
         ends,

@@ -167,7 +167,7 @@ def delays(peer: OpenPeer, context: RunContext, work: OpenWork) -> dict[str, flo
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What messages noticed of the end of a process.
+    """The effect of the end of a process on messages.
 
     *gap_worst_s*, *gap_median_s*: longest wait for a handler, over the messages of each key that
     the ended process served last; *pause_s*: over those of all keys. *again*: repeated handlings;
