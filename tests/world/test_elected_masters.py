@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from broker_core.broker.replicas.election import Election, Position, VoteRequest
 from testkit.simulation.world import BrokerNode
 from tests.world.elected_site import ElectedSite, played
 
@@ -105,6 +108,38 @@ async def _paused(site: ElectedSite) -> None:
 def test_a_master_that_was_paused_acknowledges_nothing_when_it_continues() -> None:
     site = played(_paused)
     assert max(site.take_overs) <= 15
+
+
+async def _behind(site: ElectedSite) -> None:
+    """A slave was cut off, and the master dies when it returns with less data."""
+    await site.start()
+    site.send(200)
+    await site.until_in_sync()
+    master = await site.until_serving()
+    behind = next(each for each in site.world.brokers if each is not master)
+    site.cut_off(behind)
+    await asyncio.sleep(12)
+    master.kill()
+    site.heal()
+    site.send(100)
+    await asyncio.sleep(15)
+    await master.start()
+    await site.settle()
+
+
+def test_a_slave_that_returns_with_less_data_is_not_elected() -> None:
+    played(_behind, seed=2)
+
+
+def test_the_judgement_finds_votes_for_shorter_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Election.asked
+
+    def for_any_log(election: Election, request: VoteRequest, *now: Any) -> Any:
+        return ask(election, replace(request, position=Position(1 << 60, 0)), *now)
+
+    monkeypatch.setattr(Election, "asked", for_any_log)
+    with pytest.raises((AssertionError, TimeoutError)):
+        played(_behind, seed=2)
 
 
 async def _no_majority(site: ElectedSite) -> None:
