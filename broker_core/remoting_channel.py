@@ -88,6 +88,7 @@ class RemotingChannel(asyncio.Protocol):
         self._on_closed = on_closed
         self._warnings = warnings or RareWarnings("remoting")
         self._memory = memory
+        self._is_buffering = False  # as of the last report to it
         self._connection = RemotingConnection(role)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -253,7 +254,8 @@ class RemotingChannel(asyncio.Protocol):
     def _write(self, frame: bytes) -> None:
         transport = cast(asyncio.Transport, self._transport)
         transport.write(frame)
-        self._report()
+        if self._memory is not None and transport.get_write_buffer_size():
+            self._report()
         if not self._writable.is_set() and transport.get_write_buffer_size() > SLOW_READER_BYTES:
             self._warnings.warn("peer does not read its answers, disconnected", peer=self.peer)
             transport.abort()
@@ -302,7 +304,8 @@ class RemotingChannel(asyncio.Protocol):
         self.last_activity_ns = now_ns()
         self._connection.receive_data(data)
         self._handle_events()
-        self._report()
+        if self._is_buffering or self._connection.buffered_bytes:
+            self._report()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting requests; answers of running handlers will be dropped."""
@@ -444,7 +447,9 @@ class RemotingChannel(asyncio.Protocol):
     def _report(self) -> None:
         """Report the buffered bytes to the port's memory."""
         if self._memory is not None:
-            self._memory.buffers(self, self.buffered_bytes)
+            held_bytes = self.buffered_bytes
+            self._is_buffering = held_bytes > 0
+            self._memory.buffers(self, held_bytes)
 
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stops reading because it cannot write could wait
