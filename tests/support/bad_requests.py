@@ -217,7 +217,9 @@ AT_BROKER: dict[int, Good] = {
         },
         json=[],
     ),
-    RequestCode.FETCH_LOG: Good(FetchLogHeader, {"offset": "0"}, first=RequestCode.JOIN_MASTER),
+    RequestCode.FETCH_LOG: Good(
+        FetchLogHeader, {"offset": "0", "examined": "true"}, first=RequestCode.JOIN_MASTER
+    ),
     RequestCode.FETCH_TABLES: Good(json={"names": ["topics"]}),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Good(
         json={"topicConfigList": [{"topicName": "other", "readQueueNums": 4, "perm": 6}]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -91,10 +92,10 @@ async def test_idle_slaves_ask_once_a_second(
     """An answer to one slave is no news for the others."""
     asked = 0
 
-    def counted(*, offset: int) -> FetchLogHeader:
+    def counted(**fields: Any) -> FetchLogHeader:
         nonlocal asked
         asked += 1
-        return FetchLogHeader(offset=offset)
+        return FetchLogHeader(**fields)
 
     monkeypatch.setattr(slaves_side, "FetchLogHeader", counted)
     async with replica_group(tmp_path) as group:
