@@ -152,7 +152,7 @@ def delays(peer: OpenPeer, context: RunContext, work: OpenWork) -> dict[str, flo
         began_ns = now_ns()
         site.send(rate=work.rate, count=work.count)
         sent_s = time.monotonic()
-        _wait_for(warm + work.count, [consumer])
+        _wait_until_handled([consumer], began_ns, work, warm=warm)
         behind_s = time.monotonic() - sent_s
         consumer.end()
         found = _measured([consumer], began_ns)
@@ -200,7 +200,7 @@ def outage(
         _consumers(site, context, work, count=2) as consumers,
         ThreadPoolExecutor(1) as beside,
     ):
-        _warm_up(site, consumers)
+        warm = _warm_up(site, consumers)
         began_ns = now_ns()
         sending = beside.submit(site.send, rate=work.rate, count=work.count)
         time.sleep(before_s)
@@ -211,11 +211,7 @@ def outage(
             time.sleep(stop_s)
             process.send_signal(signal.SIGCONT)
         sending.result(timeout=work.seconds + _LAST_S)
-
-        def all_handled() -> bool:
-            return len({each[:2] for each in _measured(consumers, began_ns)}) >= work.count
-
-        wait_until(all_handled, within_s=_LAST_S, what="all messages handled")
+        _wait_until_handled(consumers, began_ns, work, warm=warm)
         for consumer in consumers:
             consumer.end()
         own = _measured(consumers[:1], began_ns)
@@ -297,6 +293,19 @@ def _wait_for(messages: int, consumers: Sequence[Consumer], *, within_s: float =
         return sum(each.count for each in consumers) >= messages
 
     wait_until(done, within_s=within_s, what=f"{messages} messages handled")
+
+
+def _wait_until_handled(
+    consumers: Sequence[Consumer], began_ns: int, work: OpenWork, *, warm: int
+) -> None:
+    """Wait until all messages of *work* are handled; some may be repeated, like the *warm* ones."""
+
+    def done() -> bool:
+        if sum(each.count for each in consumers) < warm + work.count:
+            return False
+        return len({each[:2] for each in _measured(consumers, began_ns)}) >= work.count
+
+    wait_until(done, within_s=_LAST_S, what=f"{work.count} messages handled")
 
 
 def _measured(consumers: Iterable[Consumer], began_ns: int) -> list[Handled]:

@@ -3,6 +3,7 @@ import java.util.TreeMap;
 import org.apache.pulsar.PulsarVersion;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
@@ -35,6 +36,7 @@ public final class PulsarPeer {
                                     of.acknowledgeAsync(message);
                                 })
                         .subscribe();
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> close(consumer))); // for SIGTERM
         try {
             job.awaitEnd();
         } finally {
@@ -52,5 +54,13 @@ public final class PulsarPeer {
                         "java", Runtime.version().toString()),
                 Map.of());
         System.exit(0);
+    }
+
+    private static void close(Consumer<byte[]> consumer) {
+        try {
+            consumer.close();
+        } catch (PulsarClientException error) {
+            System.err.println(error);
+        }
     }
 }

@@ -41,6 +41,7 @@ public final class RocketmqPeer {
                             });
         }
         consumer.start();
+        Runtime.getRuntime().addShutdownHook(new Thread(consumer::shutdown)); // for SIGTERM
         try {
             job.awaitEnd();
         } finally {
