@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +75,17 @@ class Brokers:
 
 @contextmanager
 def running_brokers(
-    kind: str, folder: Path, *, flush: str = "sync", starter: Starter = subprocess.Popen
+    kind: str,
+    folder: Path,
+    *,
+    flush: str = "sync",
+    starter: Starter = subprocess.Popen,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Brokers]:
     """Run the embedded nameserver and broker, or a version of Apache RocketMQ, with their own lock
     expiry.
+
+    *environment*: of the embedded broker.
     """
     if kind != EMBEDDED:
         missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
@@ -94,7 +101,9 @@ def running_brokers(
     with Children(folder, starter) as children:
         nameserver = children.start("nameserver", "--listen", "127.0.0.1:0").ready()["nameserver"]
         where = ("--listen", "127.0.0.1:0", "--nameserver", nameserver)
-        broker = children.start("broker", "--data", "data", *where, "--flush", flush)
+        broker = children.start(
+            *("broker", "--data", "data", *where, "--flush", flush), **(environment or {})
+        )
         broker.ready()
         yield Brokers(kind, nameserver, 10.0, broker.process.pid)
 

@@ -364,6 +364,7 @@ class Proxy:
             memory=Budget(settings.limits.memory_bytes),
             log=log,
             recorder=Recorder(log),
+            sessions=self._client.sessions,
         )
 
     def _make_lane(self, settings: GroupSettings) -> GroupLane:

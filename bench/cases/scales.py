@@ -93,6 +93,15 @@ def _queues(context: RunContext, point: Point) -> Figures:
         return _flow(context, stage(site), [site.name], keys=100_000)
 
 
+def _pulled(context: RunContext, point: Point) -> Figures:
+    """Do the same at a broker that reads each queue by itself."""
+    with (
+        context.brokers(environment={"ORDERLANE_BROKER__MAX_SESSION_QUEUES": "0"}) as brokers,
+        context.site(brokers, queues=int(point)) as site,
+    ):
+        return _flow(context, stage(site), [site.name], keys=100_000)
+
+
 def _groups(context: RunContext, point: Point) -> Figures:
     """Run groups that read the same topic; each receives every message."""
     with context.brokers() as brokers, context.site(brokers, queues=4) as site:
@@ -231,6 +240,39 @@ CASES = (
         full=Shape(
             rounds=5,
             sizes={"messages": 500_000, "settle_s": 8, "idle_s": 10},
+            judged={"messages": 20_000},
+            limit_s=600,
+        ),
+        histories="apart",
+        plots=(Plot(_CPU, log_x=True),),
+    ),
+    Case(
+        name="reads",
+        title="Reads of many queues",
+        question="What does one read of all queues save?",
+        about="The same as in *queues*, with read sessions (*proxy*), and with a held pull for each"
+        " queue (*pulls*), as at Apache's brokers." + _COUNTED,
+        point="queues",
+        points=(8, 64, 512, 1_024),
+        arms={"proxy": _queues, "pulls": _pulled},
+        columns=(
+            Column("proxy_us", "proxy CPU µs each", digits=1),
+            Column("proxy_us", "of pulls", digits=2, to="pulls"),
+            Column("broker_us", "broker CPU µs each", digits=1),
+            Column("broker_us", "of pulls (broker)", digits=2, to="pulls"),
+            Column("per_s", "messages/s"),
+            *_IDLE,
+            Column("lapses", "locks that lapsed"),
+        ),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 30_000, **_SETTLED},
+            points=(8, 512),
+            judged={"messages": 4_000},
+        ),
+        full=Shape(
+            rounds=5,
+            sizes={"messages": 500_000, "settle_s": 8, "idle_s": 20},
             judged={"messages": 20_000},
             limit_s=600,
         ),

@@ -46,11 +46,24 @@ class RunContext:
         return int(self.sizes[name])
 
     @contextmanager
-    def brokers(self, kind: str | None = None, *, flush: str = "async") -> Iterator[Brokers]:
-        """Run a nameserver and a broker of *kind*, by default the requested one."""
+    def brokers(
+        self,
+        kind: str | None = None,
+        *,
+        flush: str = "async",
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Brokers]:
+        """Run a nameserver and a broker of *kind*, by default the requested one.
+
+        *environment*: of the embedded broker.
+        """
         folder = self.folder / "broker"
         with running_brokers(
-            kind or self.broker, folder, flush=flush, starter=self.starter
+            kind or self.broker,
+            folder,
+            flush=flush,
+            starter=self.starter,
+            environment=environment,
         ) as brokers:
             yield brokers
 

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 import yaml
 
+from broker_core.access.needs import Need
 from broker_core.access.rules import AccessRules
 from broker_core.errors import BrokerError, StoreError
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.signing import Credentials
+from broker_core.remoting.signing import ACCESS_KEY, Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
 _LOOK_EVERY_S = 1.0
 _MAX_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRights:
+    """The rights of a request's account. ``check`` raises BrokerError unless it has the given ones
+    by the rules in force now.
+    """
+
+    check: Callable[[Iterable[Need]], None]
 
 
 class AccessFile:
@@ -73,21 +85,40 @@ class AccessFile:
             for code, handler in handlers.items()
         }
 
+    def rights_of(self, request: RemotingCommand, channel: RemotingChannel) -> CallerRights | None:
+        """Return the rights of the account of a *request* that passed the check; None without a
+        file.
+        """
+        if self._path is None:
+            return None
+        name, peer = request.ext.get(ACCESS_KEY), channel.peer
+
+        def check(needs: Iterable[Need]) -> None:
+            with self._reporting(request, peer):
+                self._rules.check_needs(name, peer, needs)
+
+        return CallerRights(check)
+
     def _guard(self, handler: Handler) -> Handler:
         def checked(request: RemotingCommand, channel: RemotingChannel) -> object:
-            try:
+            with self._reporting(request, channel.peer):
                 self._rules.check(request, channel.peer)
-            except BrokerError as error:
-                self._warnings.warn(
-                    "request refused",
-                    peer=channel.peer,
-                    request=request_name(request.code),
-                    reason=error.remark,
-                )
-                raise
             return handler(request, channel)
 
         return checked  # type: ignore[return-value]  # what the handler returns
+
+    @contextmanager
+    def _reporting(self, request: RemotingCommand, peer: str) -> Iterator[None]:
+        try:
+            yield
+        except BrokerError as error:
+            self._warnings.warn(
+                "request refused",
+                peer=peer,
+                request=request_name(request.code),
+                reason=error.remark,
+            )
+            raise
 
     async def _look_regularly(self, path: Path) -> None:
         while True:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Flag
 from typing import NamedTuple
 
-from broker_core.names import RETRY_PREFIX
+from broker_core.names import RETRY_PREFIX, Group, Topic
 from broker_core.remoting.bodies import Heartbeat, LockBatch
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
@@ -59,6 +59,11 @@ def needs_of(request: RemotingCommand) -> list[Need]:
     """Return the rights that *request* needs. Raise InvalidCommand if its body is invalid."""
     find = _NEEDS.get(request.code)
     return [] if find is None else find(request)
+
+
+def reading_needs(group: Group, topic: Topic) -> list[Need]:
+    """Return the rights that a read of *topic* for *group* needs."""
+    return [_topic(topic, Right.SUB), _group(group)]
 
 
 def _topic(name: str, right: Right) -> Need:
@@ -146,6 +151,7 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.RENEW_LOCKS: _renewals,
+    # READ_QUEUES: ``reading_needs`` for each queue, so that one refusal concerns no other queue.
     36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back
     12: _consuming(topic="topic"),  # messages by key
 }

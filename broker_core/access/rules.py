@@ -6,7 +6,7 @@ A request comes from an account (``signing.py``), or from an address that is tru
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,16 +113,9 @@ class AccessRules:
 
     def check(self, request: RemotingCommand, peer: str) -> None:
         """Raise BrokerError unless *request* is permitted; *peer* is host:port."""
-        address = peer.rpartition(":")[0].strip("[]")
-        if any(trusted.match(address) for trusted in self.trusted):
-            return
         name = request.ext.get(ACCESS_KEY)
-        if name is None:
-            raise _refused("No accessKey is configured")
-        account = self.accounts.get(name)
+        account = self._account(name, peer)
         if account is None:
-            raise _refused(f"No acl config for {name[:80]}")
-        if account.trusted.match(address):
             return
         if not is_signed(request.ext, request.body, secret=account.credentials.secret):
             raise _refused(f"Check signature failed for accessKey={name}")
@@ -131,12 +124,38 @@ class AccessRules:
                 f"Need admin permission for request code={request.code}, but accessKey={name} is"
                 " not"
             )
-        for need in needs_of(request):
-            if not account.has(need):
-                raise _refused(
-                    f"No default permission for {need.kind} {need.name[:200]}: accessKey={name}"
-                    f" needs {need.right.name}"
-                )
+        _check_needs(account, needs_of(request))
+
+    def check_needs(self, name: str | None, peer: str, needs: Iterable[Need]) -> None:
+        """Raise BrokerError unless the account *name*, whose signature was valid, has the rights
+        *needs* now.
+        """
+        account = self._account(name, peer)
+        if account is not None:
+            _check_needs(account, needs)
+
+    def _account(self, name: str | None, peer: str) -> Account | None:
+        """Return the account, None if the address is trusted. Raise BrokerError if there is
+        none.
+        """
+        address = peer.rpartition(":")[0].strip("[]")
+        if any(trusted.match(address) for trusted in self.trusted):
+            return None
+        if name is None:
+            raise _refused("No accessKey is configured")
+        account = self.accounts.get(name)
+        if account is None:
+            raise _refused(f"No acl config for {name[:80]}")
+        return None if account.trusted.match(address) else account
+
+
+def _check_needs(account: Account, needs: Iterable[Need]) -> None:
+    for need in needs:
+        if not account.has(need):
+            raise _refused(
+                f"No default permission for {need.kind} {need.name[:200]}:"
+                f" accessKey={account.credentials.access_key} needs {need.right.name}"
+            )
 
 
 def _refused(why: str) -> BrokerError:

@@ -24,6 +24,7 @@ from broker_core.broker.key_lookup import KeyLookup
 from broker_core.broker.limits import Limit
 from broker_core.broker.own_address import own_address
 from broker_core.broker.pulling.long_polls import LongPolls
+from broker_core.broker.pulling.open_sessions import OpenSessions
 from broker_core.broker.replicas.replica import Replica
 from broker_core.broker.retention import Retention, load_clock
 from broker_core.broker.settings import BrokerSettings
@@ -70,6 +71,14 @@ class Components:
         self.groups: Groups[RemotingChannel] = Groups()
         self.producers: Producers[RemotingChannel] = Producers()
         self.long_polls = LongPolls()
+        self.read_sessions = OpenSessions(
+            self.long_polls,
+            limit=Limit(
+                "max_session_queues",
+                settings.max_session_queues,
+                advice="let clients pull from further queues one by one",
+            ),
+        )
         self.sampler = TrafficSampler(store.reader)
         self._load_tables()
         self._open_topics(announce)
@@ -107,6 +116,7 @@ class Components:
         server.
         """
         self.clients.connection_closed(channel)
+        self.read_sessions.connection_closed(channel)
         self.replica.connection_closed(channel)
 
     async def save_tables(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from broker_core.access.file import CallerRights
 from broker_core.broker.admin.runtime_processor import RuntimeProcessor
 from broker_core.broker.admin.topic_deletion_processor import DeleteProcessor
 from broker_core.broker.components import Components
@@ -20,16 +21,28 @@ from broker_core.broker.groups.resetting_processor import ResetProcessor
 from broker_core.broker.limits import Limit
 from broker_core.broker.pulling.processor import PullProcessor
 from broker_core.broker.pulling.queries_processor import QueryProcessor
+from broker_core.broker.pulling.queue_reads import QueueReads
+from broker_core.broker.pulling.session_processor import SessionProcessor
 from broker_core.broker.sending.processor import SendProcessor
 from broker_core.broker.sending.sending_back_processor import SendBackProcessor
 from broker_core.broker.topics.processor import AdminProcessor
 from broker_core.broker.transactions.processor import TransactionProcessor
 from broker_core.clock import now_ns, wall_ms
-from broker_core.remoting_channel import Handler
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting_channel import Handler, RemotingChannel
 
 
-def handlers_of(components: Components) -> Mapping[int, Handler]:
-    """Return the handlers that the broker's role permits; the broker's start time is now."""
+def handlers_of(
+    components: Components,
+    *,
+    rights_of: Callable[[RemotingCommand, RemotingChannel], CallerRights | None] = (
+        lambda request, channel: None
+    ),
+) -> Mapping[int, Handler]:
+    """Return the handlers that the broker's role permits; the broker's start time is now.
+
+    *rights_of* returns the rights of a request's account, None if it may do everything.
+    """
     grace_s = components.replica.lock_grace_s
     if components.locks_in_doubt:
         grace_s = components.settings.lock_expiry_s
@@ -55,7 +68,7 @@ def handlers_of(components: Components) -> Mapping[int, Handler]:
         # In strict mode a majority renews.
         **({} if components.settings.lock_in_strict_mode else renewals.handlers()),
         **_of_producers(components),
-        **_of_consumers(components),
+        **_of_consumers(components, rights_of),
         **components.clients.handlers(),
         **_of_administrators(components),
     }
@@ -87,9 +100,20 @@ def _of_producers(components: Components) -> dict[int, Handler]:
     }
 
 
-def _of_consumers(components: Components) -> dict[int, Handler]:
+def _of_consumers(
+    components: Components,
+    rights_of: Callable[[RemotingCommand, RemotingChannel], CallerRights | None],
+) -> dict[int, Handler]:
     reader, lives = components.store.reader, ReadLives()
+    reads = QueueReads(
+        reader,
+        directory=components.directory,
+        group_directory=components.group_directory,
+        traffic=components.sampler.traffic,
+        lives=lives,
+    )
     return {
+        **SessionProcessor(reads, components.read_sessions, rights_of=rights_of).handlers(),
         **PullProcessor(
             reader,
             directory=components.directory,

@@ -132,7 +132,8 @@ class Broker:
 
     def _handlers(self) -> dict[int, Handler]:
         election = {} if self._elector is None else self._elector.handlers()
-        return {**handlers_of(self.components), **election}
+        own = handlers_of(self.components, rights_of=self._access.rights_of)
+        return {**own, **election}
 
     async def _follow_election(self) -> None:
         """Open again whenever the role has changed."""

@@ -162,6 +162,9 @@ class BrokerSettings(BaseModel):
     """Most committed offsets: one for each group and queue."""
     max_locks: int = Field(default=500_000, ge=1, le=50_000_000)
     """Most orderly locks: one for each group and owned queue."""
+    max_session_queues: int = Field(default=200_000, ge=0, le=10_000_000)
+    """Most queues that clients read by sessions, one request for all queues of a client; further
+    ones are read one by one, and with 0 all are. Long filters count as several queues."""
     message_delay_level: DelayLevels = DEFAULT_LEVELS
     """Delay of each level: up to 18 numbers with s, m, h or d; RocketMQ's `messageDelayLevel`."""
     timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)

@@ -15,6 +15,7 @@ from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
 from broker_core.client.locking import Locking
 from broker_core.client.queries import Queries
+from broker_core.client.read_sessions import ReadSessions
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
 from broker_core.client.results import (
@@ -120,6 +121,8 @@ class BrokerClient:
         self._locking = Locking(self._requests, client_id)
         # Answers of hundreds of queues arrive together; they are decoded one after another.
         self._decoding = TimeSlices()
+        #: Reads of many queues by one request per broker.
+        self.sessions = ReadSessions(self._requests, decode=self._decoded)
         self._refresher: asyncio.Task[None] | None = None
         self._silent: set[str] = set()  # brokers that did not return a group's members
 
@@ -130,6 +133,7 @@ class BrokerClient:
     async def close(self) -> None:
         """Disconnect from all servers."""
         await cancel_and_wait(self._refresher)
+        await self.sessions.close()
         await self._pool.close()
 
     def another(self, client_id: str) -> BrokerClient:
@@ -249,6 +253,9 @@ class BrokerClient:
             timeout_s=timeout_s,
             life=life,
         )
+        return await self._decoded(pulled)
+
+    async def _decoded(self, pulled: PulledRecords) -> PullResult:
         return await self._decoding.result(partial(pulling.decoded, pulled))
 
     async def pull_records(
@@ -614,6 +621,7 @@ class BrokerClient:
             callback()
 
     def _lost(self, address: str) -> None:
-        if self._on_broker_lost is not None:
-            for broker in self._routes.brokers_at(address):
+        for broker in self._routes.brokers_at(address):
+            self.sessions.broker_lost(broker)
+            if self._on_broker_lost is not None:
                 self._on_broker_lost(broker)

@@ -16,7 +16,7 @@ from broker_core.remoting.message import StoredMessage, decode_message, decode_m
 _STATUSES = frozenset(PullStatus)
 _size_of = attrgetter("size")
 # Apache RocketMQ checks held pulls every 5 s only, so their answers may be that late.
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 #: Limit of inflated bodies of one answer: a mebibyte may inflate to many gigabytes.
 INFLATED_BYTES = 64 * 1024 * 1024
 
@@ -55,7 +55,7 @@ async def pull(
         RequestCode.PULL_MESSAGE,
         header.to_ext(),
         ok=_STATUSES,
-        timeout_s=suspend_ms / 1000 + _ANSWER_S if timeout_s is None else timeout_s,
+        timeout_s=suspend_ms / 1000 + ANSWER_S if timeout_s is None else timeout_s,
     )
     place = headers.PullMessageResponse.from_ext(answer.ext)
     status = PullStatus(answer.code)

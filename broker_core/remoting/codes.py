@@ -86,6 +86,7 @@ class RequestCode(IntEnum):
     MASTER_BEAT = 7105  # the elected master's sign of life
     RENEW_LOCKS = 7106  # an extension: a client renews the locks of all its groups
     CONFIRM_CLOCK = 7110  # an extension: messages grow old by the broker's wall clock again
+    READ_QUEUES = 7111  # an extension: one read of all queues of a client; may be held
 
 
 class ResponseCode(IntEnum):
@@ -113,6 +114,8 @@ class ResponseCode(IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207  # a client did not answer the broker
     MESSAGE_DAMAGED = 3901  # ours: the message at the offset of a pull is damaged on disk
+    NO_SUCH_SESSION = 3902  # ours: the client has to begin its read session again
+    NOT_IN_SESSION = 3903  # ours, in a part: the session does not have this queue
     ILLEGAL_OPERATION = 604  # 5.x: of a recall, not recallable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_core.client import BrokerClient, Membership
+from broker_core.client import BrokerClient, Membership, ReadSessions
 from broker_core.client.batch_limits import BatchLimits
 from proxy.core.jobs.window import Budget
 from proxy.core.ownership.clock_jumps import ClockJumps
@@ -29,6 +29,8 @@ class UpstreamContext:
     memory: Budget
     log: OwnershipLog
     recorder: Recorder
+    #: Reads all queues of a broker by one request; None: each queue is pulled by itself.
+    sessions: ReadSessions | None = None
     #: Address of this proxy's HTTP port, as host:port; empty until it listens.
     http: str = ""
     #: Reason why this proxy takes part in no group; empty: it takes part.

@@ -67,6 +67,8 @@ FEATURES = {
     "full disks": 0.1,
     "churn": 0.4,  # clients come and go
     "latecomers": 0.3,  # flows that start later
+    "pulls": 0.2,  # some brokers read each queue by itself
+    "small sessions": 0.15,  # they read few queues together
     **HAZARDS,
 }
 #: Liveness is judged in times without faults, so some worlds have none of these.
@@ -132,7 +134,12 @@ class _Drawing:
             settings["retention_bytes"] = self.chance.choice([400_000, 1_000_000])
         if self.has("small messages"):
             settings |= {"max_message_bytes": 65_536}
-        return self.hazards.brokers({name: dict(settings) for name in names})
+        brokers = {name: dict(settings) for name in names}
+        if self.has("pulls"):
+            brokers["broker-a"]["max_session_queues"] = 0
+        elif self.has("small sessions"):
+            brokers["broker-a"]["max_session_queues"] = 2
+        return self.hazards.brokers(brokers)
 
     def topics(self) -> dict[str, int]:
         names = ["orders", "payments", "mail"]

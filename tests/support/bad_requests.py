@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
 from broker_core.remoting import (
     admin_headers,
     header_fields,
@@ -23,6 +23,12 @@ from broker_core.remoting.header_fields import Header
 from broker_core.remoting.lock_renewal import RenewLocksHeader
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
+from broker_core.remoting.read_sessions import (
+    Changes,
+    Reading,
+    ReadQueuesHeader,
+    changes_to_bytes,
+)
 from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader
 from broker_core.remoting.transaction_headers import EndTransactionHeader
 
@@ -228,6 +234,13 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.GET_BROKER_CONFIG: Good(),
     RequestCode.RENEW_LOCKS: Good(
         RenewLocksHeader, {"clientId": "one"}, json={"g": {TOPIC: [0]}}
+    ),
+    RequestCode.READ_QUEUES: Good(
+        ReadQueuesHeader,
+        {"session": "1", "epoch": "0", "suspendTimeoutMillis": "0", "maxBytes": "1000"},
+        body=changes_to_bytes(
+            Changes(begun=[Reading(1, Group("g"), TOPIC, 0, "*", None)])
+        ),
     ),
     RequestCode.CONFIRM_CLOCK: Good(
         admin_headers.ConfirmClockHeader, {"by": "ada", "reason": "the clock was set right"}

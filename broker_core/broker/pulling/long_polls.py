@@ -1,30 +1,56 @@
-"""Held pulls: each waits for a message of its queue, or for its timeout."""
+"""Held reads: each waits for a message of its queue, or for its timeout."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_core.names import Topic
 
+#: Longest time, in ms, for which a read is held: one of a vanished client uses memory.
+MAX_SUSPEND_MS = 600_000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Held:
-    woken: asyncio.Future[bool]
-    tag_hashes: frozenset[int] | None  # None: any message wakes it
+class Watch:
+    """What is called when something happens in a queue.
+
+    ``wake`` receives True when a message with one of ``tag_hashes`` (None: any) arrived, False when
+    its topic or the broker ends; ``passed_over`` is called when only messages with other tags did.
+    """
+
+    wake: Callable[[bool], None]
+    tag_hashes: frozenset[int] | None
+    passed_over: Callable[[], None] | None = None
 
 
 class LongPolls:
-    """The held pulls of one broker. One event loop only."""
+    """The held reads of one broker. One event loop only."""
 
     def __init__(self) -> None:
         # Dicts keep the order of arrival.
-        self._held: defaultdict[tuple[Topic, int], dict[_Held, None]] = defaultdict(dict)
-        self._closed = False
+        self._watched: defaultdict[tuple[Topic, int], dict[Watch, None]] = defaultdict(dict)
+        #: True once the broker ends.
+        self.closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return sum(map(len, self._watched.values()))
+
+    def watch(self, topic: Topic, queue_id: int, watch: Watch) -> None:
+        """Call *watch* for that queue until ``unwatch``.
+
+        Look for messages and call this without an await in between, or one may be missed.
+        """
+        self._watched[topic, queue_id][watch] = None
+
+    def unwatch(self, topic: Topic, queue_id: int, watch: Watch) -> None:
+        """Stop calling *watch*."""
+        watching = self._watched[topic, queue_id]
+        watching.pop(watch, None)
+        if not watching:
+            del self._watched[topic, queue_id]
 
     async def wait(
         self, topic: Topic, queue_id: int, *, tag_hashes: frozenset[int] | None, timeout_s: float
@@ -33,42 +59,42 @@ class LongPolls:
 
         Look for messages and call this without an await in between, or one may be missed.
         """
-        if self._closed:
+        if self.closed:
             return False
         loop = asyncio.get_running_loop()
-        held = _Held(loop.create_future(), tag_hashes)
-        self._held[topic, queue_id][held] = None
-        timer = loop.call_later(timeout_s, _wake, held, False)
+        woken: asyncio.Future[bool] = loop.create_future()
+
+        def wake(by_message: bool) -> None:
+            if not woken.done():
+                woken.set_result(by_message)
+
+        watch = Watch(wake, tag_hashes)
+        self.watch(topic, queue_id, watch)
+        timer = loop.call_later(timeout_s, wake, False)
         try:
-            return await held.woken
+            return await woken
         finally:
             timer.cancel()
-            waiting = self._held[topic, queue_id]
-            waiting.pop(held, None)
-            if not waiting:
-                del self._held[topic, queue_id]
+            self.unwatch(topic, queue_id, watch)
 
     def arrived(self, topic: Topic, queue_id: int, tag_hashes: frozenset[int]) -> None:
-        """Wake the pulls that wait for messages with these hashes in that queue."""
-        for held in self._held.get((topic, queue_id), ()):
-            if held.tag_hashes is None or not held.tag_hashes.isdisjoint(tag_hashes):
-                _wake(held, True)
+        """Wake the reads that wait for messages with these hashes in that queue."""
+        for watch in self._watched.get((topic, queue_id), ()):
+            if watch.tag_hashes is None or not watch.tag_hashes.isdisjoint(tag_hashes):
+                watch.wake(True)
+            elif watch.passed_over is not None:
+                watch.passed_over()
 
     def end(self, topic: Topic) -> None:
         """End the waits for messages of *topic*, as if timed out."""
-        for (name, _), waiting in self._held.items():
+        for (name, _), watching in self._watched.items():
             if name == topic:
-                for held in waiting:
-                    _wake(held, False)
+                for watch in watching:
+                    watch.wake(False)
 
     def close(self) -> None:
         """End all waits, and all later ones, as if timed out."""
-        self._closed = True
-        for waiting in self._held.values():
-            for held in waiting:
-                _wake(held, False)
-
-
-def _wake(held: _Held, by_message: bool) -> None:
-    if not held.woken.done():
-        held.woken.set_result(by_message)
+        self.closed = True
+        for watching in self._watched.values():
+            for watch in watching:
+                watch.wake(False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.message_filter import Wanted, inline, wanted_by
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.read_lives import ReadLives
-from broker_core.broker.pulling.long_polls import LongPolls
+from broker_core.broker.pulling.long_polls import MAX_SUSPEND_MS, LongPolls
+from broker_core.broker.pulling.queue_reads import QueueReads, Wish
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.traffic import Traffic
 from broker_core.clock import now_ns
@@ -23,27 +23,9 @@ from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessag
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import MAX_READ_BYTES, ReadResult, ReadStatus, StoreReader
 
-MAX_MESSAGES = 4096
-_MAX_SUSPEND_MS = 600_000  # a pull held for a vanished client uses memory
-
-#: Code and remark of each read status. NO_MESSAGE is a wrong offset unless 0 was requested.
-_ANSWERS = {
-    ReadStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
-    ReadStatus.NO_MATCH: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
-    ReadStatus.END: (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
-    ReadStatus.NO_MESSAGE: (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
-    ReadStatus.TOO_SMALL: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
-    ReadStatus.TOO_BIG: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
-    ReadStatus.DAMAGED: (ResponseCode.MESSAGE_DAMAGED, "MESSAGE_DAMAGED"),
-    ReadStatus.EXAMINED: (
-        ResponseCode.SYSTEM_BUSY,
-        "the index of the queue is being repaired from the log: pull again",
-    ),
-}
-
 
 class PullProcessor:
-    """Answers with slices of the log, at most about 1 MiB and 4,096 messages."""
+    """Answers with slices of the log."""
 
     def __init__(
         self,
@@ -57,14 +39,16 @@ class PullProcessor:
         traffic: Traffic,
         lives: ReadLives,
     ) -> None:
-        self._lives = lives
-        self._reader = reader
-        self._directory = directory
+        self._reads = QueueReads(
+            reader,
+            directory=directory,
+            group_directory=group_directory,
+            traffic=traffic,
+            lives=lives,
+        )
         self._groups = groups
-        self._group_directory = group_directory
         self._offsets = offsets
         self._long_polls = long_polls
-        self._traffic = traffic
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -79,26 +63,19 @@ class PullProcessor:
         header = PullMessageHeader.from_ext(request.ext)
         if header.max_msg_nums < 1:
             raise InvalidCommand(f"maxMsgNums is {header.max_msg_nums}: expected at least 1")
-        self._group_directory.consuming(Group(header.consumer_group))
-        self._directory.readable(Topic(header.topic), header.queue_id)
+        wish = _wish(header)
+        life = self._reads.check(wish.group, wish.topic, wish.queue_id)
         wanted = self._wanted(header)
-        life = self._directory.life(Topic(header.topic))
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0
-        if commits and not self._lives.is_former(channel, Topic(header.topic), life):
+        if commits and not self._reads.is_former(channel, wish.topic, life):
             self._commit(header)
-        self._lives.read(channel, Topic(header.topic), life)
-        self._traffic.pulled(
-            Group(header.consumer_group),
-            Topic(header.topic),
-            header.queue_id,
-            offset=header.queue_offset,
-        )
-        result = self._read(header, wanted)
+        self._reads.asked(channel, wish, life)
+        result = self._read(wish, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
         may_wait = may_wait and header.life in (None, life)
-        if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
+        if may_wait and self._has_nothing(wish, result):
             return self._hold(request, header, wanted)
-        return self._answer(request, header, result)
+        return self._answer(request, wish, result)
 
     async def _hold(
         self, request: RemotingCommand, header: PullMessageHeader, wanted: Wanted
@@ -107,27 +84,28 @@ class PullProcessor:
 
         A tag wakes the pull by its hash; a filter is applied to each message since the last read.
         """
-        ends_ns = now_ns() + min(header.suspend_timeout_millis, _MAX_SUSPEND_MS) * 1_000_000
+        ends_ns = now_ns() + min(header.suspend_timeout_millis, MAX_SUSPEND_MS) * 1_000_000
+        wish = _wish(header)
         # Read before waiting: earlier messages could not wake this pull.
-        result = self._read(header, wanted)
+        result = self._read(wish, wanted)
         while (left_ns := ends_ns - now_ns()) > 0 and not result.messages:
             if result.status is ReadStatus.NO_MATCH and wanted.passes is not None:
-                header = replace(header, queue_offset=result.next_offset)
+                wish = wish._replace(offset=result.next_offset)
                 await asyncio.sleep(0)  # the read took time, during which no other work ran
-            elif _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
+            elif self._has_nothing(wish, result):
                 woken = await self._long_polls.wait(
-                    Topic(header.topic),
-                    header.queue_id,
+                    wish.topic,
+                    wish.queue_id,
                     tag_hashes=wanted.tag_hashes,
                     timeout_s=left_ns / 1e9,
                 )
-                self._directory.readable(Topic(header.topic), header.queue_id)  # or it is deleted
+                self._reads.check_readable(wish.topic, wish.queue_id)  # or it is deleted
                 if not woken:
-                    return self._answer(request, header, self._read(header, wanted))
+                    return self._answer(request, wish, self._read(wish, wanted))
             else:
                 break
-            result = self._read(header, wanted)
-        return self._answer(request, header, result)
+            result = self._read(wish, wanted)
+        return self._answer(request, wish, result)
 
     def _commit(self, header: PullMessageHeader) -> None:
         try:
@@ -137,33 +115,21 @@ class PullProcessor:
         topic = Topic(header.topic)
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
 
-    def _read(self, header: PullMessageHeader, wanted: Wanted) -> ReadResult:
-        topic = Topic(header.topic)
-        result = self._reader.read(
-            topic,
-            header.queue_id,
-            header.queue_offset,
-            max_messages=min(header.max_msg_nums, MAX_MESSAGES),
-            max_bytes=min(header.max_msg_bytes or MAX_READ_BYTES, MAX_READ_BYTES),
-            tag_hashes=wanted.tag_hashes,
-            passes=wanted.passes,
-        )
-        if result.messages:
-            self._traffic.gave(Group(header.consumer_group), topic, result.messages)
+    def _read(self, wish: Wish, wanted: Wanted) -> ReadResult:
+        result = self._reads.read(wish, wanted)
+        self._reads.gave(wish, result)
         return result
 
-    def _answer(
-        self, request: RemotingCommand, header: PullMessageHeader, result: ReadResult
-    ) -> Answer:
-        code, remark = _code(result, header)
-        if result.status is ReadStatus.DAMAGED:
-            where = (Topic(header.topic), header.queue_id, header.queue_offset)
-            remark = str(self._reader.damaged.find(*where) or remark)
+    def _has_nothing(self, wish: Wish, result: ReadResult) -> bool:
+        return self._reads.outcome(wish, result)[0] == ResponseCode.PULL_NOT_FOUND
+
+    def _answer(self, request: RemotingCommand, wish: Wish, result: ReadResult) -> Answer:
+        code, remark = self._reads.outcome(wish, result)
         fields = PullMessageResponse(
             next_begin_offset=result.next_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
-            life=self._directory.life(Topic(header.topic)),
+            life=self._reads.life(wish.topic),
         )
         return request.response(code, remark, ext=fields.to_ext(), body=result.body)
 
@@ -186,7 +152,12 @@ class PullProcessor:
         return wanted_by(known)
 
 
-def _code(result: ReadResult, header: PullMessageHeader) -> tuple[ResponseCode, str]:
-    if result.status is ReadStatus.NO_MESSAGE and header.queue_offset != 0:
-        return ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"
-    return _ANSWERS[result.status]
+def _wish(header: PullMessageHeader) -> Wish:
+    return Wish(
+        Group(header.consumer_group),
+        Topic(header.topic),
+        header.queue_id,
+        header.queue_offset,
+        header.max_msg_nums,
+        header.max_msg_bytes or MAX_READ_BYTES,
+    )

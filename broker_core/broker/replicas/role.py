@@ -47,6 +47,7 @@ SERVED_BY_SLAVES = frozenset(
     {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.READ_QUEUES,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,  # while the master is unreachable
         RequestCode.GET_MAX_OFFSET,

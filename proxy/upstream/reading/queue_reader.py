@@ -1,4 +1,8 @@
-"""Reads one owned queue: long polls in queue order, paused while the window is full."""
+"""Reads one owned queue in its order, paused while the window is full.
+
+It waits for messages in the read session of its broker, together with all other queues, or by long
+polls of its own at brokers without sessions.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from contextlib import suppress
 import structlog
 
 from broker_core.client import PullResult, PullStatus
+from broker_core.client.read_sessions import QueueReading
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from proxy.core.jobs.starvation import PATIENCE_NS, Patience
@@ -23,6 +28,8 @@ from proxy.upstream.records.anchors import is_another
 _MAX_MESSAGES = 256
 #: Times that a broker holds a pull without messages, in s, and such pulls per second in all.
 _SUSPEND_S, _LONGEST_SUSPEND_S, _PULLS_PER_S = 15.0, 600.0, 12.0
+#: Bytes that a broker may return at once for all queues: free memory, within these bounds.
+_LEAST_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
 #: Until the broker is asked again for a damaged message.
@@ -48,17 +55,22 @@ async def read_queue(
     *on_reset* receives the end of a queue that has lost messages; *on_new_life* is called if the
     topic was deleted and created again.
     """
+    sessions = context.sessions
+    reading = None if sessions is None else sessions.reading(lane.name, pipeline.queue)
     context.reads.begin()
     try:
-        await _read(context, lane, pipeline, on_reset=on_reset, on_new_life=on_new_life)
+        await _read(context, lane, pipeline, reading, on_reset=on_reset, on_new_life=on_new_life)
     finally:
         context.reads.end()
+        if reading is not None:
+            reading.end()
 
 
 async def _read(
     context: UpstreamContext,
     lane: GroupLane,
     pipeline: QueuePipeline,
+    reading: QueueReading | None,
     *,
     on_reset: Callable[[int], None],
     on_new_life: Callable[[], None],
@@ -74,7 +86,8 @@ async def _read(
             on_new_life()
             return
         asked_by = pipeline.rules.tags
-        result = await _pulled(context, lane, pipeline, max_messages=min(room, _MAX_MESSAGES))
+        room = min(room, _MAX_MESSAGES)
+        result = await _pulled(context, lane, pipeline, reading, max_messages=room)
         if result is None:
             doubtful = True
             await asyncio.sleep(back_off_s)
@@ -142,27 +155,34 @@ async def _is_other_life(
 
 
 async def _pulled(
-    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, *, max_messages: int
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    reading: QueueReading | None,
+    *,
+    max_messages: int,
 ) -> PullResult | None:
     """Return the broker's messages from the read position on; None, with a warning, if it fails."""
+    result: PullResult | None = None
     try:
-        return await context.client.pull(
-            pipeline.queue,
-            group=lane.name,
-            offset=pipeline.position,
-            max_messages=max_messages,
-            suspend_ms=int(
-                interval_s(
-                    context.reads.number,
-                    least_s=_SUSPEND_S,
-                    most_s=_LONGEST_SUSPEND_S,
-                    per_s=_PULLS_PER_S,
-                )
-                * 1000
-            ),
-            tags=pipeline.rules.tag_expression,
-            life=pipeline.life,
-        )
+        if reading is not None:
+            result = await reading.next(
+                offset=pipeline.position,
+                max_messages=max_messages,
+                max_bytes=min(max(context.memory.left, _LEAST_BYTES), _MOST_BYTES),
+                tags=pipeline.rules.tag_expression,
+                life=pipeline.life,
+            )
+        if result is None:
+            result = await context.client.pull(
+                pipeline.queue,
+                group=lane.name,
+                offset=pipeline.position,
+                max_messages=max_messages,
+                suspend_ms=_suspend_ms(context),
+                tags=pipeline.rules.tag_expression,
+                life=pipeline.life,
+            )
     except RemotingError as error:
         _noisy.warning(
             f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
@@ -172,6 +192,15 @@ async def _pulled(
             reason=str(error),
         )
         return None
+    return result
+
+
+def _suspend_ms(context: UpstreamContext) -> int:
+    """Return the time for which a broker holds the pull of one queue."""
+    suspend_s = interval_s(
+        context.reads.number, least_s=_SUSPEND_S, most_s=_LONGEST_SUSPEND_S, per_s=_PULLS_PER_S
+    )
+    return int(suspend_s * 1000)
 
 
 async def _room(
