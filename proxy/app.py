@@ -354,7 +354,7 @@ class Proxy:
         )
 
     def _make_context(self) -> UpstreamContext:
-        settings, log = self.settings, OwnershipLog(self._client)
+        settings, log = self.settings, OwnershipLog(self._client, send=self._client.send_together)
         return UpstreamContext(
             client=self._client,
             # Once its locks must have expired, a hanging proxy also leaves the groups.

@@ -66,6 +66,17 @@ def reading_needs(group: Group, topic: Topic) -> list[Need]:
     return [_topic(topic, Right.SUB), _group(group)]
 
 
+def committing_needs(group: Group, topic: Topic) -> list[Need]:
+    """Return the rights that a commit for *group* in *topic* needs."""
+    return reading_needs(group, topic)
+
+
+def sending_needs(topic: Topic) -> list[Need]:
+    """Return the rights that a send to *topic* needs."""
+    # Tracing clients send there for all their topics, so it needs no right, as at Apache's brokers.
+    return [] if topic == _TRACE_TOPIC else [_topic(topic, Right.PUB)]
+
+
 def _topic(name: str, right: Right) -> Need:
     """Return a right to a topic; retry topics of a group belong to the group."""
     if name.startswith(RETRY_PREFIX):
@@ -79,10 +90,7 @@ def _group(name: str) -> Need:
 
 def _publishing(field: str) -> Callable[[RemotingCommand], list[Need]]:
     def find(request: RemotingCommand) -> list[Need]:
-        topic = request.ext.get(field, "")
-        # Tracing clients send there for all their topics, so it needs no right, as at Apache's
-        # brokers.
-        return [] if topic == _TRACE_TOPIC else [_topic(topic, Right.PUB)]
+        return sending_needs(Topic(request.ext.get(field, "")))
 
     return find
 
@@ -151,7 +159,8 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.RENEW_LOCKS: _renewals,
-    # READ_QUEUES: ``reading_needs`` for each queue, so that one refusal concerns no other queue.
+    # READ_QUEUES, COMMIT_OFFSETS and SEND_MESSAGES: checked for each queue, so that a refusal
+    # concerns no other queue.
     36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back
     12: _consuming(topic="topic"),  # messages by key
 }

@@ -25,6 +25,7 @@ from broker_core.broker.pulling.queue_reads import QueueReads
 from broker_core.broker.pulling.session_processor import SessionProcessor
 from broker_core.broker.sending.processor import SendProcessor
 from broker_core.broker.sending.sending_back_processor import SendBackProcessor
+from broker_core.broker.together import TogetherProcessor
 from broker_core.broker.topics.processor import AdminProcessor
 from broker_core.broker.transactions.processor import TransactionProcessor
 from broker_core.clock import now_ns, wall_ms
@@ -64,26 +65,44 @@ def handlers_of(
         broker_name=components.settings.broker_name,
         from_ns=now_ns() + int(components.replica.lock_grace_s * 1e9),
     )
+    sends, lives = _sends(components), ReadLives()
+    offsets = _offsets(components, lives)
     own = {
         # In strict mode a majority renews.
         **({} if components.settings.lock_in_strict_mode else renewals.handlers()),
-        **_of_producers(components),
-        **_of_consumers(components, rights_of),
+        **_of_producers(components, sends),
+        **_of_consumers(components, offsets, lives, rights_of=rights_of),
+        **TogetherProcessor(offsets, sends, rights_of=rights_of).handlers(),
         **components.clients.handlers(),
         **_of_administrators(components),
     }
     return components.replica.handlers(own, locks, address=lambda: components.address)
 
 
-def _of_producers(components: Components) -> dict[int, Handler]:
+def _sends(components: Components) -> SendProcessor:
+    return SendProcessor(
+        components.settings,
+        store=components.store,
+        directory=components.directory,
+        retries=components.retries,
+        store_host=lambda: components.store_host,
+    )
+
+
+def _offsets(components: Components, lives: ReadLives) -> OffsetProcessor:
+    return OffsetProcessor(
+        components.store.reader,
+        directory=components.directory,
+        offsets=components.offsets,
+        saver=components.offset_saver,
+        lives=lives,
+        groups=components.group_directory,
+    )
+
+
+def _of_producers(components: Components, sends: SendProcessor) -> dict[int, Handler]:
     return {
-        **SendProcessor(
-            components.settings,
-            store=components.store,
-            directory=components.directory,
-            retries=components.retries,
-            store_host=lambda: components.store_host,
-        ).handlers(),
+        **sends.handlers(),
         **SendBackProcessor(
             components.store,
             components.retries,
@@ -102,9 +121,12 @@ def _of_producers(components: Components) -> dict[int, Handler]:
 
 def _of_consumers(
     components: Components,
+    offsets: OffsetProcessor,
+    lives: ReadLives,
+    *,
     rights_of: Callable[[RemotingCommand, RemotingChannel], CallerRights | None],
 ) -> dict[int, Handler]:
-    reader, lives = components.store.reader, ReadLives()
+    reader = components.store.reader
     reads = QueueReads(
         reader,
         directory=components.directory,
@@ -125,14 +147,7 @@ def _of_consumers(
             lives=lives,
         ).handlers(),
         **QueryProcessor(reader, lookup=components.keys).handlers(),
-        **OffsetProcessor(
-            reader,
-            directory=components.directory,
-            offsets=components.offsets,
-            saver=components.offset_saver,
-            lives=lives,
-            groups=components.group_directory,
-        ).handlers(),
+        **offsets.handlers(),
     }
 
 

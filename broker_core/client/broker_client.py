@@ -28,6 +28,7 @@ from broker_core.client.results import (
     TopicLife,
 )
 from broker_core.client.routes import RouteCache
+from broker_core.client.together import CommitsTogether, SendsTogether
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
@@ -46,6 +47,7 @@ from broker_core.remoting.lock_renewal import LockName
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm
 from broker_core.remoting.signing import Credentials
+from broker_core.remoting.together import CommitEntry
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.time_slices import TimeSlices
@@ -123,6 +125,8 @@ class BrokerClient:
         self._decoding = TimeSlices()
         #: Reads of many queues by one request per broker.
         self.sessions = ReadSessions(self._requests, decode=self._decoded)
+        self._sends = SendsTogether(self._requests)
+        self._commits = CommitsTogether(self._requests)
         self._refresher: asyncio.Task[None] | None = None
         self._silent: set[str] = set()  # brokers that did not return a group's members
 
@@ -134,6 +138,8 @@ class BrokerClient:
         """Disconnect from all servers."""
         await cancel_and_wait(self._refresher)
         await self.sessions.close()
+        await self._sends.close()
+        await self._commits.close()
         await self._pool.close()
 
     def another(self, client_id: str) -> BrokerClient:
@@ -392,6 +398,8 @@ class BrokerClient:
     ) -> None:
         """Store the next offset that *group* needs, and wait for the broker's answer.
 
+        Commits that begin in one pass of the event loop go to the embedded broker together.
+
         The embedded broker raises BrokerError for an outdated *epoch* or *life*; others ignore the
         last four arguments.
 
@@ -404,6 +412,10 @@ class BrokerClient:
             life: life of the queue's topic; refused if the topic is in another one
             at_once: answer only when the offset is on disk
         """
+        if not at_once:
+            entry = CommitEntry(group, queue.topic, queue.queue_id, offset, epoch, epoch_life, life)
+            await self._commits.commit(queue.broker, entry)
+            return
         header = headers.UpdateConsumerOffsetHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -412,7 +424,7 @@ class BrokerClient:
             epoch=epoch,
             epoch_life=epoch_life,
             life=life,
-            at_once=at_once or None,
+            at_once=True,
         )
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 
@@ -585,6 +597,14 @@ class BrokerClient:
             life=life,
         )
 
+    async def send_together(
+        self, queue: QueueName, message: OutgoingMessage, *, life: int | None = None
+    ) -> SendReceipt:
+        """Send as ``send`` does; messages for several queues that are sent in one pass of the event
+        loop go to the embedded broker by one request, and are stored or refused each by itself.
+        """
+        return await self._sends.send(queue, message, life=life)
+
     async def send_batch(
         self,
         queue: QueueName,
@@ -623,5 +643,7 @@ class BrokerClient:
     def _lost(self, address: str) -> None:
         for broker in self._routes.brokers_at(address):
             self.sessions.broker_lost(broker)
+            self._sends.broker_lost(broker)
+            self._commits.broker_lost(broker)
             if self._on_broker_lost is not None:
                 self._on_broker_lost(broker)

@@ -1,4 +1,4 @@
-"""What this client reads at one broker, and what the broker knows of it: a read session. Pure.
+"""The client's side of a read session: its readings at one broker, and those known there. Pure.
 
 1. The broker's session after a request equals one begun with all readings and open questions.
 2. Each call of ``ask`` is answered by at most one part; a part for an earlier question, of an ended

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from broker_core import chance
+from broker_core.client.gathered import ASK_AGAIN_NS, NOT_SERVED, same_error
 from broker_core.client.pulling import ANSWER_S
 from broker_core.client.read_session import ReadSession, Request
 from broker_core.client.requests import BrokerRequests
@@ -34,10 +35,6 @@ _STATUSES = frozenset(PullStatus)
 #: Time, in s, for which a broker holds a request without messages.
 SUSPEND_S = 15.0
 _UNDER_WAY = 2
-#: Time after which a broker without sessions, or without room in them, is asked again.
-_ASK_AGAIN_NS = 60_000_000_000
-#: Answers of brokers without sessions; some check rights before they look at the code.
-_NOT_SERVED = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION})
 
 #: The answer to a question; None: it has to be a pull.
 _Answer = asyncio.Future[PulledRecords | None]
@@ -160,7 +157,7 @@ class _AtBroker:
         *no_room_ns*.
         """
         refused_ns = max(self._refused_ns or 0, no_room_ns or 0)
-        return refused_ns <= self._lost_ns or now_ns() - refused_ns >= _ASK_AGAIN_NS
+        return refused_ns <= self._lost_ns or now_ns() - refused_ns >= ASK_AGAIN_NS
 
     def begin(self, group: Group, queue: QueueName, *, tags: str, life: int | None) -> int | None:
         """Add a queue to the session; return its slot, None if there is no room."""
@@ -290,7 +287,7 @@ class _AtBroker:
             return
         self._session.drop_questions()
         self._session.restart(_number())
-        if code not in _NOT_SERVED:
+        if code not in NOT_SERVED:
             self._fail(error)
             return
         self._refused_ns = now_ns()
@@ -303,8 +300,7 @@ class _AtBroker:
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             if not answer.done():
-                # Each reader gets its own: an error that is raised refers to the frames it passed.
-                answer.set_exception(_same(error))
+                answer.set_exception(same_error(error))
 
 
 def _records(part: Part) -> PulledRecords:
@@ -318,12 +314,6 @@ def _records(part: Part) -> PulledRecords:
         life=part.life,
         damage=part.remark if status is PullStatus.DAMAGED else "",
     )
-
-
-def _same(error: RemotingError) -> RemotingError:
-    if isinstance(error, BrokerError):
-        return BrokerError(error.code, error.remark, request=error.request)
-    return type(error)(str(error))
 
 
 def _number() -> int:

@@ -87,6 +87,8 @@ class RequestCode(IntEnum):
     RENEW_LOCKS = 7106  # an extension: a client renews the locks of all its groups
     CONFIRM_CLOCK = 7110  # an extension: messages grow old by the broker's wall clock again
     READ_QUEUES = 7111  # an extension: one read of all queues of a client; may be held
+    COMMIT_OFFSETS = 7112  # an extension: commits of many queues, each as of 15
+    SEND_MESSAGES = 7113  # an extension: messages for many queues, each as of 310
 
 
 class ResponseCode(IntEnum):

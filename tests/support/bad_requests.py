@@ -30,6 +30,7 @@ from broker_core.remoting.read_sessions import (
     changes_to_bytes,
 )
 from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader
+from broker_core.remoting.together import CommitEntry, commits_to_bytes
 from broker_core.remoting.transaction_headers import EndTransactionHeader
 
 TOPIC = Topic("orders")
@@ -242,6 +243,10 @@ AT_BROKER: dict[int, Good] = {
             Changes(begun=[Reading(1, Group("g"), TOPIC, 0, "*", None)])
         ),
     ),
+    RequestCode.COMMIT_OFFSETS: Good(
+        body=commits_to_bytes([CommitEntry(Group("g"), TOPIC, 0, 0, None, None, None)])
+    ),
+    RequestCode.SEND_MESSAGES: Good(),  # with no message, as no answer tells how many are stored
     RequestCode.CONFIRM_CLOCK: Good(
         admin_headers.ConfirmClockHeader, {"by": "ada", "reason": "the clock was set right"}
     ),

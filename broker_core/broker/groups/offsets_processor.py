@@ -81,6 +81,11 @@ class OffsetProcessor:
         self, request: RemotingCommand, channel: RemotingChannel
     ) -> Answer | Awaitable[Answer]:
         header = UpdateConsumerOffsetHeader.from_ext(request.ext)
+        self.commit(header, channel)
+        return self._saved(request) if header.at_once else request.response()
+
+    def commit(self, header: UpdateConsumerOffsetHeader, channel: RemotingChannel) -> None:
+        """Commit for the client at *channel*. Raise BrokerError or InvalidCommand if refused."""
         topic = Topic(header.topic)
         try:
             group = Group(check_name("group", header.consumer_group))
@@ -122,7 +127,6 @@ class OffsetProcessor:
                 f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
                 f" is now owned in epoch {newer}",
             )
-        return self._saved(request) if header.at_once else request.response()
 
     def _check_restored(self, topic: Topic, queue_id: int, offset: int) -> None:
         """Refuse a commit from before a restore of the log, by a client that knows no lives."""

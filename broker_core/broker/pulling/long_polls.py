@@ -15,7 +15,7 @@ MAX_SUSPEND_MS = 600_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watch:
-    """What is called when something happens in a queue.
+    """Callbacks for what happens in a queue.
 
     ``wake`` receives True when a message with one of ``tag_hashes`` (None: any) arrived, False when
     its topic or the broker ends; ``passed_over`` is called when only messages with other tags did.

@@ -1,4 +1,4 @@
-"""What one client reads over one connection: the broker's side of a read session. Pure.
+"""The broker's side of a read session: the queues that a client reads over one connection. Pure.
 
 1. The session equals one that was begun with all its queues and open questions, whatever the
    differences were by which it came about.

@@ -81,6 +81,10 @@ class SendProcessor:
     def _send(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
         return self._send_to(request, SendMessageHeader.from_v2(request.ext), channel)
 
+    def send(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
+        """Store the messages of *request*, with code 310 or 320, as its handler does."""
+        return self._send(request, channel)
+
     def _send_to(
         self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
     ) -> Result:

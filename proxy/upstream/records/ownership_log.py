@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, SendReceipt
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
@@ -39,6 +40,17 @@ _log = structlog.get_logger("ownership")
 TAIL = 32
 
 
+class Send(Protocol):
+    """Sends a message to a queue."""
+
+    def __call__(
+        self, queue: QueueName, message: OutgoingMessage, *, life: int | None = None
+    ) -> Awaitable[SendReceipt]:
+        """Return once the broker has stored it, unless its topic is in another *life*. Raises
+        RemotingError.
+        """
+
+
 class TooLong(RemotingError):
     """A record is longer than its broker allows, and is not stored; see ``OwnershipLog.limits``."""
 
@@ -46,8 +58,10 @@ class TooLong(RemotingError):
 class OwnershipLog:
     """The twin queues of all groups and topics of this proxy."""
 
-    def __init__(self, client: BrokerClient) -> None:
+    def __init__(self, client: BrokerClient, *, send: Send | None = None) -> None:
+        """Use *client*; *send* sends a record as ``client.send`` does, perhaps with others."""
         self._client = client
+        self._send = send
         self.ranges = LogRanges(client)  # Ranges kept by the brokers.
         self.limits = BatchLimits()  # Maximum lengths of records.
         self._known: set[QueueName] = set()  # twins that are in the route
@@ -97,7 +111,7 @@ class OwnershipLog:
                 if isinstance(record, Delta) and len(body) > self.limits.of(queue.broker):
                     raise TooLong(f"the record has {len(body)} bytes")  # the limit is known by now
                 try:
-                    sent = await self._client.send(
+                    sent = await (self._send or self._client.send)(
                         twin,
                         OutgoingMessage(topic=twin.topic, body=body),
                         # Otherwise an owner that was away during a restore of the log would
