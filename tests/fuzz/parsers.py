@@ -26,12 +26,19 @@ from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.message_batch import decode_batch
+from broker_core.remoting.read_sessions import changes_from_bytes, parts_from_bytes
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.remoting.replication_headers import (
     names_from_json,
     probes_from_json,
     queue_starts_from_json,
     tables_from_json,
+)
+from broker_core.remoting.together import (
+    commits_from_bytes,
+    outcomes_from_bytes,
+    refusals_from_bytes,
+    sends_from_bytes,
 )
 from proxy.admin import (
     audit,
@@ -95,6 +102,12 @@ BODIES: tuple[Callable[[bytes], object], ...] = (
     queue_starts_from_json,
     tables_from_json,
     names_from_json,
+    changes_from_bytes,
+    parts_from_bytes,
+    sends_from_bytes,
+    commits_from_bytes,
+    lambda data: outcomes_from_bytes(data, 3),
+    lambda data: refusals_from_bytes(data, 3),
 )
 ASKED: tuple[type[RequestModel], ...] = (
     audit.AuditQuery,

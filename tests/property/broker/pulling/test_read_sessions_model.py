@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from broker_core.broker.pulling.read_session import ReadSession as BrokersSession
 from broker_core.broker.pulling.read_session import size_of
@@ -227,8 +233,8 @@ class Sessions(RuleBasedStateMachine):
             return
 
 
-Sessions.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
-TestSessions = Sessions.TestCase
+def test_any_sequence_of_differences_equals_the_whole() -> None:
+    run_state_machine_as_test(Sessions, settings=settings(max_examples=150, stateful_step_count=40))
 
 
 def test_a_queue_that_was_answered_comes_after_all_others() -> None:
