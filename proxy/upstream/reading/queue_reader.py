@@ -87,7 +87,11 @@ async def _read(
             return
         asked_by = pipeline.rules.tags
         room = min(room, _MAX_MESSAGES)
-        result = await _pulled(context, lane, pipeline, reading, max_messages=room)
+        # A held read is answered when there is something to read; a doubt needs an answer now.
+        now = doubtful and pipeline.life is None
+        result = await _pulled(
+            context, lane, pipeline, None if now else reading, max_messages=room, wait=not now
+        )
         if result is None:
             doubtful = True
             await asyncio.sleep(back_off_s)
@@ -161,8 +165,12 @@ async def _pulled(
     reading: QueueReading | None,
     *,
     max_messages: int,
+    wait: bool,
 ) -> PullResult | None:
-    """Return the broker's messages from the read position on; None, with a warning, if it fails."""
+    """Return the broker's messages from the read position on; None, with a warning, if it fails.
+
+    *wait*: for messages, if there are none.
+    """
     result: PullResult | None = None
     try:
         if reading is not None:
@@ -179,7 +187,7 @@ async def _pulled(
                 group=lane.name,
                 offset=pipeline.position,
                 max_messages=max_messages,
-                suspend_ms=_suspend_ms(context),
+                suspend_ms=_suspend_ms(context) if wait else 0,
                 tags=pipeline.rules.tag_expression,
                 life=pipeline.life,
             )
