@@ -1,4 +1,5 @@
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
@@ -10,6 +11,9 @@ import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 
 /** Apache RocketMQ's gRPC push consumer at its proxy; the group's settings at the broker order it. */
 public final class RocketmqProxyPeer {
+    /** By default 3 s, which a busy machine exceeds while everything starts. */
+    private static final int REQUEST_S = 30;
+
     private RocketmqProxyPeer() {}
 
     public static void main(String[] arguments) throws Exception {
@@ -19,6 +23,7 @@ public final class RocketmqProxyPeer {
                 ClientConfiguration.newBuilder()
                         .setEndpoints(options.text("endpoints"))
                         .enableSsl(false)
+                        .setRequestTimeout(Duration.ofSeconds(REQUEST_S))
                         .build();
         PushConsumer consumer =
                 ClientServiceProvider.loadService()
