@@ -80,7 +80,7 @@ def sends_to_bytes(entries: Iterable[SentEntry]) -> bytes:
 def sends_from_bytes(data: bytes | memoryview) -> list[SentEntry]:
     """Read the body of a request for sends. Raise InvalidCommand."""
     return [
-        SentEntry(Topic(name.decode()), queue_id, _given(life), born_ms, properties, body)
+        SentEntry(Topic(_text(name)), queue_id, _given(life), born_ms, properties, body)
         for (queue_id, life, born_ms), (name, properties, body) in _entries(
             data, _SEND, sizes=(0, 4, 5)
         )
@@ -100,7 +100,7 @@ def outcomes_from_bytes(data: bytes | memoryview, count: int) -> list[SendOutcom
     """Read the body of the answer to *count* sends. Raise RemoteProtocolError."""
     try:
         found = [
-            SendOutcome(code, offset, message_id.decode(), remark.decode())
+            SendOutcome(code, offset, _text(message_id), _text(remark))
             for (code, offset), (message_id, remark) in _entries(data, _RECEIPT, sizes=(2, 3))
         ]
     except InvalidCommand as error:
@@ -130,9 +130,7 @@ def commits_to_bytes(entries: Iterable[CommitEntry]) -> bytes:
 def commits_from_bytes(data: bytes | memoryview) -> list[CommitEntry]:
     """Read the body of a request for commits. Raise InvalidCommand."""
     return [
-        CommitEntry(
-            Group(group.decode()), Topic(topic.decode()), queue_id, offset, *map(_given, lives)
-        )
+        CommitEntry(Group(_text(group)), Topic(_text(topic)), queue_id, offset, *map(_given, lives))
         for (queue_id, offset, *lives), (group, topic) in _entries(data, _COMMIT, sizes=(0, 1))
     ]
 
@@ -150,7 +148,7 @@ def refusals_from_bytes(data: bytes | memoryview, count: int) -> list[Refusal]:
     """Read the body of the answer to *count* commits. Raise RemoteProtocolError."""
     try:
         found = [
-            Refusal(place, code, remark.decode())
+            Refusal(place, code, _text(remark))
             for (place, code), (remark,) in _entries(data, _REFUSAL, sizes=(2,))
         ]
     except InvalidCommand as error:
@@ -182,8 +180,15 @@ def _entries(
                 texts.append(data[at : at + size])
                 at += size
             yield tuple(each for place, each in enumerate(fields) if place not in sizes), texts
-    except (struct.error, UnicodeDecodeError) as error:
+    except struct.error as error:
         raise InvalidCommand(f"entry {entries} cannot be read: {error}") from error
+
+
+def _text(encoded: bytes) -> str:
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidCommand(f"a name or text of an entry is not UTF-8: {error.reason}") from None
 
 
 def _or_none(number: int | None) -> int:

@@ -12,11 +12,19 @@ import orjson
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.names import Group, Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
-from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.group_bodies import GroupConfig, group_list_to_json
 from broker_core.remoting.headers import TopicHeader, UpdateConsumerOffsetHeader
 from broker_core.remoting.nameserver_headers import RegisterBrokerHeader
+from broker_core.remoting.read_sessions import (
+    Changes,
+    Question,
+    Reading,
+    ReadQueuesHeader,
+    changes_to_bytes,
+    parts_from_bytes,
+)
 from broker_core.remoting.route_bodies import (
     BrokerRegistration,
     TopicConfig,
@@ -117,6 +125,47 @@ async def topics(at: Installation) -> str:
             "broker_grown_mib": round(grown),
         }
     ).decode()
+
+
+@attack(
+    "read sessions that name queues without end, or endless filters",
+    answer="queues beyond max_session_queues are refused one by one; the client in use goes on",
+)
+async def read_sessions(at: Installation) -> str:
+    most, at_once, requests = 2_000, 4_000, 20
+    at.start_all(broker={"max_session_queues": most})
+    broker = at.running[1]
+    client = await at.connect()
+    assert (await client.pull(GROUP)).messages == []
+    group, topic = Group(GROUP), Topic(TOPIC)
+    before, refused = rss_bytes(broker), 0
+    async with a_peer() as peer:
+        for epoch in range(requests):
+            slots = range(epoch * at_once, (epoch + 1) * at_once)
+            tags = "a" if epoch % 2 else " || ".join(f"tag-{number}" for number in range(5))
+            changes = Changes(
+                begun=[Reading(slot, group, topic, slot % 8, tags, None) for slot in slots],
+                questions=[Question(slot, 0, 1) for slot in slots],
+            )
+            refused += await _refused(at, peer, changes, epoch=epoch)
+        endless = Reading(1 << 30, group, topic, 0, " || ".join(map(str, range(1_000_000))), None)
+        changes = Changes(begun=[endless], questions=[Question(endless.slot, 0, 1)])
+        refused += await _refused(at, peer, changes, epoch=requests)
+    grown = (rss_bytes(broker) - before) / _MEGABYTE
+    assert refused >= at_once * requests - most, refused
+    assert (await client.pull(GROUP)).messages == []
+    client.abort()
+    assert grown < 96, f"the broker grew by {grown:.0f} MiB"
+    return f"{refused} of {at_once * requests + 1} refused; {grown:.0f} MiB"
+
+
+async def _refused(at: Installation, peer: Peer, changes: Changes, *, epoch: int) -> int:
+    """Send a request of a read session; return how many questions are refused at once."""
+    header = ReadQueuesHeader(session=5, epoch=epoch, suspend_timeout_millis=0, max_bytes=_MEGABYTE)
+    body = changes_to_bytes(changes)
+    code, remark, answer = await peer.ask(at.broker, RequestCode.READ_QUEUES, header.to_ext(), body)
+    assert code == 0, remark
+    return sum(part.code == ResponseCode.NOT_IN_SESSION for part in parts_from_bytes(answer))
 
 
 @attack(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.client import BrokerClient, SendStatus
+from broker_core.client.together import SendsTogether
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
 from thin_client import AsyncConsumer, Reject
@@ -44,8 +45,12 @@ async def test_it_is_stored_again_before_a_job_finishes(
 
             return wrapped
 
-        for method in ("send", "send_batch"):
-            monkeypatch.setattr(BrokerClient, method, doubting(getattr(BrokerClient, method)))
+        for owner, method in (
+            (BrokerClient, "send"),
+            (BrokerClient, "send_batch"),
+            (SendsTogether, "send"),
+        ):
+            monkeypatch.setattr(owner, method, doubting(getattr(owner, method)))
         await gateway.send(["good", "bad", "good"])
 
         async with AsyncConsumer(addresses.thrift, group=gateway.group) as consumer:
