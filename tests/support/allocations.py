@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
+
+#: Until the other ends have noticed that the last connections are closed.
+_SETTLES_S = 0.03
 
 
 def allocated_by(action: Callable[[], object]) -> int:
@@ -17,7 +21,7 @@ def allocated_by(action: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-async def kept_by(action: Callable[[], Awaitable[object]], *, times: int = 10) -> int:
+async def kept_by(action: Callable[[], Awaitable[object]], *, times: int = 4) -> int:
     """Return the bytes that *times* executions of *action* leave allocated while the garbage
     collector is off: what refers to itself stays.
     """
@@ -27,9 +31,11 @@ async def kept_by(action: Callable[[], Awaitable[object]], *, times: int = 10) -
     try:
         for _ in range(2):  # caches
             await action()
+        await asyncio.sleep(_SETTLES_S)
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(times):
             await action()
+        await asyncio.sleep(_SETTLES_S)
         return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

@@ -60,7 +60,6 @@ async def kept_after(answer: bytes | None) -> int:
     async def deliver() -> None:
         with suppress(TargetDown):
             await push.deliver(DELIVERY)
-        await asyncio.sleep(0.1)
 
     kept = await kept_by(deliver)
     await push.close()
