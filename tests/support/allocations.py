@@ -25,7 +25,6 @@ async def kept_by(action: Callable[[], Awaitable[object]], *, times: int = 4) ->
     """Return the bytes that *times* executions of *action* leave allocated while the garbage
     collector is off: what refers to itself stays.
     """
-    gc.collect()
     gc.disable()
     tracemalloc.start()
     try:
