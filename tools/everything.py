@@ -57,6 +57,20 @@ SUITES = (
     Suite("check"),
     Suite("test", pytest=""),
     Suite("test-slow", part=None, pytest=""),
+    # Real processes first: what fails there takes longest to repair.
+    Suite("conformance", "", "--part"),
+    Suite(
+        "conformance-rocketmq",
+        "",
+        "--part",
+        pytest="--time-limit 300 --broker 5.3.3 --broker 4.9.7",
+    ),
+    Suite("chaos", "", "--part"),
+    Suite("test-versions", part=None, pytest=""),
+    Suite("attack", part=None),
+    Suite("torture", part=None),
+    Suite("soak", part=None),
+    Suite("bench", part=None),
     Suite("coverage", "", "--numprocesses 1", light=True, pytest=""),
     Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
     # Of light ones the longest first, so that both slots end at about the same time.
@@ -72,19 +86,6 @@ SUITES = (
     Suite("test-metrics", light=True, light_in_full=True, pytest=""),
     Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),
     Suite("mutants", light=True),
-    Suite("conformance", "", "--part"),
-    Suite(
-        "conformance-rocketmq",
-        "",
-        "--part",
-        pytest="--time-limit 300 --broker 5.3.3 --broker 4.9.7",
-    ),
-    Suite("chaos", "", "--part"),
-    Suite("test-versions", part=None, pytest=""),
-    Suite("attack", part=None),
-    Suite("torture", part=None),
-    Suite("soak", part=None),
-    Suite("bench", part=None),
 )
 
 
