@@ -74,6 +74,11 @@ class LaneHistory:
         """Record ends of leases and jobs, caused at *at_ns* by verdicts that include *nacks*."""
         if not self.history.enabled:
             return
+        if effects.plain:
+            self._verdict(pipeline, "ok", effects.acked)
+            self._record_finished(pipeline, effects, {}, at_ns=at_ns)
+            self._key_changed(pipeline, effects)
+            return
         self._ended(pipeline, "expire", effects.expired)
         self._ended(pipeline, "revoke", effects.revoked)
         self._ended(pipeline, "unsent", effects.unsent)
@@ -97,10 +102,13 @@ class LaneHistory:
         self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
         self._finished(pipeline, effects, at_ns=at_ns)
         self._actions_failed(pipeline, effects, at_ns=at_ns)
-        if effects.keys_changed:
-            self._record(pipeline, "order_key", [_order_key(pipeline)])
+        self._key_changed(pipeline, effects)
         for key in effects.stopped:
             self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
+
+    def _key_changed(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        if effects.keys_changed:
+            self._record(pipeline, "order_key", [_order_key(pipeline)])
 
     def _finished(self, pipeline: QueuePipeline, effects: Effects, *, at_ns: int) -> None:
         how: dict[int, dict[str, object]] = {
@@ -112,6 +120,17 @@ class LaneHistory:
         how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
         for offset, each in effects.filtered_by.items():
             how[offset] = {"by": each.by, **_origin(pipeline, each.origin)}
+        self._record_finished(pipeline, effects, how, at_ns=at_ns)
+
+    def _record_finished(
+        self,
+        pipeline: QueuePipeline,
+        effects: Effects,
+        how: Mapping[int, Mapping[str, object]],
+        *,
+        at_ns: int,
+    ) -> None:
+        """Record finished jobs, with more fields of those in *how*."""
         # the process may be stopped before it writes the event
         decided = {"at_ns": at_ns} if at_ns else {}
         self._record(

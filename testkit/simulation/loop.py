@@ -12,6 +12,7 @@ import contextvars
 import random
 import socket
 from collections.abc import Callable
+from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -46,7 +47,7 @@ class Callback:
         """Create a callback. *loop*: set while it is among the loop's timers."""
         self.function = function
         self.args = args
-        self.context = contextvars.copy_context() if context is None else context
+        self.context = copy_context() if context is None else context
         self.is_cancelled = False
         self._when_s = when_s
         self.loop = loop
@@ -73,7 +74,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_ns = START_NS
         self.seed = seed
-        self._chance = random.Random(f"{seed}/timers")
+        self._fraction = random.Random(f"{seed}/timers").random
+        # Asked for each future: False, without a call in Python.
+        self.get_debug = bool  # type: ignore[method-assign]
         self._timers: list[tuple[int, int, Callback]] = []
         self._cancelled_timers = 0
         self._number = 0
@@ -113,10 +116,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Callback:
-        at_ns = self.now_ns + int(self._chance.random() * _LATEST_NS)
+        at_ns = self.now_ns + int(self._fraction() * _LATEST_NS)
         if delay > 0:
             at_ns += int(delay * 1e9)
-        return self.call_at_ns(at_ns, callback, *args, context=context)
+        timer = Callback(callback, args, context, at_ns / 1e9, self)
+        self._number += 1
+        heappush(self._timers, (at_ns, self._number, timer))
+        return timer
 
     def call_at(  # type: ignore[override]
         self,
@@ -125,7 +131,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Callback:
-        late_ns = int(self._chance.random() * _LATEST_NS)
+        late_ns = int(self._fraction() * _LATEST_NS)
         at_ns = max(self.now_ns, int(when * 1e9) + 1) + late_ns
         return self.call_at_ns(at_ns, callback, *args, context=context, when=when)
 
@@ -231,7 +237,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Return the time that a thread takes now to pass its result to the loop."""
         process = PROCESS.get()
         slow_ns = 0 if process is None else process.slow_disk_ns
-        return int(self._chance.random() * _THREAD_NS) + slow_ns
+        return int(self._fraction() * _THREAD_NS) + slow_ns
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Do nothing: no executor exists."""

@@ -34,6 +34,13 @@ def is_to_be_renewed(place: int, log: LogRange) -> bool:
     return place < last
 
 
+def keeps_everything(log: LogRange) -> bool:
+    """Return True if nothing in the broker's *log* is to be renewed, whatever its place: no file
+    was ever deleted, and only one exists.
+    """
+    return log.begin == 0 and not is_to_be_renewed(0, log)
+
+
 def nears_the_end_before_ms(oldest_ms: int, *, now_ms: int, margin_s: float) -> float:
     """Return the store time (ms since 1970) below which messages are close to deletion, given the
     store time *oldest_ms* of the oldest message that the broker keeps.

@@ -11,6 +11,7 @@ with the messages of a busy one.
 2. A queue without an owner is checked by each proxy that has its group. One of them owns it for a
    moment to write the last snapshot again.
 3. An owner also checks at its hand-over (``hand_over.last_record``).
+4. At a broker that has never begun a second file of its log, nothing is checked.
 
 Nothing is checked while no proxy of the group runs (``docs/guarantees.md``).
 """
@@ -32,7 +33,7 @@ from broker_core.remoting.codes import ResponseCode
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.replay import LastOwner
-from proxy.core.records.retention import LogRange, is_to_be_renewed
+from proxy.core.records.retention import LogRange, is_to_be_renewed, keeps_everything
 from proxy.errors import OrderlaneError, WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
@@ -133,6 +134,8 @@ class KeptRecords:
             _noisy.warning(
                 broker, "the broker's log range is unknown", broker=broker, reason=str(error)
             )
+            return
+        if keeps_everything(log):
             return
         free_slots = asyncio.Semaphore(_AT_ONCE)
 

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.records.retention import LogRange, is_to_be_renewed, nears_the_end_before_ms
+from proxy.core.records.retention import (
+    LogRange,
+    is_to_be_renewed,
+    keeps_everything,
+    nears_the_end_before_ms,
+)
 
 HOUR = 3_600_000
 
@@ -48,6 +53,20 @@ def test_where_files_are_of_unknown_length_the_newest_quarter_is_safe(
     place: int, renewed: bool
 ) -> None:
     assert is_to_be_renewed(place, LogRange(begin=100, end=500, file_bytes=None)) is renewed
+
+
+@pytest.mark.parametrize(
+    ("log", "young"),
+    [
+        pytest.param(LogRange(begin=0, end=0, file_bytes=100), True, id="empty"),
+        pytest.param(LogRange(begin=0, end=100, file_bytes=100), True, id="one full file"),
+        pytest.param(LogRange(begin=0, end=101, file_bytes=100), False, id="a second file"),
+        pytest.param(LogRange(begin=100, end=150, file_bytes=100), False, id="a deleted file"),
+        pytest.param(LogRange(begin=0, end=100, file_bytes=None), False, id="unknown length"),
+    ],
+)
+def test_only_a_log_that_never_had_two_files_keeps_everything(log: LogRange, young: bool) -> None:
+    assert keeps_everything(log) is young
 
 
 def test_a_log_that_is_empty_deletes_nothing() -> None:
