@@ -79,7 +79,7 @@ class TellsFencedVerdictsAgain(Session):
 
 def _adding(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:
     """Let all verdicts be added with other arguments, by their names."""
-    plain = Verdicts.add
+    plain_add, plain_ack = Verdicts.add, Verdicts.ack
 
     def add(
         self: Verdicts,
@@ -91,7 +91,7 @@ def _adding(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:
         now_ns: int,
         hurry: bool = True,
     ) -> bool:
-        given = {
+        given: dict[str, Any] = {
             "queue": queue,
             "context": context,
             "lease_id": lease_id,
@@ -100,9 +100,24 @@ def _adding(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:
             "now_ns": now_ns,
             "hurry": hurry,
         }
-        return plain(self, **{**given, **change(given)})
+        given |= change(given)
+        if given["outcome"] is not None:
+            return plain_add(self, **given)
+        del given["outcome"]
+        return plain_ack(self, **given)
 
-    return patch.object(Verdicts, "add", add)
+    def ack(
+        self: Verdicts,
+        queue: QueueName,
+        context: consumer.Context,
+        lease_id: int,
+        deadline_ns: int,
+        now_ns: int,
+        hurry: bool,
+    ) -> bool:
+        return add(self, queue, context, lease_id, None, deadline_ns, now_ns, hurry)
+
+    return patch.multiple(Verdicts, add=add, ack=ack)
 
 
 @breaks("useless-verdicts-are-dropped", "verdicts are sent long after their lease expired")
