@@ -94,6 +94,12 @@ _ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028",
 _DELAYS = {"TIMER_DELAY_MS", "DELAY"}
 _ODD_PROPERTIES = [*sorted(_DELAYS), "UNIQ_KEYS", "WAIT", "ORDERLANE_OFFSET", "ORDERLANE_REDRIVES"]
 _VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
+#: Verbs that follow each other on one key: one of each row.
+_FOLLOWING = (
+    ("pause", "park"),
+    ("pause", "park", "retry", "skip"),
+    ("resume", "redrive", "skip", "park"),
+)
 
 
 @dataclass
@@ -415,6 +421,9 @@ class _Drawing:
         return kind, {"group": place["group"], "key": place["key"], **self._for(2, most)}
 
     def _key_verb(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if self.chance.random() < 0.4:
+            verbs = [self.chance.choice(row) for row in _FOLLOWING]
+            return "key verbs", {"verbs": verbs, **self._key(plan), **self._for(0.1, 8)}
         return "key verb", {"verb": self.chance.choice(_VERBS), **self._key(plan)}
 
     def _pause(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -288,6 +288,7 @@ class Player:
             "stick": self._stick,
             "fail": self._fail,
             "key verb": self._key_verb,
+            "key verbs": self._key_verbs,
             "pause key": self._pause_key,
             "pause group": self._pause_group,
             "reset": self._reset,
@@ -494,6 +495,14 @@ class Player:
                 return False
             more = {"queue": row["queue"], "offset": row["offset"]}
         return await self._ask_each(f"{path}/{verb}", key=key, **more)
+
+    async def _key_verbs(self, verbs: list[str], for_s: float, **key: str) -> bool:
+        """Use the *verbs* in order, within *for_s*."""
+        done = []
+        for verb in verbs:
+            done.append(await self._key_verb(verb, **key))
+            await self._wait(for_s / len(verbs))
+        return any(done)
 
     async def _blocked(self, path: str, key: str) -> Any:
         for proxy in self.world.proxies:

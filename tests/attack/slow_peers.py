@@ -74,13 +74,19 @@ async def unread_over_tls(at: Installation) -> str:
 async def _leave_unread(at: Installation, tls: ssl.SSLContext | None) -> str:
     """Leave many answers unread, and see their messages delivered to another client."""
     good = await at.connect(tls)
+    await good.pull(GROUP)  # the proxy takes the queues
     for number in range(5):
         body = bytes((number,)) + os.urandom(3_000_000)
         sent = producer.Message(topic=TOPIC, key=str(number), body=body)
         assert (await good.call("sendSync", sent, 30_000)).code == 0
+    # In one answer: the system's buffers would accept that of a single message completely.
+    async with asyncio.timeout(60):
+        while await at.metric("orderlane_ready_messages") < 5:
+            await asyncio.sleep(0.05)
     slow = await at.connect_slowly(tls)
+    wish = our_pull(GROUP, clientId="slow", maxBatchSize=5, manyQueues=True, linger_ms=5_000)
     for _ in range(50):
-        slow.send("pull", our_pull(GROUP, clientId="slow", maxBatchSize=5, linger_ms=5_000))
+        slow.send("pull", wish)
     async with asyncio.timeout(60):
         while not await at.metric("orderlane_dropped_connections_total"):
             pass
