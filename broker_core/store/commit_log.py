@@ -143,6 +143,7 @@ class CommitLog:
         dropped = 0
         while self.segments and self.segments[-1].start > end:
             segment = self.segments.pop()
+            self._files.forget(segment.path)  # recovery read it; a new one may get its name
             if used := used_bytes(segment.path, 0):
                 dropped += used
                 segment.path.rename(dropped_path(segment.path))
@@ -180,6 +181,7 @@ class CommitLog:
         while self.segments:
             segment = self.segments[0]
             dropped += used_bytes(segment.path, 0)
+            self._files.forget(segment.path)
             segment.path.rename(dropped_path(segment.path))
             del self.segments[0]
         sync_folder(self._folder)

@@ -33,6 +33,10 @@ _real = {
 _real_open = io.open
 
 
+class StaleDescriptor(Exception):
+    """A process reads or writes a file by a descriptor of an earlier one of the same name."""
+
+
 @dataclass(slots=True)
 class _Write:
     """A write. *old* was at *position* before; the file then had *size* bytes."""
@@ -172,6 +176,7 @@ class Disk:
             "open": self._open,
             "close": self._close,
             "pwrite": self._pwrite,
+            "pread": self._pread,
             "fdatasync": self._sync,
             "fsync": self._sync,
             "ftruncate": self._ftruncate,
@@ -240,9 +245,22 @@ class Disk:
         known = self._descriptors.get(descriptor)
         if known is not None:
             inode, _, path = known
+            self._require_newest(inode, path)
             self._require_room(path)
             self._remember(descriptor, inode, path, position, len(data))
         return _real["pwrite"](descriptor, data, position)
+
+    def _pread(self, descriptor: int, size: int, position: int) -> bytes:
+        if (known := self._descriptors.get(descriptor)) is not None:
+            self._require_newest(known[0], known[2])
+        content: bytes = _real["pread"](descriptor, size, position)
+        return content
+
+    def _require_newest(self, inode: int, path: str) -> None:
+        """Raise StaleDescriptor if another file has the name *path* by now."""
+        with suppress(FileNotFoundError):  # deleted while it is read, as by retention
+            if _real["stat"](path).st_ino != inode:
+                raise StaleDescriptor(f"{path} was replaced, and the former file is still in use")
 
     def _remember(self, descriptor: int, inode: int, path: str, position: int, length: int) -> None:
         file = self._files.get(inode)

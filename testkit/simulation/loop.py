@@ -75,8 +75,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_ns = START_NS
         self.seed = seed
         self._fraction = random.Random(f"{seed}/timers").random
-        # Asked for each future: False, without a call in Python.
-        self.get_debug = bool  # type: ignore[method-assign]
         self._timers: list[tuple[int, int, Callback]] = []
         self._cancelled_timers = 0
         self._number = 0

@@ -82,7 +82,7 @@ async def _leave_unread(at: Installation, tls: ssl.SSLContext | None) -> str:
     # In one answer: the system's buffers would accept that of a single message completely.
     async with asyncio.timeout(60):
         while await at.metric("orderlane_ready_messages") < 5:
-            await asyncio.sleep(0.05)
+            pass
     slow = await at.connect_slowly(tls)
     wish = our_pull(GROUP, clientId="slow", maxBatchSize=5, manyQueues=True, linger_ms=5_000)
     for _ in range(50):

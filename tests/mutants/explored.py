@@ -175,7 +175,7 @@ BUGS = (
         "no record lists paused keys",
         "pauses, hand-overs",
         frozenset({"R4"}),
-        property_of(QueuePipeline, "recorded_pauses", lambda *_: {}),
+        property_of(QueuePipeline, "recorded_pauses", lambda *_: TrackedDict()),
     ),
     FeatureBug(
         "tables are replaced before their content is synced",
@@ -195,9 +195,12 @@ def find(bug: FeatureBug, *, within_s: float = _WITHIN_S, first: int = 1) -> Fou
         with bug.bug():
             with_bug = play(plan)
         simulated_s += with_bug.virtual_s
-        found = _ids(with_bug) & bug.breaks
-        if found and (as_what := tuple(sorted(found - _ids(play(plan))))):
-            return Found(seed, time.monotonic() - began, simulated_s, as_what)
+        if (found := _ids(with_bug)) & {*bug.breaks, "error"}:
+            new = found - _ids(play(plan))
+            if as_what := tuple(sorted(new & bug.breaks)):
+                return Found(seed, time.monotonic() - began, simulated_s, as_what)
+            if "error" in new:  # it does not fit the code any more
+                raise RuntimeError(f"{bug.what}: fails by itself: {with_bug.errors[0]}")
         seed += 1
     return Found(0, time.monotonic() - began, simulated_s, ())
 

@@ -182,12 +182,22 @@ class TornLog:
         assert reported == (str(path), position, dropped)
 
     def _check_goes_on(self, store: MessageStore) -> None:
+        """Assert that new messages follow, and can be read, also in the next segments."""
+
         async def put() -> None:
             store.start()
-            for topic, queue_id in product((TOPIC, DELETED), range(QUEUES)):
+            segments = len(store.log.segments)
+            for number, (topic, queue_id) in enumerate(
+                product((TOPIC, DELETED), [*range(QUEUES)] * 2)
+            ):
                 end = store.reader.end_offset(topic, queue_id)
-                stored = await store.put(envelope(queue_id, topic), [entry(b"next")], store_ms=1)
+                body = b"next" if number < QUEUES else bytes(SEGMENT_BYTES // 3)
+                stored = await store.put(envelope(queue_id, topic), [entry(body)], store_ms=1)
                 assert stored.first_queue_offset == end
+                found = store.reader.read(topic, queue_id, end, max_messages=1)
+                assert found.status is ReadStatus.FOUND, f"{found.status.value} in {segments=}"
+                assert [each.body for each in decode_messages(found.body)] == [body]
+            assert len(store.log.segments) > segments + 1
 
         asyncio.run(put())
 

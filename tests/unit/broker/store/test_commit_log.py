@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -311,3 +312,48 @@ def test_a_roll_that_ends_early_leaves_no_hole_behind_a_short_file(
     assert append_to(log, [message()]) == [SIZE]
     assert append_to(log, [message() for _ in range(3)])[0] == SEGMENT
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("messages", "end"),
+    [
+        pytest.param(5, 4 * SIZE, id="a segment with a message"),
+        pytest.param(4, 4 * SIZE, id="an empty segment"),
+        pytest.param(9, SIZE, id="several segments"),
+    ],
+)
+def test_a_removed_segment_is_not_read_in_place_of_its_successor(
+    tmp_path: Path, messages: int, end: int
+) -> None:
+    log = opened(tmp_path)
+    for _ in range(messages):
+        append_to(log, [message()])
+    if messages == 4:
+        log.make_room(SIZE)  # the next segment, without a message
+    log.close()
+    log = read_and_reopened(tmp_path, lambda log: log.open_at(end))
+    for _ in range(9):
+        (place,) = append_to(log, [message()])
+        assert decode_message(log.read(place, SIZE), check_crc=True).physical_offset == place
+    log.close()
+
+
+def test_a_log_that_begins_again_is_not_read_from_its_former_files(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(5):
+        append_to(log, [message()])
+    log.close()
+    log = read_and_reopened(tmp_path, lambda log: log.begin_at(0))
+    for _ in range(5):
+        (place,) = append_to(log, [stored(b"y" * 100)])
+        assert decode_message(log.read(place, SIZE), check_crc=True).body == b"y" * 100
+    log.close()
+
+
+def read_and_reopened(folder: Path, reopen: Callable[[CommitLog], object]) -> CommitLog:
+    """Return a log that was read, as by a recovery, before *reopen*."""
+    log = CommitLog(folder, segment_bytes=SEGMENT)
+    for segment in log.segments:
+        log.read_segment(segment, segment.start, SIZE)
+    reopen(log)
+    return log
