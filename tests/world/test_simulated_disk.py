@@ -12,7 +12,7 @@ import pytest
 
 from broker_core.store.files import sync_file, sync_folder, write_at
 from broker_core.store.tables import JsonTable
-from testkit.simulation.disk import Disk
+from testkit.simulation.disk import Disk, StaleDescriptor
 
 #: The surviving part is random, so each claim is checked with many seeds.
 SEEDS = range(40)
@@ -165,3 +165,19 @@ def test_a_file_that_was_never_synced_may_be_torn_however_it_was_opened(tmp_path
 
     found = {lost(tmp_path, replace, seed).joinpath("table").read_bytes() for seed in SEEDS}
     assert found != {b"content"}
+
+
+def test_a_descriptor_of_a_replaced_file_is_rejected(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, random.Random(1))
+    path = tmp_path / "host" / "log"
+    path.parent.mkdir()
+    with disk.install():
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.pwrite(descriptor, b"former", 0)
+        os.unlink(path)
+        assert os.pread(descriptor, 6, 0) == b"former"  # retention deletes what is being read
+        path.write_bytes(b"newer")
+        with pytest.raises(StaleDescriptor, match="was replaced"):
+            os.pread(descriptor, 6, 0)
+        with pytest.raises(StaleDescriptor, match="was replaced"):
+            os.pwrite(descriptor, b"late", 0)
