@@ -174,7 +174,7 @@ def test_a_descriptor_of_a_replaced_file_is_rejected(tmp_path: Path) -> None:
     with disk.install():
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         os.pwrite(descriptor, b"former", 0)
-        os.unlink(path)
+        path.unlink()
         assert os.pread(descriptor, 6, 0) == b"former"  # retention deletes what is being read
         path.write_bytes(b"newer")
         with pytest.raises(StaleDescriptor, match="was replaced"):
