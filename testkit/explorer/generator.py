@@ -55,6 +55,7 @@ FEATURES = {
     "dead letters": 0.15,  # are redriven
     "retention": 0.15,
     "small messages": 0.2,  # the broker accepts at most 64 KiB
+    "small files": 0.3,  # of the broker's log
     "kills": 0.5,
     "power losses": 0.25,
     "stops": 0.35,  # graceful ones
@@ -135,8 +136,9 @@ class _Drawing:
     def brokers(self) -> dict[str, dict[str, Any]]:
         names = ["broker-a", "broker-b"] if self.has("several brokers") else ["broker-a"]
         settings: dict[str, Any] = {}
-        if self.has("retention"):
+        if self.has("retention") or self.has("small files"):
             settings |= {"segment_bytes": 128 * 1024 + 64 * 1024, "max_message_bytes": 96 * 1024}
+        if self.has("retention"):
             settings["retention_bytes"] = self.chance.choice([400_000, 1_000_000])
         if self.has("small messages"):
             settings |= {"max_message_bytes": 65_536}

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from broker_core.names import Group
 from broker_core.store import tables
 from broker_core.store.commit_log import Sync
+from broker_core.store.files import OpenFiles
 from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.ownership.group_share import Present
@@ -182,6 +183,12 @@ BUGS = (
         "offsets and topics, power losses",
         frozenset({"error", "D1", "W1"}),
         lambda: patch.object(tables, "os", SimpleNamespace(fsync=lambda _: None)),
+    ),
+    FeatureBug(
+        "files that were removed stay open",
+        "new files of the same name, power losses",
+        frozenset({"error", "D1", "LIVE"}),
+        method_of(OpenFiles, "forget", lambda *_: None),
     ),
     *HAZARD_BUGS,
 )
