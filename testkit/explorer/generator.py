@@ -358,7 +358,8 @@ class _Drawing:
 
     def _power_loss(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         node = self.chance.choice([*plan["brokers"], self._node(plan)])
-        return "power", {"node": node, **self._for(1, 25)}
+        at = self.chance.choice(["now", "write", "new file"])
+        return "power", {"node": node, "at": at, **self._for(1, 25)}
 
     def _slow_link(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         by_s = self.chance.choice([0.05, 0.4, 2.0])

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,6 +49,8 @@ LIMITS = Limits(
 _DRAIN_S = 240.0
 _LOOK_S = 5.0
 _QUIET_S = 20.0
+#: Wait of a power loss for a write or a new file.
+_WRITES_WITHIN_S = 20.0
 
 
 @dataclass(slots=True)
@@ -331,7 +334,15 @@ class Player:
     async def _kill(self, node: str, for_s: float) -> bool:
         return await self._end(node, for_s, "kill", power=False)
 
-    async def _power(self, node: str, for_s: float) -> bool:
+    async def _power(self, node: str, for_s: float, at: str = "now") -> bool:
+        """Cut the power: now, or after the next "write" or "new file" of the node."""
+        there = self.world.nodes[node]
+        if at != "now" and there.lives_now:
+            writing = asyncio.Event()
+            self.world.disk.when_writing(there.folder, writing.set, new_file=at == "new file")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WRITES_WITHIN_S):
+                    await writing.wait()
         return await self._end(node, for_s, "power", power=True)
 
     async def _end(self, name: str, for_s: float, what: str, *, power: bool) -> bool:

@@ -72,6 +72,8 @@ class Disk:
         self._files: dict[int, _File] = {}  # by inode
         self._entries: dict[str, list[tuple[str, Callable[[], None]]]] = {}  # by folder: undo steps
         self._full: set[str] = set()
+        self._awaited: dict[str, tuple[bool, Callable[[], None]]] = {}  # by host
+        self._unsynced: set[str] = set()  # hosts that lose their power in this pass of the loop
 
     # ---- faults ---------------------------------------------------------------------------------
 
@@ -82,6 +84,21 @@ class Disk:
     def free(self, host: Path) -> None:
         """Allow writes again."""
         self._full.discard(f"{host}{os.sep}")
+
+    def when_writing(self, host: Path, call: Callable[[], None], *, new_file: bool = False) -> None:
+        """Call *call* once, at the next write below *host*, or at the next *new_file*.
+
+        From then on files are not synced, so a power loss in the same pass of the loop meets an
+        unfinished write.
+        """
+        self._awaited[f"{host}{os.sep}"] = (new_file, call)
+
+    def _notice(self, path: str, *, new_file: bool) -> None:
+        for host, (wants_new_file, call) in list(self._awaited.items()):
+            if path.startswith(host) and new_file >= wants_new_file:
+                del self._awaited[host]
+                self._unsynced.add(host)
+                call()
 
     def flip_byte(self, host: Path, *, below: str = "*") -> tuple[str, int] | None:
         """Change a byte of a file below *host* that matches the pattern *below*, as a bad disk
@@ -131,6 +148,8 @@ class Disk:
     def lose_power(self, host: Path) -> None:
         """Undo unsynced changes below *host*, or a part of them."""
         prefix = f"{host}{os.sep}"
+        self._awaited.pop(prefix, None)
+        self._unsynced.discard(prefix)
         for inode in sorted(self._files, key=lambda each: self._files[each].path):
             file = self._files[inode]
             if file.path.startswith(prefix):
@@ -216,6 +235,7 @@ class Disk:
         if fresh:
             self._entered(text, lambda: _real["unlink"](text))
             self._files[inode] = _File(text)
+            self._notice(text, new_file=True)
         return descriptor
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
@@ -248,6 +268,8 @@ class Disk:
             self._require_newest(inode, path)
             self._require_room(path)
             self._remember(descriptor, inode, path, position, len(data))
+            if self._awaited:
+                self._notice(path, new_file=False)
         return _real["pwrite"](descriptor, data, position)
 
     def _pread(self, descriptor: int, size: int, position: int) -> bytes:
@@ -277,6 +299,8 @@ class Disk:
             self._require_room(path)
             if os.path.isdir(path):
                 self._entries.pop(path, None)
+            elif any(path.startswith(host) for host in self._unsynced):
+                pass
             elif (file := self._files.get(inode)) is not None:
                 if file.writes:
                     now_ns = wall_ms() * 1_000_000  # by the clock of the host
