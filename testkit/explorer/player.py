@@ -343,6 +343,8 @@ class Player:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WRITES_WITHIN_S):
                     await writing.wait()
+        if not there.lives_now:  # another fault was first
+            self.world.disk.stop_waiting(there.folder)
         return await self._end(node, for_s, "power", power=True)
 
     async def _end(self, name: str, for_s: float, what: str, *, power: bool) -> bool:

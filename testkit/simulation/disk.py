@@ -93,6 +93,11 @@ class Disk:
         """
         self._awaited[f"{host}{os.sep}"] = (new_file, call)
 
+    def stop_waiting(self, host: Path) -> None:
+        """Undo ``when_writing``: the power stays on."""
+        self._awaited.pop(f"{host}{os.sep}", None)
+        self._unsynced.discard(f"{host}{os.sep}")
+
     def _notice(self, path: str, *, new_file: bool) -> None:
         for host, (wants_new_file, call) in list(self._awaited.items()):
             if path.startswith(host) and new_file >= wants_new_file:
@@ -148,8 +153,7 @@ class Disk:
     def lose_power(self, host: Path) -> None:
         """Undo unsynced changes below *host*, or a part of them."""
         prefix = f"{host}{os.sep}"
-        self._awaited.pop(prefix, None)
-        self._unsynced.discard(prefix)
+        self.stop_waiting(host)
         for inode in sorted(self._files, key=lambda each: self._files[each].path):
             file = self._files[inode]
             if file.path.startswith(prefix):

@@ -181,3 +181,16 @@ def test_a_descriptor_of_a_replaced_file_is_rejected(tmp_path: Path) -> None:
             os.pread(descriptor, 6, 0)
         with pytest.raises(StaleDescriptor, match="was replaced"):
             os.pwrite(descriptor, b"late", 0)
+
+
+def test_syncs_count_again_if_the_power_stays_on(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, random.Random(1))
+    path = tmp_path / "host" / "log"
+    path.parent.mkdir()
+    with disk.install():
+        disk.when_writing(path.parent, lambda: None)
+        written(path, b"first")
+        disk.stop_waiting(path.parent)
+        written(path, b"after", sync_after=1)
+        disk.lose_power(path.parent)
+    assert path.read_bytes() == b"after"

@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     names = [language.name for language in LANGUAGES]
     parser.add_argument("--language", action="append", choices=names, help="default: all")
     parser.add_argument("--case", action="append", help="a name or its prefix; default: all")
-    parser.add_argument("--part", action="store_true", help="only cases of CI, no unit tests")
+    parser.add_argument("--part", action="store_true", help="only cases of CI, without unit tests")
     parser.add_argument("--no-build", action="store_true", help="use existing builds")
     parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
     parser.add_argument("--table", action="store_true", help="only the table")
