@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from broker_core.clock import now_ns
+from proxy.downstream.consumer_service import ConsumerService
 from testkit.eventually import eventually
 from testkit.lanes import GROUP, TOPIC, Notes, group_settings
 from testkit.messages import keyed, message
@@ -163,24 +164,30 @@ async def test_draining_answers_waiting_pulls_and_later_ones_wait_briefly() -> N
 
 
 @contextmanager
-def no_collector() -> Iterator[None]:
-    """Keep cycles of references in memory."""
+def counted_waits() -> Iterator[Callable[[], int]]:
+    """Keep cycles of references in memory; yield the number of waiting pulls since the start.
+
+    Earlier tests of the same process may have left some, such as whole worlds in a cache.
+    """
     gc.collect()
+    before = _waits()
     gc.disable()
     try:
-        yield
+        yield lambda: _waits() - before
     finally:
         gc.enable()
 
 
-def waits() -> int:
-    """Return the number of waiting pulls in memory."""
-    return sum(type(each).__qualname__ == "_Pull" for each in gc.get_objects())
+def _waits() -> int:
+    """Return the number of waiting pulls of proxies in memory."""
+    wait = (ConsumerService.__module__, "_Pull")
+    kinds = map(type, gc.get_objects())
+    return sum((each.__module__, each.__qualname__) == wait for each in kinds)
 
 
 @on_both_loops
 async def test_an_answered_wait_leaves_memory_at_once() -> None:
-    with no_collector():
+    with counted_waits() as waits:
         async with serving() as it, connect(it.port) as client:
             queue = it.own()
             await parked(it, client, requestId="r", clientId="c")
@@ -192,7 +199,7 @@ async def test_an_answered_wait_leaves_memory_at_once() -> None:
 
 @on_both_loops
 async def test_a_wait_without_messages_leaves_memory_at_once() -> None:
-    with no_collector():
+    with counted_waits() as waits:
         async with serving() as it, connect(it.port) as client:
             it.own()
             await parked(it, client, linger_ms=20)
@@ -202,7 +209,7 @@ async def test_a_wait_without_messages_leaves_memory_at_once() -> None:
 
 @on_both_loops
 async def test_a_wait_whose_client_leaves_is_forgotten_at_once() -> None:
-    with no_collector():
+    with counted_waits() as waits:
         async with serving() as it:
             it.own()
             async with connect(it.port) as client:
@@ -214,7 +221,7 @@ async def test_a_wait_whose_client_leaves_is_forgotten_at_once() -> None:
 
 @on_both_loops
 async def test_pulls_that_wait_at_a_close_leave_memory_at_once() -> None:
-    with no_collector():
+    with counted_waits() as waits:
         async with serving() as it, connect(it.port) as client:
             it.own()
             await parked(it, client)
