@@ -148,6 +148,8 @@ class LaneFacts:
     rules: Rules = field(default_factory=Rules)
     tag_rules: set[frozenset[str] | None] = field(default_factory=set)
     """``Rules.tags`` of all rules so far."""
+    tags_changed_ns: int = 0
+    """Time of the last change of the tags: messages sent before may be wanted only since then."""
     jobs_before: int = 0
     """Jobs still allowed in memory under a limit that was lowered."""
     site: Site | None = None
@@ -206,8 +208,10 @@ class LaneFacts:
 
     # ---- the group's rules ----------------------------------------------------------------------
 
-    def apply_rules(self, rules: Rules) -> None:
-        """Apply other rules."""
+    def apply_rules(self, rules: Rules, t_ns: int) -> None:
+        """Apply other rules from *t_ns* on."""
+        if self.rules.known and rules.tags != self.rules.tags:
+            self.tags_changed_ns = t_ns
         self.rules = rules
         self.tag_rules.add(rules.tags)
 

@@ -189,7 +189,8 @@ class GroupProgress:
         sent_ns = self._facts.sent.of(offset)
         if sent_ns is None:
             return None
-        return max(sent_ns, self._turn.get(slot, 0) if isinstance(slot, str) else 0)
+        turn_ns = self._turn.get(slot, 0) if isinstance(slot, str) else 0
+        return max(sent_ns, self._facts.tags_changed_ns, turn_ns)
 
     def _counts_from(self, slot: Slot, since_ns: int | None) -> int | None:
         """Return the time from which its wait counts; None if it does not."""

@@ -77,7 +77,7 @@ class Ownership:
         if rules != facts.rules:
             facts.allow_jobs(event.get("jobs", 0))
             self._deliveries.rules_changed()
-        facts.apply_rules(rules)
+        facts.apply_rules(rules, event["t_ns"])
         self._deliveries.allow_failed_again()
         if facts.site is not None and event["node"] == self.node:
             facts.site.limit_leases(event.get("max_leased"), event["t_ns"])

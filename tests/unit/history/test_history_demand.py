@@ -68,6 +68,20 @@ def test_n5_the_queue_has_no_owner() -> None:
     assert found(story.own(2, **RULES).through(1, order="l")) == {"N5"}
 
 
+@pytest.mark.parametrize("node", ["n", "far"])
+@pytest.mark.parametrize(("after_s", "expected"), [(1, set()), (LONG_S, {"N5"})])
+def test_n5_a_message_counts_from_the_tags_that_want_it(
+    node: str, after_s: float, expected: set[str]
+) -> None:
+    story = Story().sent(0, key="k", tag="b").own(1, **RULES, tags=["a"])
+    waiting(story, LONG_S, node=node)
+    story.add("rules", **LANE, epoch=1, **RULES, tags=["b"], jobs=0)
+    waiting(story, after_s, node=node)
+    if expected and node == "n":
+        expected = {*expected, "N3"}
+    assert found(story.through(0)) == expected
+
+
 def test_n5_the_queue_never_had_an_owner() -> None:
     assert found(waiting(sent("k"), LONG_S).own(1, **RULES).through(0)) == {"N5"}
 
