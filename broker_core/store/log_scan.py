@@ -172,7 +172,11 @@ class LogScan:
         segment = self._log.segment_at(start)
         assert segment is not None
         position = start - segment.start
-        data = self._log.read_segment(segment, start, min(end - start, _CHUNK_BYTES))
+        data = self._log.read_segment(
+            segment, start, min(end, segment.end, start + _CHUNK_BYTES) - start
+        )
+        if start + len(data) == segment.end:  # its last sector may be shorter
+            data = data.ljust(len(data) + -segment.capacity % _SECTOR_BYTES, b"\0")
         unwritten = any(
             data.startswith(_ZEROS, at)
             for at in range(-position % _SECTOR_BYTES, len(data), _SECTOR_BYTES)

@@ -71,6 +71,7 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     )
     checkpoint = _checkpoint_in(checkpoint_table)
     rejoin = Rejoin.from_table(rejoin_table.load())
+    is_new = checkpoint is None and rejoin is None and not log.segments and not queues.count()
     visible_end = checkpoint.physical if checkpoint is not None else 0
     if data.was_closed:
         _log_missing_begin(log, checkpoint)
@@ -83,6 +84,9 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     recovery = recover(log, queues, checkpoint, forget_checkpoint=forget)
     if recovery.rebuilt:
         checkpoint = None
+    if is_new:
+        checkpoint = Checkpoint(log.end_offset, queues.count(), log.first_offset)
+        checkpoint_table.save(checkpoint.to_table())
     if rejoin is not None:
         checkpoint = _end_rejoin(rejoin, log, queues, checkpoint_table)
         rejoin_table.delete()

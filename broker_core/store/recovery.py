@@ -9,7 +9,8 @@
    the missing ones, which are reported (``damage.py``).
 4. Messages after the checkpoint are entered into their queues again. Missing ones among them, in
    sectors that were never written, belong to writes that a power failure interrupted before they
-   were confirmed: readers skip them.
+   were confirmed: readers skip them. A new folder gets a checkpoint before its first message, so
+   only a lost checkpoint leaves the log without this distinction.
 5. A checkpoint is invalidated before consume queues are rebuilt, so that the next start after a
    kill rebuilds them again. It still states how far messages were visible.
 6. A queue continues at its end offset, even if all its messages have been deleted.
@@ -109,7 +110,8 @@ def recover(
     result = _replay(log, queues, checkpoint) if checkpoint is not None else None
     if result is None:
         forget_checkpoint()
-        result = _Rebuild(log, queues, on_disk).run()
+        confirmed = None if checkpoint is None else checkpoint.physical
+        result = _Rebuild(log, queues, confirmed).run()
     synced = 0 if checkpoint is None or result.rebuilt else checkpoint.physical
     result.dropped = log.open_at(result.end_offset, synced=synced)
     queues.delete_dropped()
@@ -140,8 +142,7 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         if missing < 0 or (missing and not scan.gaps):
             return None  # reading all shows whether log or queue is wrong
         if missing:
-            _enter_missing(queue, missing, scan.gaps)
-            _note_run(result, message, missing, scan.gaps)
+            _enter_missing(queue, missing, scan.gaps, result, message, physical=physical)
         _enter(queue, message, ended)
         result.replayed += 1
         if (topic := deleted_topic(message)) is not None:
@@ -161,12 +162,15 @@ def _lost_in(scan: LogScan, *, end: int) -> int:
 
 
 class _Rebuild:
-    """One rebuild of all consume queues from the log, at least *on_disk* bytes of which are
-    kept.
+    """One rebuild of all consume queues from the log.
+
+    *physical*: that of the checkpoint, at least so much of the log is kept; None: unknown, any
+    message may have been confirmed.
     """
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, on_disk: int) -> None:
-        self._log, self._queues, self._on_disk = log, queues, on_disk
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, physical: int | None) -> None:
+        self._log, self._queues, self._physical = log, queues, physical
+        self._on_disk = physical or 0
         self._result = Recovery(rebuilt=True)
         self._began_anew: set[Topic] = set()
         self._started: set[ConsumeQueue] = set()
@@ -190,15 +194,17 @@ class _Rebuild:
             self._take(message, scan)
         self._finish(scan)
         result.gaps = scan.gaps
-        result.lost_bytes = sum(gap.size for gap in scan.gaps)
+        damage = [gap for gap in scan.gaps if not _was_interrupted(gap, self._physical)]
+        result.lost_bytes = sum(gap.size for gap in damage)
         result.reason = scan.reason
         result.end_offset = scan.end
         if scan.end < self._on_disk:
             gap = scan.gap_of(scan.end, self._on_disk, scan.reason or "the file ends there")
             result.gaps = [*scan.gaps, gap]
+            damage.append(gap)
             result.lost_bytes += gap.size
             result.end_offset = self._on_disk
-        self._keep_ends(result.gaps)
+        self._keep_ends(damage)
         return result
 
     def _take(self, message: StoredMessage, scan: LogScan) -> None:
@@ -230,8 +236,8 @@ class _Rebuild:
                     f" offset {message.queue_offset}, where {queue.end_offset} is next",
                 )
             ]
-            _enter_missing(queue, missing, gaps, are_damaged=True)
-            _note_run(self._result, message, missing, gaps, are_damaged=True)
+            physical = self._physical
+            _enter_missing(queue, missing, gaps, self._result, message, physical=physical)
         _enter(queue, message, self._ended)
         self._result.last_store_ms = message.store_ms
         self._result.replayed += 1
@@ -277,7 +283,7 @@ class _Rebuild:
             end = self._ends.get(queue, 0)
             missing = end - queue.end_offset
             if queue is not self._ended and 0 < missing <= room:
-                _enter_missing(queue, missing, gaps, are_damaged=True)
+                _enter_damaged(queue, missing, gaps[-1])
                 run = DamagedRun(topic, queue_id, end - missing, end, gaps[-1])
                 self._result.damaged.append(run)
         topics = {topic.encode(): topic for topic, _, _ in self._queues.named()}
@@ -310,7 +316,7 @@ class _Rebuild:
         end = queue.end_offset
         last = queue.entry(end - 1) if end > queue.first_offset else (-1, 0, 0)
         if last[0] < gap.start:
-            _enter_missing(queue, 1, [gap], are_damaged=True)
+            _enter_damaged(queue, 1, gap)
             self._result.damaged.append(DamagedRun(topic, queue_id, end, end + 1, gap))
 
 
@@ -334,29 +340,38 @@ def _legible_in(
 
 
 def _enter_missing(
-    queue: ConsumeQueue, missing: int, gaps: list[Gap], *, are_damaged: bool = False
-) -> None:
-    """Enter *missing* messages that are in the last of *gaps*."""
-    gap = gaps[-1]
-    size = LOST_BYTES if are_damaged or not gap.unwritten else 0
-    queue.append(ENTRY.pack(gap.start, size, 0) * missing)
-
-
-def _note_run(
-    result: Recovery,
-    message: StoredMessage,
+    queue: ConsumeQueue,
     missing: int,
     gaps: list[Gap],
+    result: Recovery,
+    message: StoredMessage,
     *,
-    are_damaged: bool = False,
+    physical: int | None,
 ) -> None:
-    """Note that *missing* messages before *message* are in the last of *gaps*."""
-    first, end = message.queue_offset - missing, message.queue_offset
-    run = DamagedRun(message.topic, message.queue_id, first, end, gaps[-1])
-    if are_damaged or not gaps[-1].unwritten:
-        result.damaged.append(run)
-    else:
+    """Enter *missing* messages of *queue* before *message*, which are in *gaps*; note what they
+    are. *physical*: that of the checkpoint.
+    """
+    end = queue.end_offset
+    last = queue.entry(end - 1)[0] if end > queue.first_offset else -1
+    between = [gap for gap in gaps if gap.start > last]
+    if between and all(_was_interrupted(gap, physical) for gap in between):
+        queue.append(ENTRY.pack(gaps[-1].start, 0, 0) * missing)
         result.unwritten += missing
+    else:
+        _enter_damaged(queue, missing, gaps[-1])
+        run = DamagedRun(message.topic, message.queue_id, end, message.queue_offset, gaps[-1])
+        result.damaged.append(run)
+
+
+def _enter_damaged(queue: ConsumeQueue, count: int, gap: Gap) -> None:
+    queue.append(ENTRY.pack(gap.start, LOST_BYTES, 0) * count)
+
+
+def _was_interrupted(gap: Gap, physical: int | None) -> bool:
+    """Return whether *gap* is a write that a power failure interrupted, so that none of its
+    messages was confirmed. *physical*: that of the checkpoint; None: unknown.
+    """
+    return gap.unwritten and physical is not None and gap.start >= physical
 
 
 def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterator[StoredMessage]:

@@ -8,6 +8,7 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -26,16 +27,44 @@ def wrong_losses(plan: Plan, events: Sequence[Event], reported: Sequence[str]) -
     *reported*: intact messages that were reported as damaged.
     """
     found = list(reported)
+    stored = _Stored.of(plan, events)
     kinds = {action.kind for action in plan.actions}
     if kinds & _DELETING or any("retention_bytes" in each for each in plan.brokers.values()):
         return found
     for event in events:
         place = f"{event.get('topic')}/{event.get('queue')}"
-        if event["e"] == "deleted":
+        if event["e"] == "deleted" and stored.any_in(event):
             found.append(f"{place}: {event['from']} to {event['to']} count as deleted")
         elif event["e"] == "finish" and event["outcome"] == "deleted":
             found.append(f"{place}: offset {event['offset']} counts as deleted")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Offsets of messages that a broker confirmed, by topic and queue.
+
+    A write that a power loss interrupted leaves a hole if other files of the log reached the disk.
+    Nobody got a confirmation of its messages, and readers pass over them.
+    """
+
+    may_lose_writes: bool
+    offsets: dict[tuple[str, str], set[int]]
+
+    @classmethod
+    def of(cls, plan: Plan, events: Sequence[Event]) -> _Stored:
+        stored = cls(any(action.kind == "power" for action in plan.actions), {})
+        for event in events:
+            if event["e"] == "send_ok" and "offset" in event:
+                place = event["topic"], event["queue"]
+                stored.offsets.setdefault(place, set()).add(event["offset"])
+        return stored
+
+    def any_in(self, deleted: Event) -> bool:
+        """Return whether the offsets of a ``deleted`` may belong to a message."""
+        place = deleted["topic"], deleted["queue"]
+        lost = range(deleted["from"], deleted["to"])
+        return not self.may_lose_writes or not self.offsets.get(place, set()).isdisjoint(lost)
 
 
 def early_deletions(plan: Plan, logs: Mapping[str, Path]) -> list[str]:

@@ -12,6 +12,7 @@ import gc
 import random
 import shutil
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -508,10 +509,13 @@ class World:
         self.loop.set_task_factory(None)
         # Tasks of dead processes never end, which asyncio would report for each.
         self.loop.set_exception_handler(lambda *_: None)
-        for task in self._graves:
-            with suppress(BaseException):
-                task.get_coro().close()
-        self._graves.clear()
+        with warnings.catch_warnings():
+            # A task that was killed before its first step may hold a coroutine to await.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            for task in self._graves:
+                with suppress(BaseException):
+                    task.get_coro().close()
+            self._graves.clear()
 
 
 async def _ask(

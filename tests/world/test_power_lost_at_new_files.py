@@ -49,3 +49,28 @@ def test_all_messages_are_handled(seed: int) -> None:
 def test_a_removed_file_that_stays_open_is_found() -> None:
     with patch.object(OpenFiles, "forget"):
         assert any("was replaced" in error for error in played(0).errors)
+
+
+def test_a_write_that_was_interrupted_in_a_new_folder_stops_no_queue() -> None:
+    """The next file reached the disk, and there was no time for a regular checkpoint."""
+    outcome = play(
+        Plan(
+            seed=10074,
+            seconds=15.0,
+            brokers={"broker-a": SMALL_FILES},
+            topics={"orders": 4},
+            groups=[{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
+            proxies=1,
+            proxy_settings={},
+            producers=2,
+            consumers=[ConsumerPlan("billing", None, 0)],
+            flows=[FlowPlan(0.0, 0, "orders", ["o0"], 50, 0.1, body_bytes=40_000)],
+            actions=[
+                Action(4.21, "freeze", {"node": "broker-a", "for_s": 11.7}),
+                Action(11.25, "power", {"node": "broker-a", "at": "new file", "for_s": 23.0}),
+            ],
+        )
+    )
+    assert outcome.violations == {}
+    assert outcome.errors == []
+    assert any(event["e"] == "deleted" for event in outcome.events)  # what was never confirmed

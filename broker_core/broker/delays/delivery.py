@@ -154,14 +154,14 @@ class DelayedDelivery:
     def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset", is_derived=True)
         try:
-            lowest = _lowest_offsets(table.load())
+            content = table.load()
         except StoreError as error:
             _log.warning("all delayed messages are read again", reason=str(error))
-            lowest = {}
-        # A log that was read completely may have lost, and a copied one may have missed, endings
-        # that the table counts. Delete it before there is a checkpoint, which the next start would
-        # trust.
-        if lowest and (self._store.recovery.rebuilt or was_promoted):
+            content = {}
+        lowest = _lowest_offsets(content)
+        # The log may have lost, and a copied one may have missed, endings that the table counts.
+        # Delete it before there is a checkpoint, which the next start would trust.
+        if lowest and (was_promoted or self._may_count_lost(content.get("logEnd"))):
             table.delete()
             lowest = {}
         for due_ms, place in self._store.delays.waiting(lowest):
@@ -171,6 +171,17 @@ class DelayedDelivery:
         if len(self._waiting):
             _log.info("delayed messages wait", messages=len(self._waiting))
 
+    def _may_count_lost(self, log_end: object) -> bool:
+        """Return whether a table that was saved when the log ended at *log_end* may count messages
+        that the log lost. Tables of earlier versions do not contain it.
+        """
+        recovery = self._store.recovery
+        if recovery.rebuilt or recovery.gaps:
+            return True
+        if isinstance(log_end, int):
+            return log_end > self._store.end_offset
+        return bool(recovery.dropped)
+
     def _to_table(self) -> dict[str, Any]:
         lowest = self._seen | self._waiting.lowest_offsets()
         return {
@@ -178,6 +189,7 @@ class DelayedDelivery:
                 str(number + 1): offset for number, offset in lowest.items() if number < TIMER_QUEUE
             },
             "timerOffset": lowest[TIMER_QUEUE],
+            "logEnd": self._store.end_offset,
         }
 
     async def _deliver(self) -> None:

@@ -171,24 +171,36 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
     assert [m.body for m in await stored(client, queue, 10)] == expected
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("checkpoint", ["of a new folder", "later", "lost"])
+@pytest.mark.parametrize("killed", ["never", "as queues are filled", "before the log is cut"])
 async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_waits(
-    tmp_path: Path, cluster: Cluster, clock: Clock, killed: bool
+    tmp_path: Path, cluster: Cluster, clock: Clock, killed: str, checkpoint: str
 ) -> None:
     """At each later start, even if the first one was killed while it read the log again."""
     queue = (await cluster.create_topic(TOPIC))[0]
     client = await cluster.client()
     await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
-    await send(client, queue, b"was the end")
     store = cluster.broker.components.store
+    if checkpoint == "later":
+        await store.checkpoint()
+    await send(client, queue, b"was the end")
     await cluster.stop_broker(crash=True)
-    store.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
+    table = {"offsetTable": {}, "timerOffset": 1, "logEnd": store.end_offset}
+    store.table("delayOffset").save(table)
+    if checkpoint == "lost":
+        for path in (tmp_path / "data").glob("checkpoint.json*"):
+            path.unlink()
     with (tmp_path / "data" / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(store.end_offset - 50)
         file.write(bytes(50))
-    if killed:
+    if killed == "as queues are filled" and checkpoint == "later":
+        return  # the checkpoint counts the only message
+    if killed != "never":
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(ConsumeQueue, "start_at", _kill)  # as each one is filled again
+            if killed == "as queues are filled":
+                patched.setattr(ConsumeQueue, "append", _kill)
+            else:
+                patched.setattr(CommitLog, "open_at", _kill)
             with pytest.raises(ZeroDivisionError):
                 await cluster.start_broker()
     for _ in range(3):
@@ -198,7 +210,7 @@ async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_wait
     await cluster.start_broker()
 
 
-def _kill(*_: object) -> None:
+def _kill(*_: object, **__: object) -> None:
     raise ZeroDivisionError
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from broker_core.errors import StoreError
@@ -21,6 +23,7 @@ from broker_core.remoting.record_encoding import BatchEntry
 from broker_core.store.copying import messages_of, read_chunk
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
+from broker_core.store.tables import JsonTable
 from tests.support.store_messages import TOPIC, entry, envelope
 
 SEGMENT = 2000
@@ -122,6 +125,89 @@ def test_a_cut_log_comes_back_as_all_whole_messages_before_the_cut(
                 assert all_bodies(store, queue_id) == mine
         finally:
             store.abandon()
+
+
+@settings(max_examples=40, deadline=None)
+@example([(0, 4, 60)] * 5, 99, {(0, 3)}, "kept")  # a sector that the end of the file cuts short
+@example([(0, 4, 60)] * 5, 99, {(0, 3)}, "queues lost")
+@given(
+    puts,
+    st.integers(0, 12),
+    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6),
+    st.sampled_from(["kept", "queues lost", "checkpoint lost"]),
+)
+def test_writes_that_lost_sectors_stop_no_queue_unless_they_may_have_been_confirmed(
+    first: list[tuple[int, int, int]],
+    checkpoint_at: int,
+    sectors: set[tuple[int, int]],
+    state: str,
+) -> None:
+    """Sectors and files reach the disk in any order, so intact messages may follow."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        written = asyncio.run(write(folder, first, checkpoint_at))
+        physical = JsonTable(folder / "checkpoint.json", is_derived=True).load()["physical"]
+        blank = [
+            (begin, min(begin + 512, segment * SEGMENT + SEGMENT))
+            for segment, sector in sectors
+            if (begin := segment * SEGMENT + sector * 512) >= physical
+        ]
+        for begin, end in blank:
+            zero(folder, begin, end)
+        is_intact = [
+            not any(begin < each.end and start < end for begin, end in blank)
+            for start, each in zip(starts(written), written, strict=True)
+        ]
+        assume(not all(is_intact))
+        if state == "queues lost":
+            shutil.rmtree(folder / "consumequeue")
+        elif state == "checkpoint lost":
+            for path in folder.glob("checkpoint.json*"):
+                path.unlink()
+        store = opened(folder)
+        try:
+            if state == "checkpoint lost":
+                assert bool(store.recovery.damaged) >= is_followed(written, is_intact)
+                return
+            assert store.recovery.damaged == []
+            assert store.recovery.lost_bytes == 0
+            for queue_id in range(QUEUES):
+                mine = [
+                    each.body
+                    for each, intact in zip(written, is_intact, strict=True)
+                    if each.queue_id == queue_id and intact
+                ]
+                assert all_bodies(store, queue_id) == mine
+        finally:
+            store.abandon()
+
+
+def zero(folder: Path, begin: int, end: int) -> None:
+    """Set the bytes of the log from *begin* to *end*, which one file contains, to zero."""
+    path = folder / "commitlog" / f"{begin // SEGMENT * SEGMENT:020d}"
+    if path.exists():
+        with path.open("r+b") as file:
+            file.seek(begin % SEGMENT)
+            file.write(bytes(end - begin))
+
+
+def starts(written: list[Written]) -> Iterator[int]:
+    """Yield the start of each message in the log."""
+    at = 0
+    for each in written:
+        yield max(at, (each.end - 1) // SEGMENT * SEGMENT)
+        at = each.end
+
+
+def is_followed(written: list[Written], is_intact: list[bool]) -> bool:
+    """Return whether an intact message follows a lost one of its queue."""
+    lost = set[int]()
+    for each, intact in zip(written, is_intact, strict=True):
+        if not intact:
+            lost.add(each.queue_id)
+        elif each.queue_id in lost:
+            return True
+    return False
 
 
 @settings(max_examples=60, deadline=None)
