@@ -45,7 +45,7 @@ class _Stored:
     """Offsets of messages that a broker confirmed, by topic and queue.
 
     A write that a power loss interrupted leaves a hole if other files of the log reached the disk.
-    Nobody got a confirmation of its messages, and readers pass over them.
+    Its messages were never confirmed, and readers pass over them.
     """
 
     may_lose_writes: bool
