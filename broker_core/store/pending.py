@@ -23,6 +23,7 @@ class Kept(Enum):
     WELL = "as durable as required, on all required replicas"
     ALONE = "on this broker; fewer replicas than required are connected"
     UNSURE = "on this broker; perhaps on fewer replicas than required"
+    UNCONFIRMED = "on this broker; the next elected master removes it if no majority has it"
 
 
 class Stored(NamedTuple):

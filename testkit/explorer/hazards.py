@@ -91,7 +91,13 @@ class Hazards:
         if not self._has("elected masters"):
             return brokers
         (shared,) = brokers.values()
-        elected = {"broker_name": "broker-a", "role": "elected", "voters": list(_VOTERS)}
+        elected: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "role": "elected",
+            "voters": list(_VOTERS),
+        }
+        # In half of the worlds a send is answered before its master knows that it is cut off.
+        elected["slave_timeout_s"] = self._chance.choice([0.5, 5.0])
         return {f"broker-a-{n}": {**shared, **elected, "broker_id": n} for n in _REPLICAS}
 
     def proxy_settings(self, seconds: float) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class ElectedSite:
         self.most_serving = 0
         self._all_sent = True
 
-    async def start(self, *, proxies: int = 1, queues: int = 4) -> None:
-        """Start everything, and wait until a replica serves."""
+    async def start(self, *, proxies: int = 1, queues: int = 4, **settings: Any) -> None:
+        """Start everything, and wait until a replica serves. *settings*: of the brokers."""
         # The nameserver is node 1 of the world.
         voters = [f"{n}@127.0.0.{n + 2}:{BROKER_PORT}" for n in IDS]
         brokers = {
@@ -45,6 +45,7 @@ class ElectedSite:
                 "role": "elected",
                 "broker_id": n,
                 "voters": tuple(voters),
+                **settings,
             }
             for n in IDS
         }

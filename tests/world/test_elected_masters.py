@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,9 +58,9 @@ def test_killed_masters_are_replaced() -> None:
     assert max(site.take_overs) <= 15
 
 
-async def _cut_off(site: ElectedSite) -> None:
+async def _cut_off(site: ElectedSite, **settings: Any) -> None:
     """The old master still reaches clients and nameserver, with messages of its own."""
-    await site.start(proxies=2)
+    await site.start(proxies=2, **settings)
     site.send(300)
     await site.until_in_sync()
     await site.measured(site.cut_off)
@@ -71,6 +72,11 @@ async def _cut_off(site: ElectedSite) -> None:
 def test_a_master_that_is_cut_off_acknowledges_nothing_more() -> None:
     site = played(_cut_off)
     assert max(site.take_overs) <= 15
+
+
+def test_a_send_that_replicas_do_not_confirm_in_time_is_not_acknowledged() -> None:
+    """Its time ends before the lease of the master, so it is answered."""
+    played(partial(_cut_off, slave_timeout_s=0.5))
 
 
 async def _one_way(site: ElectedSite) -> None:

@@ -35,6 +35,7 @@ from broker_core.remoting.delay_properties import REAL_TOPIC
 from broker_core.remoting.message import StoredMessage, decode_message
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Kept
 from broker_core.store.reader import ReadStatus
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -54,6 +55,11 @@ class _Ending(NamedTuple):
     placed: Placement | None = None  # None: nothing can be stored
     size: int = 0
     not_now: bool = False
+
+
+class _Ended(NamedTuple):
+    all_of_them: bool  # False if some could not be stored now
+    kept: Kept  # the last ones
 
 
 class DelayedDelivery:
@@ -116,8 +122,8 @@ class DelayedDelivery:
             self._seen[number] = self._store.delays.end_offset(number)
             self._arrival.set()
 
-    async def recall(self, handle: RecallHandle) -> bool:
-        """Cancel a delivery durably; return False if the message does not wait (any more).
+    async def recall(self, handle: RecallHandle) -> Kept | None:
+        """Cancel a delivery durably; return how durably, None if the message does not wait.
 
         Raises OSError.
         """
@@ -149,7 +155,8 @@ class DelayedDelivery:
                 taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
                 await asyncio.sleep(0)
             # On a full disk no segment could be deleted if waiting messages could not be moved.
-            return await self._end_in_portions(taken, self._move, short_segment=True)
+            ended = await self._end_in_portions(taken, self._move, short_segment=True)
+            return ended.all_of_them
 
     def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset", is_derived=True)
@@ -218,16 +225,15 @@ class DelayedDelivery:
             await self._end_in_portions(due, self._delivery)
         return bool(due)
 
-    async def _recall(self, handle: RecallHandle) -> bool | OSError:
+    async def _recall(self, handle: RecallHandle) -> Kept | OSError | None:
         async with self._turn:
             due = await self._find(handle)
             if due is None or not self._waiting.take_one(due):
-                return False
+                return None
             try:
-                await self._end_in_portions([due], self._word_of_recall)
+                return (await self._end_in_portions([due], self._word_of_recall)).kept
             except OSError as error:
                 return error
-        return True
 
     async def _find(self, handle: RecallHandle) -> Due | None:
         """Return the message of *handle*: where it was stored, or where it was moved to."""
@@ -244,19 +250,20 @@ class DelayedDelivery:
 
     async def _end_in_portions(
         self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
-    ) -> bool:
+    ) -> _Ended:
         """Store the outcomes of *taken*. Raise OSError; messages that were not stored wait again.
 
-        Returns False if some could not be stored now; these wait longer, without delaying others.
+        Those that cannot be stored now wait longer, without delaying others.
         """
-        left, all_ended = len(taken), True
+        left, all_ended, kept = len(taken), True, Kept.WELL
         try:
             for some in self._portions(become(due) for due in taken):
                 parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
                 if parts:
-                    await self._store.put_all(
+                    stored = await self._store.put_all(
                         parts, store_ms=wall_ms(), short_segment=short_segment
                     )
+                    kept = stored[-1].kept
                 self._waiting.end(ending.due for ending in some if not ending.not_now)
                 later = [ending.due for ending in some if ending.not_now]
                 all_ended = all_ended and not later
@@ -264,7 +271,7 @@ class DelayedDelivery:
                 left -= len(some)
         finally:
             self._waiting.put_back(taken[len(taken) - left :])
-        return all_ended
+        return _Ended(all_ended, kept)
 
     def _portions(self, endings: Iterable[_Ending]) -> Iterator[list[_Ending]]:
         most = min(_PUT_BYTES, self._store.largest_put_bytes // 2)

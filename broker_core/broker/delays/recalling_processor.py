@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.delays.delivery import DelayedDelivery
+from broker_core.broker.store_answers import check_confirmed
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
@@ -36,17 +37,18 @@ class RecallProcessor:
             )
         handle = self._handle(header)
         try:
-            recalled = await self._delayed.recall(handle)
+            kept = await self._delayed.recall(handle)
         except OSError as error:
             raise BrokerError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
-        if not recalled:
+        if kept is None:
             raise _refused(
                 f"message {handle.message_id} does not wait: it was delivered or recalled before,"
                 " or is being delivered"
             )
+        check_confirmed(kept)
         return request.response(ext=RecallMessageResponse(msg_id=handle.message_id).to_ext())
 
     def _handle(self, header: RecallMessageHeader) -> RecallHandle:

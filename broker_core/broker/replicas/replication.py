@@ -136,14 +136,17 @@ class Replication:
         if end <= self.replicas.confirmed:
             return Kept.WELL
         self._leave_out_silent()
+        elected = self.election is not None
         if self.replicas.available < self.replicas.needed:
-            return Kept.ALONE
+            return Kept.UNCONFIRMED if elected else Kept.ALONE
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
         heapq.heappush(self._waiting, (end, self._numbers(), done))
         timer = loop.call_later(self.timeout_s, _end, done, False)
         try:
-            return Kept.WELL if await done else Kept.UNSURE
+            if await done:
+                return Kept.WELL
+            return Kept.UNCONFIRMED if elected else Kept.UNSURE
         finally:
             timer.cancel()
 

@@ -8,6 +8,7 @@ from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.groups.retries import is_given_up, most_times, sent_back
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.placement import place
+from broker_core.broker.store_answers import check_confirmed
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import SYSTEM_TOPICS
 from broker_core.clock import wall_ms
@@ -70,7 +71,7 @@ class SendBackProcessor:
                 message, topic, queue_id, delay_level=level, store_host=self._store_host()
             )
             placed = place(envelope, [entry], producer_group="", rules=self._rules, now_ms=now_ms)
-            await self._store.put(placed.envelope, placed.entries, store_ms=now_ms)
+            stored = await self._store.put(placed.envelope, placed.entries, store_ms=now_ms)
         except (ValueError, LocalProtocolError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except OSError as error:
@@ -78,6 +79,7 @@ class SendBackProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
+        check_confirmed(stored.kept)
         return request.response()
 
     def _is_former(self, offset: int) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker.replicas.replicas import Replicas
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.results import ElectedReplicas
@@ -19,6 +21,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
 from testkit.eventually import eventually
 from tests.support.elected_group import TOPIC, ElectedGroup, elected_group
@@ -274,6 +277,33 @@ async def test_a_former_master_gives_up_what_was_never_confirmed(tmp_path: Path)
         replica = group.brokers[second].components.replica
         await eventually(lambda: replica.figures().get("inSyncReplicas") == "1,2,3", within_s=60)
         assert await bodies(group, first) == [b"confirmed", b"next"]
+
+
+async def test_what_no_majority_confirms_is_answered_with_an_error(tmp_path: Path) -> None:
+    """Clients take a status such as 11 or 12 for success, and the next master may not have it."""
+    async with elected_group(tmp_path, slave_timeout_s=0.5) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        first = await client.send(queue, OutgoingMessage(TOPIC, b"first"))
+        waits = await client.send(
+            queue, OutgoingMessage(TOPIC, b"waits", properties={"TIMER_DELAY_SEC": "3600"})
+        )
+        assert waits.recall_handle
+        place = int(first.offset_message_id[16:], 16)
+        back = SendBackHeader(offset=place, group=Group("billing"), delay_level=3)
+        confirmed = group.brokers[master].components.store.end_offset
+        with patch.object(Replicas, "confirm", lambda *_: confirmed):
+            for request in (
+                client.send(queue, OutgoingMessage(TOPIC, b"alone")),
+                client.send_together(queue, OutgoingMessage(TOPIC, b"alone")),
+                client.requests.ask("broker-a", RequestCode.CONSUMER_SEND_MSG_BACK, back.to_ext()),
+                client.delays.recall("broker-a", TOPIC, waits.recall_handle, group=Group("g")),
+            ):
+                with pytest.raises(BrokerError, match="not confirmed by a majority") as caught:
+                    await request
+                assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_damaged_ballot_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
