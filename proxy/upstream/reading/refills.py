@@ -180,6 +180,11 @@ class _Reader:
                     max_messages=how_many_messages,
                     suspend_ms=0,
                 )
+                if is_other_life(self._pipeline, result.life):
+                    return  # the queue's reader notices it and ends the period
+                if result.status is PullStatus.NO_NEW:
+                    # Not deleted: replicas of a master that restarted have yet to confirm it, say.
+                    raise RemotingError(f"the broker does not show offset {offset} yet")
             except Exception as error:  # including bugs: no key may stop silently
                 self._log.warning(
                     "spilled messages not read; retrying",
@@ -190,8 +195,6 @@ class _Reader:
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue
             back_off_s = FIRST_BACK_OFF_S
-            if is_other_life(self._pipeline, result.life):
-                return  # the queue's reader notices it and ends the period
             if on_damage is not None and result.status is PullStatus.DAMAGED:
                 for refill, messages, damaged in under_way.met_damage(result.next_offset):
                     if refill.offsets:

@@ -58,7 +58,7 @@ class Desk:
             status, messages, following = PullStatus.OFFSET_ILLEGAL, [], self.there.start
         else:
             found = range(offset, min(offset + max_messages, self.there.stop))
-            status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
+            status = PullStatus.FOUND if found else PullStatus.NO_NEW
             messages, following = [keyed(n, "k") for n in found], max(offset, found.stop)
         return PullResult(
             status=status,
@@ -118,6 +118,22 @@ async def test_a_broker_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatc
     refill = Refill(b"a", (3,))
     await desk.read(refill)
     assert (desk.asked, desk.given) == ([(3, 1)] * 3, [(refill, [3])])
+
+
+async def test_what_the_broker_does_not_show_yet_is_not_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a restart of a master, until replicas have confirmed it."""
+    monkeypatch.setattr(refills, "FIRST_BACK_OFF_S", 0.001)
+
+    def show_one_more() -> None:
+        desk.there = range(desk.there.stop + 1)
+
+    desk = Desk(range(4), before=show_one_more)
+    refill = Refill(b"a", (3, 6))
+    await desk.read(refill)
+    assert desk.asked == [(3, 4), (6, 1), (6, 1)]
+    assert desk.given == [(refill, [3, 6])]
 
 
 async def test_reading_ends_with_the_ownership_of_the_queue() -> None:
