@@ -154,8 +154,14 @@ def run(language: Language, commands: Sequence[Sequence[str]]) -> float:
             done = _run(language, command)
         if done.returncode != 0:
             text = f"{language.name}: {' '.join(command)} ended with {done.returncode}"
-            raise BuildFailed(f"{text}\n{done.stdout[-6000:]}")
+            raise BuildFailed(f"{text}\n{excerpt(done.stdout)}")
     return time.monotonic() - began
+
+
+def excerpt(output: str) -> str:
+    """Return the failed tests in *output* of Node's runner, which lists all, and its end."""
+    blocks = re.findall(r"^not ok .*\n(?:[ \t].*\n)*", output, re.MULTILINE)
+    return "\n".join([*(block[:3000] for block in blocks), output[-6000:]])
 
 
 def _run(language: Language, command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -52,7 +52,7 @@ from proxy.core.pipeline.recent_keys import HotKeys, KeyEvents
 from proxy.core.pipeline.settlement import Settlement
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
-from proxy.core.records.record import Anchor, Snapshot
+from proxy.core.records.record import Anchor, Snapshot, if_above
 
 _NO_PAUSES: TrackedDict[bytes | None, PausedKey] = TrackedDict()  # for parked twins
 
@@ -185,6 +185,7 @@ class QueuePipeline:
         )
         #: Paused keys; a twin shares those of its queue.
         self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
+        self._moved_from = None if resume is None else resume.moved_from
         self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
         self.observed = Observations(self.jobs.chains)
         self.settlement = Settlement(
@@ -800,6 +801,7 @@ class QueuePipeline:
             paused=dict(self.recorded_pauses),
             keys=self.keys.recorded,
             anchor=self.anchor,
+            moved_from=if_above(jobs.base, self._moved_from),
         )
 
     @property

@@ -17,9 +17,10 @@ A record is one JSON object with ``v`` (1) and ``kind``:
       ``own``), paused (pairs of order key, null for the whole queue, and [since_ms, actor,
       reason]), notes (order key, and operators' notes on it as a paused and as a parked key), keys
       (the order key: see ``KeyRecord``), anchor (offset and place in the broker's log of the last
-      message that was read, if the broker has no lives), own (the fields of the period's ``own``
-      record, in the first part: retention may have deleted that record). The parts of a snapshot
-      are consecutive; their lists add up;
+      message that was read, if the broker has no lives), moved_from (after a reset to a lower
+      offset: committed offsets up to here may be from before it), own (the fields of the period's
+      ``own`` record, in the first part: retention may have deleted that record). The parts of a
+      snapshot are consecutive; their lists add up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the previous delta, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (added ones), attempts
@@ -37,8 +38,8 @@ to 0) of *width* bytes each, little endian.
 
 Proxies of different versions take queues over from each other. Fields added later (``http``,
 ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``, ``to``, ``own``,
-``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``, ``hold_over``) may be missing,
-and readers ignore unknown fields.
+``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``, ``hold_over``, ``moved_from``)
+may be missing, and readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ def _of_period(part: SnapshotPart) -> dict[str, Any]:
         fields["own"] = _own_to_json(part.own)
     if part.serial:
         fields["serial"] = part.serial
+    if part.piece.moved_from is not None:
+        fields["moved_from"] = part.piece.moved_from
     return fields
 
 
@@ -181,6 +184,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         {key: each for key, each in _paused_of(fields).items() if each is not None},
         keys=_keys_of(fields),
         anchor=_anchor_of(fields),
+        moved_from=_maybe_number(fields.get("moved_from")),
     )
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:

@@ -61,6 +61,11 @@ class Anchor(NamedTuple):
     log_offset: int
 
 
+def if_above(base: int, offset: int | None) -> int | None:
+    """Return *offset* if it is above *base*."""
+    return offset if offset is not None and offset > base else None
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """State of a queue: all messages below ``base`` are finished, and those up to ``read`` except
@@ -69,7 +74,8 @@ class Snapshot:
     ``leases``: milliseconds, from the time of writing, for which clients may still hold unfinished
     jobs. ``longest_lease_ms``: longest lease, if longer than in the ``own``. ``keys``: None if not
     recorded. ``anchor``: the last message that was read, if the broker does not report lives of
-    topics.
+    topics. ``moved_from``: the group was moved back from there, so a committed offset up to it may
+    be from before: a broker that crashed, or its next master, may not have the commit of the move.
 
     Raise ValueError unless the offsets rise from ``base`` and end below ``read``.
     """
@@ -86,6 +92,7 @@ class Snapshot:
     paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
     keys: KeyRecord | None = None
     anchor: Anchor | None = None
+    moved_from: int | None = None
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -125,6 +132,7 @@ class Snapshot:
             longest_lease_ms=self._longest_ms,
             keys=keys,
             anchor=None,
+            moved_from=if_above(offset, max(self.read, self.moved_from or 0)),
         )
 
     @property
@@ -156,6 +164,11 @@ class Snapshot:
             longest_lease_ms=self._longest_ms,
             anchor=None,
         )
+
+    def begins_at(self, committed: int) -> int:
+        """Return where the next owner begins. *committed*: the offset that the broker has."""
+        is_stale = self.moved_from is not None and committed <= self.moved_from
+        return self.base if is_stale else max(self.base, committed)
 
     def unread(self, offset: int) -> bool:
         """Return True if the next owner must read that message. O(log n).

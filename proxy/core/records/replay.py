@@ -86,7 +86,9 @@ class LastOwner:
         snapshot = self.snapshot
         return replace(
             self,
-            snapshot=None if snapshot is None else replace(snapshot.cut_at(0), longest_lease_ms=0),
+            snapshot=None
+            if snapshot is None
+            else replace(snapshot.cut_at(0), longest_lease_ms=0, moved_from=None),
             snapshot_at=None,
             damage=None,
             forgotten=False,
@@ -131,6 +133,7 @@ class _State:
     paused: dict[bytes | None, PausedKey]
     keys: KeyRecord | None = None
     anchor: Anchor | None = None
+    moved_from: int | None = None
 
     @classmethod
     def of(cls, whole: Snapshot, *, at: int) -> _State:
@@ -149,6 +152,7 @@ class _State:
             dict(whole.paused),
             keys=whole.keys,
             anchor=whole.anchor,
+            moved_from=whole.moved_from,
         )
 
     def apply(self, delta: Delta, *, at: int) -> None:
@@ -193,6 +197,7 @@ class _State:
             paused=self.paused,
             keys=self.keys,
             anchor=self.anchor,
+            moved_from=self.moved_from,
         )
 
 

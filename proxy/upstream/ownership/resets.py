@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -153,7 +153,10 @@ class FreeReset:
 
     async def _store(self, begun: Begun, offset: int, *, until_ns: int) -> None:
         last = None if begun.last is None else begun.last.snapshot
-        moved = (last or Snapshot(begun.epoch, 0, 0)).moved_to(offset, epoch=begun.epoch)
+        start = begun.start_offset
+        left = last or Snapshot(begun.epoch, start, start)
+        left = replace(left, read=max(left.read, start))  # an administrator may have moved it on
+        moved = left.moved_to(offset, epoch=begun.epoch)
         group = self._lane.name
         while now_ns() < until_ns:
             if await store_reset(self._context, group, self._queue, moved, begun.own):

@@ -24,8 +24,9 @@ async def start_offset(
     topic at once, and commits that: a crash before the first message must not move "latest". This
     precedes the first ownership record, so an owner that sees a record also sees these offsets. A
     queue added later begins with its first message. Each owner records where it began, so a broker
-    that loses the commit does not move it. The first owner in another life of the topic begins with
-    the first message: the committed offset may be a late one of the previous life.
+    that loses the commit does not move it, and one that loses the commit of a reset does not undo
+    the reset. The first owner in another life of the topic begins with the first message: the
+    committed offset may be a late one of the previous life.
 
     Stored messages that the group needs and retention has deleted are left to the reader, which
     reports them.
@@ -44,6 +45,8 @@ async def start_offset(
         start = await client.min_offset(queue)
     else:
         start = committed
+        if last is not None and last.snapshot is not None:
+            start = last.snapshot.begins_at(committed)
     return committed or 0, max(start, _began(last))
 
 

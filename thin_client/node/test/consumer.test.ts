@@ -334,26 +334,28 @@ test("a result whose work has not run does not ack", async () => {
 });
 
 test("a handler that blocks the event loop keeps its leases, with a warning", async () => {
-  const server = new Worker(new URL("./slow-proxy.js", import.meta.url));
+  const extended = new Int32Array(new SharedArrayBuffer(4));
+  const server = new Worker(new URL("./slow-proxy.js", import.meta.url), { workerData: extended });
   const [address] = (await once(server, "message")) as [string];
   const warnings: string[] = [];
   const logger = { warn: (text: string) => warnings.push(text), error() {} };
   const consumer = new Consumer({ servers: address, group: "g", logger, concurrency: 1 });
   let handled = 0;
+  let blocked: string | undefined;
   const running = consumer.run(() => {
-    if (handled++ === 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500);
+    if (handled++ === 0) blocked = Atomics.wait(extended, 0, 0, 60_000);
   });
   await until(() => handled === 2);
   await consumer.close();
   await running;
   server.postMessage("tell");
-  const [told] = (await once(server, "message")) as [{ longestGapMs: number; verdicts: string[] }];
+  const [verdicts] = (await once(server, "message")) as [string[]];
   await server.terminate();
 
-  assert.ok(told.longestGapMs < 1_000, `a lease was not extended for ${told.longestGapMs} ms`);
-  assert.deepEqual(told.verdicts.sort(), ["1 ok", "2 ok"]);
+  assert.notEqual(blocked, "timed-out", "the leases were not extended meanwhile");
+  assert.deepEqual(verdicts.sort(), ["1 ok", "2 ok"]);
   assert.equal(warnings.length, 1);
-  assert.match(warnings[0]!, /the event loop was blocked for 2\.\d s, the lease is 1 s: compute in/);
+  assert.match(warnings[0]!, /the event loop was blocked for \d+\.\d s, the lease is 1 s: compute in/);
 });
 
 test("handlers whose call runs no work are refused", async () => {

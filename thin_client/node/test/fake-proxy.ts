@@ -168,7 +168,7 @@ export class FakeProxy {
 
 /** Wait for the condition. */
 export async function until(condition: () => boolean): Promise<void> {
-  const limit = Date.now() + 10_000;
+  const limit = Date.now() + 60_000; // a machine may stall
   while (!condition()) {
     if (Date.now() > limit) throw new Error(`timed out: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 2));

@@ -44,7 +44,17 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     unspilled = tuple(unfinished[::4])
     longest_ms = draw(st.sampled_from([0, 0, 7]))
     return Snapshot(
-        draw(epoch), base, read, unspilled, attempts, chains, attempts, parked, longest_ms, paused
+        draw(epoch),
+        base,
+        read,
+        unspilled,
+        attempts,
+        chains,
+        attempts,
+        parked,
+        longest_ms,
+        paused,
+        moved_from=draw(st.none() | numbers),
     )
 
 

@@ -63,6 +63,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         draw(st.dictionaries(st.none() | keys, paused_keys, max_size=40)),
         keys=draw(st.none() | key_records),
         anchor=draw(st.none() | st.just(Anchor(2**62, 2**62))),
+        moved_from=draw(st.none() | st.just(2**62)),
     )
 
 
