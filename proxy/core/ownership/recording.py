@@ -129,6 +129,7 @@ class Recording:
         """Note that the *records* that were due are stored, the first one at offset *at*."""
         self._last_at = at
         self._pipeline.raised_lease_recorded(self._longest_lease_ms)
+        self._pipeline.recorded_to(self._base)
         if self._ends_wait and self._own is not None:
             self._own, self._waits = replace(self._own, hold_ms=0), False
         if isinstance(records[0], Delta):

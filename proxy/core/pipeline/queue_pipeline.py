@@ -186,6 +186,7 @@ class QueuePipeline:
         #: Paused keys; a twin shares those of its queue.
         self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
         self._moved_from = None if resume is None else resume.moved_from
+        self._recorded = self.jobs.committable
         self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
         self.observed = Observations(self.jobs.chains)
         self.settlement = Settlement(
@@ -706,6 +707,19 @@ class QueuePipeline:
     def committable(self) -> int:
         """Next offset that the group needs: never above the lowest unfinished one."""
         return self.jobs.committable
+
+    @property
+    def recorded(self) -> int:
+        """``committable`` as of the records: the offset to commit.
+
+        A commit ahead of them could fall again. The next master of a broker may lack it, and then
+        the next owner begins where the records say.
+        """
+        return min(self.committable, self._recorded)
+
+    def recorded_to(self, offset: int) -> None:
+        """Note that the records contain that all messages below *offset* are finished."""
+        self._recorded = offset
 
     def committed_at(self, offset: int, now_ns: int) -> None:
         """Note that the broker stored *offset* as committed; all messages below are finished."""

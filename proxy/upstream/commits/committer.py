@@ -1,4 +1,4 @@
-"""Commits offsets at intervals and at every hand-over."""
+"""Commits recorded offsets at intervals and at every hand-over."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Committer:
         it.
         """
         async with self._locks.setdefault(pipeline, asyncio.Lock()):
-            if pipeline.committable == pipeline.committed and not unchanged_too:
+            if pipeline.recorded == pipeline.committed and not unchanged_too:
                 return True
             return await self._commit(lane, pipeline)
 
@@ -72,7 +72,7 @@ class Committer:
             return
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
-        offset = pipeline.committable
+        offset = pipeline.recorded
         if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
             return False  # not, or perhaps not, the owner any more
         asked_ns = now_ns()
@@ -107,7 +107,7 @@ class Committer:
 
 
 def _changed(pipeline: QueuePipeline) -> bool:
-    return pipeline.committable != pipeline.committed
+    return pipeline.recorded != pipeline.committed
 
 
 def _nothing_left(pipeline: QueuePipeline) -> None:

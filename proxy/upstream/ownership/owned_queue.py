@@ -421,11 +421,11 @@ class OwnedQueue:
         # Thousands of queues end at once: together their requests would exceed their time limits.
         async with self._context.take_overs.end_slot(self.queue.broker):
             twin_clean = self.parking is None or await self.parking.hand_over()
+            clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
             if not await self._committer.commit(self._lane, pipeline):
                 self._log.warning(
                     "the last commit failed; the ownership record contains the offset"
                 )
-            clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
             await self._give_back("handed over", clean=clean)
 
     async def _give_back(self, reason: str, *, clean: bool = False) -> None:

@@ -196,10 +196,10 @@ class Parking:
         self._notes.period(twin, "drain")
         if self._pipeline.extensions_refused:
             twin.refuse_extensions()
-        await self._committer.commit(self._lane, twin)
         twin.ended()  # no record would contain later verdicts
         try:
             await last_record(self._context, self._lane, twin)
+            await self._committer.commit(self._lane, twin)
             await self._context.recorder.end(self._lane, twin)
         except RemotingError as error:
             self._log.warning("end of the twin's period not recorded", reason=str(error))

@@ -382,6 +382,7 @@ async def test_a_queue_has_one_commit_in_flight_at_a_time() -> None:
             for _ in range(3):
                 assert us.lease() == 1  # all have one key
                 assert us.ack_last(pipeline) == []
+                pipeline.recorded_to(pipeline.committable)
                 await us.committer.commit(us.lane, pipeline)
 
         await asyncio.gather(*(work() for _ in range(3)))

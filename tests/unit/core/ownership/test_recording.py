@@ -55,6 +55,21 @@ def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     assert records.due(1) == [SnapshotPart(0, 1, again, serial=2)]
 
 
+def test_what_may_be_committed_is_recorded_before() -> None:
+    queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b")])
+    records = Recording(queue, None)
+    write(records, 0)
+    ack_one(queue)
+    assert (queue.committable, queue.recorded) == (1, 0)
+    records.due(1)
+    records.failed()
+    assert queue.recorded == 0, "the record may be lost"
+    write(records, 1)
+    assert queue.recorded == 1
+    following = pipeline(epoch=5, resume=queue.snapshot(), messages=[keyed(1, "b")])
+    assert following.recorded == 1
+
+
 def test_the_base_of_the_records_is_renewed_even_if_an_earlier_owner_wrote_it() -> None:
     before = Snapshot(Epoch(1), 1, 4, (1, 3), keys=KEYS)
     queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
