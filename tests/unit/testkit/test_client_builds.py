@@ -1,4 +1,4 @@
-"""What is shown of a build that failed."""
+"""Excerpts of the output of a build that failed."""
 
 from __future__ import annotations
 
