@@ -86,6 +86,8 @@ _FORBIDDEN_CODE = 16
 _UNAVAILABLE_CODE = 14
 #: Beginning of our brokers' remark to a request that only a master serves.
 NOT_MASTER = "this broker is not the master"
+#: Beginning of an elected master's remark to a write that may be stored or lost.
+UNCONFIRMED = "not confirmed by a majority of the replicas in time"
 
 
 class BrokerError(RemotingError):
@@ -117,6 +119,13 @@ class BrokerError(RemotingError):
     def says_not_master(self) -> bool:
         """True if another broker of the same name may be the master: nothing was done."""
         return self.code == _UNAVAILABLE_CODE and self.remark.startswith(NOT_MASTER)
+
+    @property
+    def says_unconfirmed(self) -> bool:
+        """True if an elected master has written it, and the next one may not have it. Effect
+        unknown.
+        """
+        return self.remark.startswith(UNCONFIRMED)
 
     @property
     def says_forbidden(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.errors import BrokerError
+from broker_core.errors import UNCONFIRMED, BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.store.pending import Kept
 
@@ -17,8 +17,7 @@ ANSWERS = {
     ),
     Kept.UNCONFIRMED: (
         ResponseCode.SYSTEM_ERROR,
-        "not confirmed by a majority of the replicas in time: the message may be stored or lost;"
-        " send it again",
+        f"{UNCONFIRMED}: the message may be stored or lost; send it again",
     ),
 }
 

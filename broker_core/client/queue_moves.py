@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 def is_in_doubt(error: RemotingError) -> bool:
     """Return whether the message may be stored in spite of *error*."""
+    if isinstance(error, BrokerError):
+        return error.says_unconfirmed
     return isinstance(error, ConnectionLost | RequestTimeout) and not isinstance(
         error, NotConnected
     )

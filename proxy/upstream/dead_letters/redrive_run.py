@@ -10,11 +10,10 @@ from collections.abc import Collection
 import structlog
 
 from broker_core.client import PullStatus, SendReceipt
-from broker_core.client.queue_moves import has_moved
+from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
-    ConnectionLost,
     RemotingError,
     RequestTimeout,
 )
@@ -248,11 +247,12 @@ class RedriveRun:
             history.write("send_info", **about, error="an earlier redrive may have sent it")
         try:
             receipt = await self._stored(step, message)
-        except (ConnectionLost, RequestTimeout) as error:
-            history.write("send_info", **about, error=str(error))
-            raise
-        except (NotSendable, RemotingError) as error:
+        except NotSendable as error:
             history.write("send_fail", **about, error=str(error))
+            raise
+        except RemotingError as error:
+            event = "send_info" if is_in_doubt(error) else "send_fail"
+            history.write(event, **about, error=str(error))
             raise
         history.write("send_ok", **about, queue=receipt.queue.qid, offset=receipt.offset)
         self.redrive.sent(step, now_ns=now_ns())
