@@ -29,8 +29,10 @@ class Limits:
     durable_s: float = 10.0
     """D4: until a finish is recorded. Must exceed ``ownership.record_every_s``."""
     early_s: float = 0.25
-    """R1, R2: tolerance for events that seem early because they are written after their cause. N7:
-    tolerance for take-overs that seem to wait too long."""
+    """R1, R2: tolerance for events that seem early because they are written after their cause."""
+    take_over_s: float = 0.5
+    """N7: tolerance for the answer to an owner's first record. Only then does the owner know of a
+    record just before its own, and it waits from then on."""
     settle_s: float = 20.0
     """Time after a fault in which no timed invariant is judged."""
 

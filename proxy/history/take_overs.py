@@ -52,7 +52,7 @@ class TakeOvers:
         waits_ns = hold_until_ns - (event["t_ns"] if asked_ns is None else asked_ns)
         trust_ms = max(each.trust_ms for each in known)
         limit_ns = (trust_ms + longest_ms) * 1_000_000
-        if waits_ns > limit_ns + ns(self._facts.limits.early_s):
+        if waits_ns > limit_ns + ns(self._facts.limits.take_over_s):
             self._facts.violation(
                 "N7",
                 f"{event.get('owner')} waits for {waits_ns / NS:.1f} s at the beginning of epoch"

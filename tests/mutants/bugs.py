@@ -348,7 +348,7 @@ MUTANTS = (
            all_of(method_of(Committer, "commit", _now_and_then_stale),
                   property_of(QueuePipeline, "committable", _stale))),
     Mutant("C2", "the highest offset read is committed",
-           property_of(QueuePipeline, "committable", lambda self, offset: self.position)),
+           property_of(QueuePipeline, "recorded", lambda self, offset: self.position)),
     Mutant("C3", "commits happen only at a hand-over",
            method_of(Committer, "commit", _no_commit)),
     Mutant("D1", "some messages are skipped",
