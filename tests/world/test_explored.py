@@ -15,7 +15,12 @@ from testkit.explorer.plan import Plan
 from testkit.explorer.player import play
 from testkit.processes import ROOT
 
-LONG = ("demand_of_another_topic", "window_full_beside_a_backlog")
+LONG = (
+    "commit_ahead_of_the_records",
+    "demand_of_another_topic",
+    "unconfirmed_by_a_majority",
+    "window_full_beside_a_backlog",
+)
 FOUND = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
     for path in sorted((ROOT / "tests/world/found").glob("*.json"))
