@@ -107,18 +107,21 @@ def recover(
     on_disk = 0 if checkpoint is None else checkpoint.physical
     if log.segments or (checkpoint is not None and checkpoint.begin is not None):
         log.require(on_disk, begin=0 if checkpoint is None else checkpoint.begin or 0)
-    result = _replay(log, queues, checkpoint) if checkpoint is not None else None
+    ends = _Ends(log, queues)
+    result = _replay(log, queues, checkpoint, ends) if checkpoint is not None else None
     if result is None:
         forget_checkpoint()
         confirmed = None if checkpoint is None else checkpoint.physical
-        result = _Rebuild(log, queues, confirmed).run()
+        result = _Rebuild(log, queues, confirmed, ends).run()
     synced = 0 if checkpoint is None or result.rebuilt else checkpoint.physical
     result.dropped = log.open_at(result.end_offset, synced=synced)
     queues.delete_dropped()
     return result
 
 
-def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Recovery | None:
+def _replay(
+    log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, ends: _Ends
+) -> Recovery | None:
     """Continue from the checkpoint, or return None if that is impossible."""
     physical = checkpoint.physical
     if physical < log.first_offset:
@@ -146,11 +149,14 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         _enter(queue, message, ended)
         result.replayed += 1
         if (topic := deleted_topic(message)) is not None:
-            queues.drop(topic, at=message.physical_offset)
+            for gone in queues.drop(topic, at=message.physical_offset):
+                ends.forget(gone)
             result.deletions += 1
         result.last_store_ms = message.store_ms
     result.gaps = scan.gaps
-    result.lost_bytes += sum(gap.size for gap in scan.gaps if not gap.unwritten)
+    damage = [gap for gap in scan.gaps if not _was_interrupted(gap, physical)]
+    result.lost_bytes += sum(gap.size for gap in damage)
+    ends.keep(damage, result)
     result.end_offset, result.reason = scan.end, scan.reason
     return result
 
@@ -168,24 +174,22 @@ class _Rebuild:
     message may have been confirmed.
     """
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, physical: int | None) -> None:
-        self._log, self._queues, self._physical = log, queues, physical
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueues, physical: int | None, ends: _Ends
+    ) -> None:
+        self._log, self._queues, self._physical, self._ends = log, queues, physical, ends
         self._on_disk = physical or 0
         self._result = Recovery(rebuilt=True)
         self._began_anew: set[Topic] = set()
         self._started: set[ConsumeQueue] = set()
-        #: Range of each queue according to its files, which may be wrong.
+        #: Start of each queue according to its files, which may be wrong.
         self._firsts: dict[ConsumeQueue, int] = {}
-        self._ends: dict[ConsumeQueue, int] = {}
 
     def run(self) -> Recovery:
         """Rebuild; return the findings."""
         log, result = self._log, self._result
         for queue in self._queues:
-            # Without the garbage of a power failure.
-            queue.cut_behind(log.segments[-1].end if log.segments else 0)
             self._firsts[queue] = queue.first_at_or_behind(log.first_offset)
-            self._ends[queue] = queue.end_offset
         self._ended = ended_queue(self._queues)
         self._ended.start_at(self._firsts.get(self._ended, 0))
         self._started.add(self._ended)
@@ -204,7 +208,7 @@ class _Rebuild:
             damage.append(gap)
             result.lost_bytes += gap.size
             result.end_offset = self._on_disk
-        self._keep_ends(damage)
+        self._ends.keep(damage, result)
         return result
 
     def _take(self, message: StoredMessage, scan: LogScan) -> None:
@@ -264,18 +268,36 @@ class _Rebuild:
         for gone in self._queues.drop(topic, at=message.physical_offset):
             self._started.discard(gone)
             self._firsts.pop(gone, None)
-            self._ends.pop(gone, None)
+            self._ends.forget(gone)
 
     def _finish(self, scan: LogScan) -> None:
         for queue, offset in self._firsts.items():
             if queue not in self._started:
                 queue.end_empty_at(offset)
 
-    def _keep_ends(self, gaps: list[Gap]) -> None:
-        """Keep the ends of queues whose last messages are in a gap: offsets are not used again.
 
-        Known by the files of the queues, or by what is legible of the messages.
-        """
+class _Ends:
+    """Ends of queues before a recovery: the offsets of damaged messages are not used again.
+
+    Known by the files of the queues, or by what is legible of the messages.
+    """
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
+        """Note the ends according to the files, which may be wrong."""
+        self._log, self._queues = log, queues
+        self._ended = ended_queue(queues)
+        self._ends: dict[ConsumeQueue, int] = {}
+        for queue in queues:
+            # Without the garbage of a power failure.
+            queue.cut_behind(log.segments[-1].end if log.segments else 0)
+            self._ends[queue] = queue.end_offset
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Forget a queue whose topic was deleted."""
+        self._ends.pop(queue, None)
+
+    def keep(self, gaps: list[Gap], result: Recovery) -> None:
+        """Enter the messages at the ends of queues that are in *gaps*, which are damage."""
         room = sum(gap.size for gap in gaps) // FIXED_BYTES
         if not room:
             return
@@ -285,17 +307,18 @@ class _Rebuild:
             if queue is not self._ended and 0 < missing <= room:
                 _enter_damaged(queue, missing, gaps[-1])
                 run = DamagedRun(topic, queue_id, end - missing, end, gaps[-1])
-                self._result.damaged.append(run)
+                result.damaged.append(run)
         topics = {topic.encode(): topic for topic, _, _ in self._queues.named()}
         for gap in gaps:
             illegible = gap.size
             for topic, queue_id, size in _legible_in(self._log, gap, topics):
                 illegible -= size
-                self._keep_one(topic, queue_id, gap)
+                self._keep_one(topic, queue_id, gap, result)
             if illegible:
-                self._leave_room(gap, min(-(-illegible // FIXED_BYTES), _MOST_LEFT_OUT))
+                most = min(-(-illegible // FIXED_BYTES), _MOST_LEFT_OUT)
+                self._leave_room(gap, most, result)
 
-    def _leave_room(self, gap: Gap, count: int) -> None:
+    def _leave_room(self, gap: Gap, count: int, result: Recovery) -> None:
         """Leave out *count* offsets of queues without files that may have had messages in *gap*.
 
         Nothing tells which of them had any: readers pass over these offsets.
@@ -306,9 +329,9 @@ class _Rebuild:
                 continue
             if queue.entry(end - 1)[0] < gap.start:
                 queue.append(ENTRY.pack(gap.start, 0, 0) * count)
-                self._result.unwritten += count
+                result.unwritten += count
 
-    def _keep_one(self, topic: Topic, queue_id: int, gap: Gap) -> None:
+    def _keep_one(self, topic: Topic, queue_id: int, gap: Gap, result: Recovery) -> None:
         """Enter a message in *gap* if it is behind all others of its queue."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue is self._ended:
@@ -317,7 +340,7 @@ class _Rebuild:
         last = queue.entry(end - 1) if end > queue.first_offset else (-1, 0, 0)
         if last[0] < gap.start:
             _enter_damaged(queue, 1, gap)
-            self._result.damaged.append(DamagedRun(topic, queue_id, end, end + 1, gap))
+            result.damaged.append(DamagedRun(topic, queue_id, end, end + 1, gap))
 
 
 def _legible_in(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,45 @@ async def test_one_damaged_message(tmp_path: Path, part: str, victim: int, index
         before = store.reader.end_offset(TOPIC, queue_id)
         stored = await store.put(envelope(queue_id), [entry(b"next")], store_ms=99)
         assert stored.first_queue_offset == before
+    await store.close()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("index", ["index kept", "index as of the checkpoint", "index lost"])
+async def test_the_last_message_of_a_queue_is_damaged_after_a_checkpoint(
+    tmp_path: Path, part: str, index: str
+) -> None:
+    """Messages of another queue follow. The offset is not used again, and the loss is reported."""
+    store = opened(tmp_path)
+    store.start()
+    numbers = [*range(36), 36, 38, 40, 42]  # even ones are in queue 0
+    places: list[int] = []
+    for number in numbers:
+        stored = await store.put(
+            envelope(number % 2), [entry(body(number), key="k", tag="red")], store_ms=number
+        )
+        places += stored.physical_offsets
+        if number == 20:
+            await store.checkpoint()
+            kept = {path: path.read_bytes() for path in (tmp_path / "consumequeue").rglob("0*/0*")}
+    store.abandon()
+    at = PARTS[part]
+    path, position = segment_of(tmp_path, places[35])
+    flip(position + (at if at >= 0 else at + places[1] - places[0]), 0x21)(path)
+    if index == "index as of the checkpoint":
+        for file, content in kept.items():
+            if file.is_file():
+                file.write_bytes(content)
+    elif index == "index lost":
+        shutil.rmtree(tmp_path / "consumequeue")
+    with capture_logs():
+        store = opened(tmp_path)
+    found, damaged = read_all(store)
+    assert (set(found), damaged) == ({*numbers} - {35}, {35})
+    assert [(run.queue_id, run.first, run.end) for run in store.recovery.damaged] == [(1, 17, 18)]
+    store.start()
+    stored = await store.put(envelope(1), [entry(b"next")], store_ms=99)
+    assert stored.first_queue_offset == 18
     await store.close()
 
 
