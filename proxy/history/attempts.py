@@ -24,10 +24,15 @@ class Unfinished:
     failed_ns: list[int] = field(default_factory=list)  # times at which they had failed
     before: int = 0  # ``shown`` before the last reset of the count
     reset_ns: int = 0  # time of that reset, until a record contains it
+    tag: str | None = None  # None: no tag, or unknown
 
     def fails_at_action(self, *, failed: bool) -> None:
         """Set whether an action *failed* on it under the current rules."""
         self.failed_action = failed
+
+    def tagged(self, tag: str | None) -> None:
+        """Set its tag."""
+        self.tag = tag
 
     def rekey(self, slot: Slot) -> None:
         """Set its slot after a change of the order key."""

@@ -302,9 +302,10 @@ class HistoryChecker:
                     life.granted(event["epoch"])
                 lane = present
         key = self._sends.saw(event)
-        if (tag := self._sends.tag_of(event)) and lane.facts.never_wanted(tag):
+        tag = self._sends.tag_of(event)
+        if tag and lane.facts.never_wanted(tag):
             lane.facts.violation("D2", f"offset {event['offset']} was delivered with tag {tag}")
-        lane.deliver(event, key)
+        lane.deliver(event, key, tag)
 
     def _commit(self, event: Event) -> None:
         present = self._present(event)

@@ -108,6 +108,15 @@ class Deliveries:
             if offset < below and self._facts.flags.get(offset) & FINISHED:
                 self._close(offset)
 
+    def close_unwanted(self) -> None:
+        """Close messages whose tag the rules of a new owner exclude: it does not read them."""
+        if (tags := self._facts.rules.tags) is None:
+            return
+        for offset, message in list(self._unfinished.items()):
+            if message.tag is not None and message.tag not in tags:
+                self._close(offset)
+                self.progress.waits(offset)
+
     def rules_changed(self) -> None:
         """Allow one more delivery of messages that exceed a lowered limit."""
         self._attempts.rules_changed(self._unfinished.values())
@@ -146,8 +155,8 @@ class Deliveries:
 
     # ---- deliveries ------------------------------------------------------------------------------
 
-    def deliver(self, event: Event) -> None:
-        """Record a delivery."""
+    def deliver(self, event: Event, tag: str | None = None) -> None:
+        """Record a delivery of a message with *tag*."""
         offset, order = event["offset"], event["order"]
         self._judge_again(offset, self._facts.flags.get(offset))
         head = self.leases.grant(event, offset if order is None else order)
@@ -156,6 +165,7 @@ class Deliveries:
             run = event.get("run")
             together = self.leases.ahead(order, event["lease"] if run is None else run)
         message = self._count_delivery(event, head=head, together=together)
+        message.tagged(tag)
         if message.failed_action:
             self._facts.violation(
                 "D2", f"offset {offset} was delivered although an action had failed on it"

@@ -109,8 +109,8 @@ class Lane:
             self.take_overs.rules(event)
             self.ownership.apply_rules(event)
 
-    def deliver(self, event: Event, key: str | None) -> None:
-        """Judge a delivery; *key* is that of its send, if it had one."""
+    def deliver(self, event: Event, key: str | None, tag: str | None = None) -> None:
+        """Judge a delivery; *key* and *tag* are those of its send, if it had any."""
         if self.ownership.fenced(event):
             return
         since = self.facts.key_since
@@ -129,7 +129,7 @@ class Lane:
             self._origin.parking.copy_delivered(event)
         self._answers.delivered(event, self.facts, self.deliveries.leases)
         self.life.delivered(event["offset"])
-        self.deliveries.deliver(event)
+        self.deliveries.deliver(event, tag)
 
     def action_failed(self, event: Event) -> None:
         """Judge an action that failed on a job before its delivery."""

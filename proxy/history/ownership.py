@@ -64,6 +64,7 @@ class Ownership:
         self._enter(event)
         facts.jobs_fit()
         self.apply_rules(event)
+        self._deliveries.close_unwanted()
 
     def was_asked_later(self, event: Event) -> bool:
         """Return True if the epoch of this ``own+`` was requested after the newest one

@@ -42,3 +42,17 @@ def test_while_tags_change_a_message_is_owed_only_if_both_rules_want_it() -> Non
 def test_nothing_is_delivered_with_a_tag_that_no_rule_accepts() -> None:
     assert _tagged(rules=["a"]).through(0, 1).found() == {"D2"}
     assert _changed(_tagged(rules=["a"]), ["b"]).through(0, 1).found() == set()
+
+
+def _crashed(tags: list[str] | None) -> Story:
+    """Return a story in which the owner delivers one and crashes; the next one wants *tags*."""
+    story = _tagged(rules=["a", "b"])
+    story.deliver(0)
+    rules: dict[str, Any] = {**RULES, "tags": tags}
+    return story.wait(20).own(2, begin=0, **rules)
+
+
+def test_the_next_owner_does_not_read_what_its_tags_exclude() -> None:
+    assert _crashed(["b"]).through(1).commit(2).found() == set()
+    assert _crashed(["a", "b"]).through(1).commit(2).found() == {"C2", "D1"}
+    assert _crashed(None).through(1).commit(2).found() == {"C2", "D1"}
