@@ -713,9 +713,10 @@ class QueuePipeline:
         """``committable`` as of the records: the offset to commit.
 
         A commit ahead of them could fall again. The next master of a broker may lack it, and then
-        the next owner begins where the records say.
+        the next owner begins where the records say. If the broker refuses the records, only commits
+        spare the next owner what is finished.
         """
-        return min(self.committable, self._recorded)
+        return self.committable if self.record_trouble else min(self.committable, self._recorded)
 
     def recorded_to(self, offset: int) -> None:
         """Note that the records contain that all messages below *offset* are finished."""

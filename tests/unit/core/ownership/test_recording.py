@@ -68,6 +68,9 @@ def test_what_may_be_committed_is_recorded_before() -> None:
     assert queue.recorded == 1
     following = pipeline(epoch=5, resume=queue.snapshot(), messages=[keyed(1, "b")])
     assert following.recorded == 1
+    ack_one(queue)
+    queue.record_fails("they are too large")
+    assert queue.recorded == 2
 
 
 def test_the_base_of_the_records_is_renewed_even_if_an_earlier_owner_wrote_it() -> None:
