@@ -186,7 +186,7 @@ class QueuePipeline:
         #: Paused keys; a twin shares those of its queue.
         self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
         self._moved_from = None if resume is None else resume.moved_from
-        self._recorded = self.jobs.committable
+        self._recorded, self._unrecorded = self.jobs.committable, False
         self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
         self.observed = Observations(self.jobs.chains)
         self.settlement = Settlement(
@@ -716,11 +716,15 @@ class QueuePipeline:
         the next owner begins where the records say. If the broker refuses the records, only commits
         spare the next owner what is finished.
         """
-        return self.committable if self.record_trouble else min(self.committable, self._recorded)
+        return self.committable if self._unrecorded else min(self.committable, self._recorded)
 
     def recorded_to(self, offset: int) -> None:
         """Note that the records contain that all messages below *offset* are finished."""
-        self._recorded = offset
+        self._recorded, self._unrecorded = offset, False
+
+    def records_refused(self) -> None:
+        """Note that the broker has refused a record: none can be stored for now."""
+        self._unrecorded = True
 
     def committed_at(self, offset: int, now_ns: int) -> None:
         """Note that the broker stored *offset* as committed; all messages below are finished."""

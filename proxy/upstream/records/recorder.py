@@ -14,8 +14,10 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 import structlog
 
+from broker_core.client.queue_moves import is_in_doubt
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import spawn
 from proxy.core.ownership.recording import Recording
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -58,6 +60,11 @@ class _Base(NamedTuple):
 
     at: int
     place: int | None
+
+
+def _is_refusal(error: BrokerError) -> bool:
+    """Return whether the record is not stored, and will not be soon."""
+    return error.code != ResponseCode.SERVICE_NOT_AVAILABLE and not is_in_doubt(error)
 
 
 class Recorder:
@@ -154,6 +161,8 @@ class Recorder:
                     continue
                 except BaseException as error:
                     written.recording.failed()
+                    if isinstance(error, BrokerError) and _is_refusal(error):
+                        pipeline.records_refused()
                     if isinstance(error, RemotingError) and error.illegal:
                         pipeline.record_fails(f"its ownership record cannot be stored: {error}")
                     raise

@@ -69,7 +69,7 @@ def test_what_may_be_committed_is_recorded_before() -> None:
     following = pipeline(epoch=5, resume=queue.snapshot(), messages=[keyed(1, "b")])
     assert following.recorded == 1
     ack_one(queue)
-    queue.record_fails("they are too large")
+    queue.records_refused()
     assert queue.recorded == 2
 
 
