@@ -71,7 +71,8 @@ class LastOwner:
     def _continued(self, life: int, former: Mapping[int, int], end: int) -> LastOwner:
         snapshot, own, clean = self.snapshot, self.own, self.clean
         if snapshot is not None and snapshot.read > end:
-            snapshot = snapshot.cut_at(end)
+            # Commits of this life count: its owners may have finished more than that.
+            snapshot = replace(snapshot.cut_at(end), moved_from=None)
         if own.life is not None and own.life in former:
             start = None if own.start is None else min(own.start, former[own.life])
             # Later owners may have had leases, but their records are gone.
