@@ -17,7 +17,7 @@ ANSWERS = {
     ),
     Kept.UNCONFIRMED: (
         ResponseCode.SYSTEM_ERROR,
-        f"{UNCONFIRMED}: the message may be stored or lost; send it again",
+        f"{UNCONFIRMED}: the change may be kept or lost; repeat the request",
     ),
 }
 
