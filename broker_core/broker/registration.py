@@ -4,8 +4,13 @@
    registers its topic alone. Nameservers add the topics of a part to those they know.
 2. Nameservers, Apache's of 4.9 included, take a part only if its version differs from the last
    one. So each part has a version of its own, and only the last one that of the table.
-3. Every 30 s a nameserver compares versions (322), which also keeps the broker alive, and gets all
-   topics again if they differ, and every ten minutes in any case: it may have lost a topic.
+3. A nameserver may have lost topics: it restarted, the connection broke, the broker was silent for
+   too long, or a client deleted a route. Topics added to what is left would look like all topics,
+   since they come with the version of the table. So a nameserver first compares the version it
+   got last (322), and gets all topics again if its own differs. What follows goes over the same
+   connection, or fails.
+4. Every 30 s a nameserver compares versions, which also keeps the broker alive, and every ten
+   minutes it gets all topics in any case.
 
 A slave receives the address of its master from a registration.
 """
@@ -15,13 +20,14 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
 from broker_core.client.connection_pool import ConnectionPool
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.errors import BrokerError, ConnectionLost, NotConnected, RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, request_name
 from broker_core.remoting.command import RemotingCommand
@@ -39,6 +45,7 @@ from broker_core.remoting.route_bodies import (
     TopicConfig,
 )
 from broker_core.remoting.signing import Credentials
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
@@ -59,7 +66,7 @@ class _Nameserver:
 
     address: str
     news: dict[Topic, None] = field(default_factory=dict)  # changed topics, oldest first
-    changed: bool = True  # another version, perhaps without news
+    version: DataVersion | None = None  # of the last complete registration
     whole: bool = True  # all topics, after a failure
     begun: int = 0  # registrations so far
     rounds: int = 0
@@ -110,6 +117,7 @@ class Registration:
         self._nameservers = [_Nameserver(each) for each in nameservers]
         self._pool = ConnectionPool(tls=tls, credentials=credentials)
         self._keeper: asyncio.Task[None] | None = None
+        self._failure = asyncio.Event()
 
     @property
     def _header(self) -> BrokerHeader:
@@ -137,7 +145,6 @@ class Registration:
         None: all topics; an empty list: one was deleted, which only changes the version.
         """
         for each in self._nameservers:
-            each.changed = True
             if topics is None:
                 each.whole = True
             else:
@@ -157,8 +164,11 @@ class Registration:
 
     async def _keep_registered(self) -> None:
         while True:
-            all_reached = all(each.reachable for each in self._nameservers)
-            await asyncio.sleep(self._every_s if all_reached else _AGAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._failure.wait()
+                await asyncio.sleep(_AGAIN_S)
+            self._failure.clear()
             await self.refresh()
 
     # ---- at one nameserver ----------------------------------------------------------------------
@@ -166,55 +176,64 @@ class Registration:
     async def _refresh_at(self, nameserver: _Nameserver) -> None:
         async with nameserver.turn:
             nameserver.rounds += 1
-            try:
-                if nameserver.rounds % _WHOLE_EVERY == 0 or not await self._is_current(nameserver):
-                    nameserver.whole = True
-                await self._register(nameserver)
-            except RemotingError as error:
-                self._failed(nameserver, error)
+            if nameserver.rounds % _WHOLE_EVERY == 0 or nameserver.version != self._topics.version:
+                nameserver.whole = True
+            await self._register_at(nameserver)
 
     async def _announce_at(self, nameserver: _Nameserver) -> None:
         before = nameserver.begun
         async with nameserver.turn:
             if nameserver.begun > before:
                 return  # that one included the change
+            await self._register_at(nameserver)
+
+    async def _register_at(self, nameserver: _Nameserver) -> None:
+        try:
             try:
                 await self._register(nameserver)
-            except RemotingError as error:
-                self._failed(nameserver, error)
+            except NotConnected:
+                raise
+            except ConnectionLost:  # it may have been dead for a while
+                nameserver.whole = True
+                await self._register(nameserver)
+        except RemotingError as error:
+            self._failed(nameserver, error)
 
     async def _unregister_at(self, nameserver: _Nameserver) -> None:
         async with nameserver.turn:
             try:
-                await self._ask(nameserver, RequestCode.UNREGISTER_BROKER, self._header)
+                channel = await self._pool.connected(nameserver.address, timeout_s=_TIMEOUT_S)
+                await self._ask(channel, RequestCode.UNREGISTER_BROKER, self._header)
             except RemotingError as error:
                 self._failed(nameserver, error)
 
-    async def _is_current(self, nameserver: _Nameserver) -> bool:
-        """Return whether *nameserver* has the version of all registered topics."""
-        if nameserver.whole:
-            return False
-        version = self._topics.version.to_json()
-        answer = await self._ask(nameserver, RequestCode.QUERY_DATA_VERSION, self._header, version)
-        return not QueryDataVersionResponse.from_ext(answer.ext).changed
-
     async def _register(self, nameserver: _Nameserver) -> None:
         """Register what *nameserver* has yet to receive, in parts; raise RemotingError."""
+        channel = await self._pool.connected(nameserver.address, timeout_s=_TIMEOUT_S)
+        if not await self._is_current(nameserver, channel):
+            nameserver.whole = True
         nameserver.begun += 1
-        whole, news = nameserver.whole, list(nameserver.news)
+        whole, news, version = nameserver.whole, nameserver.news, self._topics.version
         is_slave = self._header.broker_id != MASTER_ID  # which learns of its master
-        if whole or nameserver.changed or is_slave:
-            nameserver.whole, nameserver.changed, nameserver.news = True, False, {}
+        if whole or news or nameserver.version != version or is_slave:
+            nameserver.whole, nameserver.news = True, {}
             found = self._topics if whole else map(self._topics.find, news)
-            version = self._topics.version
             for part in _parts([each for each in found if each is not None], version):
-                await self._register_part(nameserver, part)
-            nameserver.whole = False
+                await self._register_part(channel, part)
+            nameserver.whole, nameserver.version = False, version
         if not nameserver.reachable:
             nameserver.reachable = True
             _log.info("registered at nameserver again", nameserver=nameserver.address)
 
-    async def _register_part(self, nameserver: _Nameserver, part: BrokerRegistration) -> None:
+    async def _is_current(self, nameserver: _Nameserver, channel: RemotingChannel) -> bool:
+        """Return whether *nameserver* has all topics that it got last."""
+        if nameserver.whole or nameserver.version is None:
+            return False
+        version = nameserver.version.to_json()
+        answer = await self._ask(channel, RequestCode.QUERY_DATA_VERSION, self._header, version)
+        return not QueryDataVersionResponse.from_ext(answer.ext).changed
+
+    async def _register_part(self, channel: RemotingChannel, part: BrokerRegistration) -> None:
         body = part.to_json()
         header = RegisterBrokerHeader(
             broker_name=self._broker_name,
@@ -224,21 +243,22 @@ class Registration:
             ha_server_addr=self._address,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
-        answer = await self._ask(nameserver, RequestCode.REGISTER_BROKER, header, body)
+        answer = await self._ask(channel, RequestCode.REGISTER_BROKER, header, body)
         response = RegisterBrokerResponse.from_ext(answer.ext)
         self.master_address = response.master_addr or self.master_address
 
     async def _ask(
-        self, nameserver: _Nameserver, code: RequestCode, header: MemberHeader, body: bytes = b""
+        self, channel: RemotingChannel, code: RequestCode, header: MemberHeader, body: bytes = b""
     ) -> RemotingCommand:
         request = RemotingCommand(code, ext=header.to_ext(), body=body)
-        answer = await self._pool.request(nameserver.address, request, timeout_s=_TIMEOUT_S)
+        answer = await self._pool.request_over(channel, request, timeout_s=_TIMEOUT_S)
         if answer.code != 0:
             raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
         return answer
 
     def _failed(self, nameserver: _Nameserver, error: RemotingError) -> None:
         nameserver.whole = True
+        self._failure.set()
         if nameserver.reachable:
             _log.warning(
                 "not registered at nameserver", nameserver=nameserver.address, reason=str(error)

@@ -70,6 +70,30 @@ class ConnectionPool:
                     f"{name}: not connected to {address} within {timeout_s:.3g} s"
                 ) from None
             timeout_s -= asyncio.get_running_loop().time() - started
+        return await self.request_over(channel, command, timeout_s=timeout_s)
+
+    async def connected(self, address: str, *, timeout_s: float) -> RemotingChannel:
+        """Return the open connection to *address*, for requests that must share one.
+
+        The server may forget what it learned on a connection that ends. Raises ConnectionLost or
+        RequestTimeout.
+        """
+        channel = self._channels.get(address)
+        if channel is not None and not channel.is_closed:
+            return channel
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connect(address)
+        except TimeoutError:
+            raise RequestTimeout(f"not connected to {address} within {timeout_s:.3g} s") from None
+
+    async def request_over(
+        self, channel: RemotingChannel, command: RemotingCommand, *, timeout_s: float
+    ) -> RemotingCommand:
+        """Send a request over *channel*, which is never replaced.
+
+        Returns the answer, of any code; raises ConnectionLost or RequestTimeout.
+        """
         if self._credentials is not None:
             command.sign(self._credentials.signed(command.ext, command.body))
         return await channel.request(command, timeout_s=timeout_s)

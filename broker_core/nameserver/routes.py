@@ -112,15 +112,21 @@ class Routes:
         self._members[key] = registration
         return replaced
 
-    def refresh(self, header: MemberHeader, *, now_ns: int) -> DataVersion | None:
-        """Keep a member alive; return the version of its registration, or None if unknown."""
+    def refresh(
+        self, header: MemberHeader, *, connection: Hashable, now_ns: int
+    ) -> DataVersion | None:
+        """Keep a member alive; return the version that it registered over *connection*.
+
+        None if it is unknown, or registered over another connection: a part that comes over this
+        one would not be added to the topics of that one.
+        """
         held = self._held(header)
         if held is None:
             return None
         self._members[header.broker_name, header.broker_id] = replace(
             held, expires_ns=now_ns + held.lifetime_ns
         )
-        return held.version
+        return held.version if held.connection == connection else None
 
     def unregister(self, header: MemberHeader) -> Registration | None:
         """Remove a member that leaves; return its registration."""

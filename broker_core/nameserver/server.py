@@ -190,7 +190,7 @@ class NameServer:
     def _compare_version(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = nameserver_headers.BrokerHeader.from_ext(request.ext)
         asked = DataVersion.from_json(request.body)
-        known = self._routes.refresh(header, now_ns=now_ns())
+        known = self._routes.refresh(header, connection=channel, now_ns=now_ns())
         return request.response(
             ext=nameserver_headers.QueryDataVersionResponse(changed=known != asked).to_ext(),
             body=b"" if known is None else known.to_json(),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from broker_core.broker import registration as module
 from broker_core.broker.registration import Registration
 from broker_core.broker.topics.topics import Topics
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Topic
 from broker_core.nameserver import server as nameserver_module
+from broker_core.nameserver.routes import EXPIRY_NS, Routes
+from broker_core.nameserver.routes import Registration as Taken
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.route_bodies import BrokerRegistration, TopicConfig
+from broker_core.remoting_channel import RemotingChannel
 from testkit.eventually import eventually
 
 
@@ -130,6 +134,92 @@ async def test_a_nameserver_that_lost_a_topic_gets_all_again(site: Site) -> None
     site.nameserver = NameServer(port=port)
     await site.nameserver.start()
     await eventually(lambda: site.routable(["one", "two", "meanwhile"]))
+
+
+async def restart(site: Site) -> None:
+    port = int(site.nameserver.address.rpartition(":")[2])
+    await site.nameserver.close()
+    site.nameserver = NameServer(port=port)
+    await site.nameserver.start()
+
+
+async def lose_connection(site: Site) -> None:
+    held = site.nameserver.routes.master("broker-a")
+    assert held is not None
+    assert isinstance(held.connection, RemotingChannel)
+    await held.connection.close()
+
+
+async def stay_silent(site: Site) -> None:
+    site.nameserver.routes.expire(now_ns() + 2 * EXPIRY_NS)
+
+
+async def connect_anew_before_the_loss_is_noticed(site: Site) -> None:
+    held = site.nameserver.routes.master("broker-a")
+    assert held is not None
+    site.nameserver.routes.register(replace(held, connection="half-open"))
+
+
+async def lose_a_topic(site: Site) -> None:
+    site.nameserver.routes.delete_topic(Topic("one"))
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        *(restart, lose_connection, stay_silent),
+        *(connect_anew_before_the_loss_is_noticed, lose_a_topic),
+    ],
+)
+@pytest.mark.parametrize("change", ["created", "deleted"])
+async def test_a_change_after_a_loss_comes_with_all_topics(
+    site: Site, lose: Callable[[Site], Awaitable[None]], change: str
+) -> None:
+    """Alone, but with the version of the table, it would pass for all topics for ten minutes."""
+    await site.registration.start()
+    await site.create("one", "two")
+    await lose(site)
+    if change == "created":
+        await site.create("next")
+    else:
+        site.topics.remove(Topic("two"), now_ms=wall_ms())
+        await site.registration.announce(())
+    kept = "next" if change == "created" else "one"
+    assert site.routable(["one", kept])
+
+
+async def test_a_slave_that_registers_on_a_new_connection_registers_all_topics(site: Site) -> None:
+    """A slave registers in each round, to learn of its master, mostly without topics."""
+    slave = site.make(broker_id=1)
+    await slave.start()
+    await site.create("one")
+    await slave.refresh()
+    await site.registration.close()
+    site.registration = slave
+    assert site.routable(["one"])
+    await restart(site)
+    await slave.announce(())
+    assert site.routable(["one"])
+
+
+async def test_parts_that_a_lost_connection_separates_are_registered_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"topic-{number}" for number in range(250)]
+    for name in names:
+        site.topics.put(config(name), now_ms=7)
+    register, left = Routes.register, [2]
+
+    def cut(routes: Routes, registration: Taken) -> Taken | None:
+        left[0] -= 1
+        if left[0] == 0 and isinstance(registration.connection, RemotingChannel):
+            registration.connection.abort()
+        return register(routes, registration)
+
+    monkeypatch.setattr(Routes, "register", cut)
+    await site.registration.start()
+    await site.registration.refresh()
+    assert site.routable(names)
 
 
 async def test_a_failed_announcement_is_made_up_for(site: Site) -> None:

@@ -102,10 +102,14 @@ def test_a_deleted_topic_has_no_route_until_it_is_registered_again(routes: Route
 def test_a_refreshed_member_stays_alive_and_its_version_is_returned(routes: Routes) -> None:
     version = DataVersion(5, 6, 7)
     routes.register(replace(registration("broker-a"), version=version, lifetime_ns=10))
-    assert routes.refresh(registration("broker-a").header, now_ns=EXPIRY_NS) == version
-    assert routes.refresh(registration("unknown").header, now_ns=EXPIRY_NS) is None
-    stranger = registration("broker-a", address="127.0.0.1:9").header
-    assert routes.refresh(stranger, now_ns=EXPIRY_NS) is None
+
+    def refreshed(of: Registration, connection: str = "c1") -> DataVersion | None:
+        return routes.refresh(of.header, connection=connection, now_ns=EXPIRY_NS)
+
+    assert refreshed(registration("broker-a")) == version
+    assert refreshed(registration("broker-a"), "c2") is None, "its topics would not be added to"
+    assert refreshed(registration("unknown")) is None
+    assert refreshed(registration("broker-a", address="127.0.0.1:9")) is None
     assert [gone.header.broker_name for gone in routes.expire(EXPIRY_NS + 9)] == ["broker-b"]
     assert len(routes.expire(EXPIRY_NS + 10)) == 1
 
