@@ -69,15 +69,17 @@ class LastOwner:
         return self.in_new_life(life) if end is None else self._continued(life, former, end)
 
     def _continued(self, life: int, former: Mapping[int, int], end: int) -> LastOwner:
+        """Return the state cut at *end*. The next owner records it as a snapshot of *life*: deltas
+        would belong to the former life, and be cut again.
+        """
         snapshot, own, clean = self.snapshot, self.own, self.clean
         if snapshot is not None and snapshot.read > end:
-            # Commits of this life count: its owners may have finished more than that.
-            snapshot = replace(snapshot.cut_at(end), moved_from=None)
+            snapshot = snapshot.cut_at(end)
         if own.life is not None and own.life in former:
             start = None if own.start is None else min(own.start, former[own.life])
             # Later owners may have had leases, but their records are gone.
             own, clean = replace(own, life=life, start=start, broker_start_ms=0), False
-        return replace(self, own=own, snapshot=snapshot, clean=clean, life=life)
+        return replace(self, own=own, snapshot=snapshot, clean=clean, snapshot_at=None, life=life)
 
     def in_new_life(self, life: int | None) -> LastOwner:
         """Return the state that is valid in another incarnation *life*: only pauses, which

@@ -9,12 +9,16 @@ from broker_core.names import Topic
 from broker_core.remoting.route_bodies import TopicConfig
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
+from proxy.core.ownership.recording import Recording
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Anchor, Clean, Delta, Own, Record, Snapshot
 from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
+from testkit.messages import keyed
+from testkit.pipelines import KEYS, pipeline
+from tests.unit.core.records.ownership_records import write
 
 ORDERS = Topic("orders")
 
@@ -174,6 +178,24 @@ def test_records_of_a_restored_log_count_and_positions_behind_its_end_do_not() -
     assert (cut.base, cut.read, cut.unfinished, cut.attempts) == (4, 6, (4,), {4: 2})
     below = last.in_life(8, former={7: 1})
     assert (below.snapshot and below.snapshot.read, below.own.start) == (1, 1)
+
+
+@pytest.mark.parametrize("end", [2, 6, 9])
+def test_what_an_owner_of_a_restored_log_records_counts_for_the_next_one(end: int) -> None:
+    """Deltas of the former life would be cut at its end again, with all that was finished since."""
+    before = [own(life=7), *parts(Snapshot(Epoch(0), 4, 9, (4, 7), keys=KEYS), own(life=7))]
+    last = replayed(*before).in_life(8, former={7: end})
+    assert last.snapshot is not None
+    queue = pipeline(epoch=2, resume=last.snapshot)
+    recording = Recording(queue, last, own(life=8))
+    records = [*before, own(life=8), *write(recording, 3)]
+    for at in (4, 5):
+        stored = [keyed(offset, "a") for offset in range(queue.position, 3 * at)]
+        queue.on_messages(stored, next_offset=3 * at)
+        records += write(recording, at)
+    now = replayed(*records).in_life(8, former={7: end}).snapshot
+    assert now is not None
+    assert (now.read, now.unfinished) == (15, queue.snapshot().unfinished)
 
 
 def test_an_owner_of_a_restored_log_may_not_be_the_last_one_so_its_clean_end_says_nothing() -> None:
