@@ -153,6 +153,8 @@ def test_a_queue_continues_when_its_records_start_over(play: Play) -> None:
         of_queue = [event for event in events if event.get("queue") == queue.qid]
         end = max(event["offset"] + 1 for event in of_queue if event["e"] == "send_ok")
         assert [event["offset"] for event in of_queue if event["e"] == "commit"][-1] == end
+        last_done = max(event["t_ns"] for event in of_queue if event["e"] == "finish")
+        assert any(event["e"] == "record" and event["t_ns"] > last_done for event in of_queue)
 
 
 @pytest.mark.parametrize("play", [_lost_with_the_power, _lost_with_its_owner])

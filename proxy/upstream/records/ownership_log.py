@@ -86,6 +86,15 @@ class OwnershipLog:
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         return self._lives.get(twin)
 
+    async def are_deleted(self, group: Group, queue: QueueName) -> bool:
+        """Return whether the records of the last period begun here are deleted: their topic is in
+        another life. Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        return self._lives.get(twin) is not None and (
+            await self._client.life(twin) != self._lives[twin]
+        )
+
     async def begin(self, group: Group, queue: QueueName, own: Own) -> int:
         """Begin a period of *queue* with *own*; return its epoch. Raises RemotingError."""
         async with self._twin(group, queue) as twin:

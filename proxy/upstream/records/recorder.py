@@ -163,6 +163,8 @@ class Recorder:
                     written.recording.failed()
                     if isinstance(error, BrokerError) and _is_refusal(error):
                         pipeline.records_refused()
+                        if await self._log.are_deleted(lane.name, pipeline.queue):
+                            self._lose(pipeline, written, "its ownership records were deleted")
                     if isinstance(error, RemotingError) and error.illegal:
                         pipeline.record_fails(f"its ownership record cannot be stored: {error}")
                     raise
