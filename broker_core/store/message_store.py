@@ -286,6 +286,11 @@ class MessageStore:
         if self._group_commit is not None:
             await self._group_commit.wait(self.log.end_offset)
 
+    async def confirmed(self) -> Kept:
+        """Bring all messages to disk; return how durable they are. Raise OSError if it fails."""
+        await self.sync()
+        return Kept.WELL if self._replicas is None else await self._replicas(self.log.end_offset)
+
     async def checkpoint(self) -> None:
         """Bring everything to disk and record its extent. Raise OSError if the disk fails."""
         await self.sync()

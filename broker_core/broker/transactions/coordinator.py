@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -259,21 +258,20 @@ class TransactionCoordinator:
         except (ValueError, LocalProtocolError) as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         except OSError as error:
-            raise BrokerError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker cannot write its log now: {error.strerror}",
-            ) from error
+            raise _not_written(error) from error
 
     async def _end_again(self, half: Half, decision: Decision) -> Kept:
-        """Confirm a repeated decision once it is on disk; refuse a different one."""
+        """Confirm a repeated decision as the first one; refuse a different one."""
         first = self._table.decision(half.number)
-        if first is decision:
-            with suppress(OSError):
-                await self._store.sync()
-                self.catch_up()
-                return Kept.UNSURE if self._table.was_begun(half.number) else Kept.WELL
-        what = "was ended before" if first is None else f"ended before by {first.value}"
-        raise _wrong(f"the transaction {what}: {decision.value} comes too late")
+        if first is not decision:
+            what = "was ended before" if first is None else f"ended before by {first.value}"
+            raise _wrong(f"the transaction {what}: {decision.value} comes too late")
+        if not self._table.was_begun(half.number):
+            return Kept.WELL
+        try:
+            return await self._store.confirmed()
+        except OSError as error:
+            raise _not_written(error) from error
 
     def _sees_all(self) -> bool:
         """Return False while unseen decisions of the time before the start may be in the log.
@@ -382,6 +380,13 @@ class _CheckReport:
                 transactions=len(self.given_up),
                 among_them=self.given_up[:5],
             )
+
+
+def _not_written(error: OSError) -> BrokerError:
+    return BrokerError(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        f"the broker cannot write its log now: {error.strerror}",
+    )
 
 
 def _wrong(remark: str) -> BrokerError:
