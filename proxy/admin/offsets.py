@@ -1,4 +1,4 @@
-"""Offsets of a group in the admin API: show, reset."""
+"""Offsets of a group in the admin API: show, reset, skip damaged messages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from proxy.admin.operations import OWNED, Call, Operation, get, post
-from proxy.operator.offset_desk import OffsetDesk, ResetWish
+from proxy.operator.offset_desk import OffsetDesk, ResetWish, SkipWish
 from proxy.operator.request_models import Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/groups/{group}/offsets"
 _RESET = "/api/groups/{group}/topics/{topic}/queues/{queue}/reset"
+_SKIP = "/api/groups/{group}/topics/{topic}/queues/{queue}/skip"
 _MOST = 2**62
 
 
@@ -61,6 +62,14 @@ class ResetBody(ChangeBody):
     ] = False
 
 
+class SkipBody(ChangeBody):
+    """The damaged message to skip."""
+
+    offset: Annotated[
+        int, Field(description="the offset that the queue or a key waits at", ge=0, le=_MOST)
+    ]
+
+
 class OffsetView(Answer):
     """Offsets of a queue.
 
@@ -101,8 +110,17 @@ class ResetView(Answer):
     dry_run: bool
 
 
+class SkipView(Answer):
+    """Effect of a skip. ``skipped``: number of damaged messages from ``offset`` on."""
+
+    topic: str
+    queue: str
+    offset: int
+    skipped: int
+
+
 class OffsetSurface:
-    """``GET …/offsets`` and ``POST …/queues/QUEUE/reset``."""
+    """``GET …/offsets``, ``POST …/queues/QUEUE/reset`` and ``POST …/queues/QUEUE/skip``."""
 
     def __init__(self, desk: OffsetDesk) -> None:
         self._desk = desk
@@ -127,7 +145,20 @@ class OffsetSurface:
                 answer=ResetView,
                 errors=OWNED,
             ),
+            post(
+                _SKIP,
+                "Skip a damaged message that a queue, or a key of it, waits at.",
+                self._skip,
+                body=SkipBody,
+                answer=SkipView,
+                errors=OWNED,
+            ),
         ]
+
+    async def _skip(self, call: Call) -> dict[str, Any]:
+        wish = SkipWish(**call.why, offset=call.body.offset)
+        path = call.path
+        return await self._desk.skip(path["group"], path["topic"], path["queue"], wish)
 
     async def _reset(self, call: Call) -> dict[str, Any]:
         asked: ResetBody = call.body

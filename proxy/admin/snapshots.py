@@ -39,13 +39,16 @@ class TopicView(Answer):
 
 class QueueView(BaseModel):
     """The figures of an owned queue. ``sure``: the proxy trusts its lock; otherwise it delivers
-    nothing.
+    nothing. ``for_topic`` and ``name``: under these, operations address it; the ``name`` of a queue
+    of parked messages ends with ``p``.
     """
 
     model_config = ConfigDict(extra="allow")
 
     topic: str
     queue: str
+    for_topic: str
+    name: str
     epoch: int
     unfinished: int
     ready: int
@@ -150,5 +153,10 @@ def _queue_view(pipeline: QueuePipeline) -> dict[str, Any]:
     figures = pipeline.statistics()
     queue, fields = figures.queue, asdict(figures)
     del fields["committed_ns"]  # from the monotonic clock of this process
-    place = {"topic": queue.topic, "queue": queue.qid}
+    place = {
+        "topic": queue.topic,
+        "queue": queue.qid,
+        "for_topic": pipeline.topic,
+        "name": pipeline.place,
+    }
     return {**fields, **place, "sure": pipeline.is_owned(now_ns())}

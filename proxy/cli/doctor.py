@@ -232,8 +232,9 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
                 stands = f"has a key that waits at offset {begin}"
             yield (
                 f"{where} {stands}: {queue['damaged']};"
-                " restore the file, or skip it with orderlane offsets reset"
-                f" --expect {begin} --to-offset {queue['damaged_until']}"
+                " restore the file, or skip it with orderlane offsets skip"
+                f" --topic {queue.get('for_topic', queue['topic'])}"
+                f" --queue {queue.get('name', queue['queue'])} --offset {begin}"
             )
         if queue["records_damaged"]:
             yield (

@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"offsets reset billing --to-time 2026-03-01T00:00:00Z --dry-run {_WHY}",
         f"offsets reset billing --topic orders --queue broker-a_0 --to-offset 100 {_WHY}",
     ),
+    "offsets skip": (f"offsets skip billing --topic orders --queue broker-a_0 --offset 17 {_WHY}",),
     "owners ls": ("owners ls", "owners ls billing"),
     "owners drain": (f"owners drain proxy-1:9714 {_WHY}",),
     "owners resume": (f"owners resume proxy-1:9714 {_WHY}",),

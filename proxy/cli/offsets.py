@@ -1,4 +1,4 @@
-"""``orderlane offsets``: show and reset the offsets of a group."""
+"""``orderlane offsets``: show and reset the offsets of a group, skip damaged messages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from proxy.cli.owner_requests import ReasonOption, change, look, path_of
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
-app = typer.Typer(no_args_is_help=True, help="Show and reset the offsets of a group.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and reset a group's offsets, skip damaged messages."
+)
 
 _COLUMNS = ("topic", "queue", "begin", "base", "committed", "end", "lag", "state", "owner")
 _PLAN = (
     *("topic", "queue", "from", "to", "skipped", "repeated", "leases_ended"),
     "parked_keys_kept",
 )
+_SKIPPED = ("topic", "queue", "offset", "skipped")
 #: Covers a take-over in progress, or a lock that must expire first.
 _TIMEOUT_S = 30.0
 
@@ -94,6 +97,30 @@ def reset(
         raise
     print_rows(done, columns=_PLAN, output=output)
     say(f"{group}: {number(len(done), 'queue')} reset")
+
+
+@app.command("skip")
+def skip_damaged(
+    group: GroupArgument,
+    reason: ReasonOption,
+    topic: Annotated[str, typer.Option(help="topic")],
+    queue: Annotated[
+        str, typer.Option(help="queue, such as broker-a_0, or broker-a_0p for its parked messages")
+    ],
+    offset: Annotated[
+        int, typer.Option(min=0, help="offset that the queue or a key waits at (doctor shows it)")
+    ],
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Skip a damaged message that a queue or a key waits at.
+
+    Intact messages are never skipped, and no other message is delivered again. At the read position
+    of the queue, damaged messages right behind it are skipped too.
+    """
+    path = path_of("groups", group, "topics", topic, "queues", queue, "skip")
+    done = change(http, path, {"reason": reason, "offset": offset}, timeout_s=_TIMEOUT_S)
+    print_rows([done], columns=_SKIPPED, output=output)
 
 
 def _ask(

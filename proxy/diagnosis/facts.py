@@ -48,6 +48,8 @@ class HeldQueue:
 
     topic: str
     queue: str
+    for_topic: str = ""
+    name: str = ""
     unfinished: int = 0
     ready: int = 0
     leased: int = 0

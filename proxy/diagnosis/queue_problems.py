@@ -179,11 +179,10 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             Cause.MESSAGE_DAMAGED,
             queue.place,
             f"{queue.place} {stands}: {queue.damaged}",
-            "Restore the file from a replica or a backup; or, once the messages before are"
-            " handled, skip what is damaged",
+            "Restore the file from a replica or a backup, or skip what is damaged",
             typed(
-                *("offsets", "reset", facts.group, "--topic", queue.topic, "--queue", queue.queue),
-                *("--expect", str(begin), "--to-offset", str(queue.damaged_until)),
+                *("offsets", "skip", facts.group, "--topic", queue.for_topic or queue.topic),
+                *("--queue", queue.name or queue.queue, "--offset", str(begin)),
                 *("--reason", "damaged on disk"),
                 *("--http", proxy.http),
             ),

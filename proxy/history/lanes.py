@@ -154,9 +154,10 @@ class Lane:
             self._keys.finished(event["offset"], event["t_ns"], parked=parked)
         else:
             origin = None if message is None else message.origin
-            if event["outcome"] == "deleted" and event.get("order") is not None:
-                self._origin.parking.copy_deleted(event["order"])
-            self._origin.parking.copy_finished(event.get("origin_offset", origin))
+            origin = event.get("origin_offset", origin)
+            if origin is None and event["outcome"] in ("deleted", "skipped"):
+                self._origin.parking.copy_lost(event["offset"], event.get("order"))
+            self._origin.parking.copy_finished(origin)
         if event["outcome"] == "skipped":
             self.pauses.judge_action(event, f"that offset {event['offset']} was skipped")
         self.ownership.finish(event)

@@ -104,6 +104,8 @@ class Life:
         epoch = event.get("epoch")
         if self._former is None or epoch is None or self._concerns_foreign(event):
             return False
+        if epoch in self._epochs and epoch > self._former._facts.epoch:
+            return False
         deliveries = self._former._deliveries
         match event["e"]:
             case "ack_ok" | "expire" | "revoke" | "unsent":

@@ -157,9 +157,13 @@ class Parking:
                 self._early.add(origin)
             self._ended(origin)
 
-    def copy_deleted(self, order: str) -> None:
-        """Record that retention deleted the first copy of *order*; its message is unknown."""
-        if left := self._left(order):
+    def copy_lost(self, place: int, order: str | None) -> None:
+        """Record that the copy at *place*, which was not read, is deleted or damaged: the first one
+        of *order*, if that is known. Its message is unknown.
+        """
+        if order is None:
+            self.copies_deleted(range(place, place + 1))
+        elif left := self._left(order):
             self._ended(left[0])
 
     def copies_deleted(self, places: range) -> None:

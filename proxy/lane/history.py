@@ -284,7 +284,8 @@ def _named(lease: Lease) -> dict[str, object]:
 
 def _skip(skip: Skip) -> dict[str, object]:
     origin = {} if skip.origin is None else {"origin_offset": skip.origin}
-    return {"order": key_text(skip.key), "audit": skip.audit, **origin}
+    order = {} if skip.key is None else {"order": key_text(skip.key)}
+    return {**order, "audit": skip.audit, **origin}
 
 
 def _delivery(lease: Lease) -> dict[str, object]:

@@ -285,5 +285,7 @@ class KeyVerbs:
             ) from None
 
     def _may_act(self) -> None:
+        for each in self._pipelines:
+            each.at(now_ns())
         if not self._parking.may_act:
             raise WrongState(f"queue {self.pipeline.place} is being handed over: retry in a moment")

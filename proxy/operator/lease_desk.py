@@ -14,6 +14,7 @@ from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import TWIN_MARK
 from proxy.errors import OrderlaneError, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
@@ -111,7 +112,7 @@ class LeaseDesk:
         unknown = None
         for topic in topics:
             try:
-                await self._book.queue(lane.name, topic, wish.queue.removesuffix("p"))
+                await self._book.queue(lane.name, topic, wish.queue.removesuffix(TWIN_MARK))
             except UnknownName as error:
                 unknown = unknown or str(error)
             else:
@@ -149,7 +150,7 @@ def _is_number(text: str) -> bool:
 def _queue(topic: Topic, place: str) -> QueueName:
     """Return the queue of *place*, which may name the twin for parked messages."""
     try:
-        return parse_qid(topic, place.removesuffix("p"))
+        return parse_qid(topic, place.removesuffix(TWIN_MARK))
     except ValueError as error:
         raise UnknownName(str(error)) from None
 

@@ -15,7 +15,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.dead_letters.copies import as_sent
 from proxy.core.dead_letters.dead_letter import content_of
 from proxy.core.keys.order_key import key_text
-from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.parked_key import TWIN_MARK, parked_topic
 from proxy.errors import Unavailable, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
@@ -73,10 +73,10 @@ class MessageDesk:
             raise UnknownName(
                 f"invalid location {place[:200]!r}: give queue and offset, such as broker-a_0@17"
             )
-        parked = text.endswith("p")
+        parked = text.endswith(TWIN_MARK)
         stands_in = parked_topic(lane.name, ours) if parked else ours
         try:
-            queue = parse_qid(stands_in, text.removesuffix("p"))
+            queue = parse_qid(stands_in, text.removesuffix(TWIN_MARK))
         except ValueError as error:
             raise UnknownName(str(error)) from None
         if queue not in await self._queues(stands_in):

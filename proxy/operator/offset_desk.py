@@ -1,4 +1,4 @@
-"""Operations on the offsets of a group: show, reset."""
+"""Operations on the offsets of a group: show, reset, skip what is damaged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.access.audit_record import Change
 from proxy.core.broadcast.member_group import member_group
-from proxy.errors import WrongState
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import TWIN_MARK
+from proxy.errors import Unavailable, WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
@@ -31,6 +35,15 @@ class ResetWish:
     to_ms: int | None = None
     expect: int | None = None
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SkipWish:
+    """The offset of a damaged message to skip."""
+
+    by: str
+    reason: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,57 @@ class OffsetDesk:
             ownership.wake()
         return reset.done
 
+    async def skip(self, group: str, topic: str, qid: str, wish: SkipWish) -> dict[str, Any]:
+        """Skip the damaged message at which a queue or one of its keys waits, and no other one; at
+        the read position also the damaged ones behind it.
+
+        *qid*: ``broker-a_0p`` for the parked messages of ``broker-a_0``. Raises UnknownName,
+        OwnedElsewhere, WrongState, Unavailable, RemotingError.
+        """
+        lane = self._lanes.named(group)
+        queue = await self._book.queue(
+            lane.name, topic_named(lane, topic), qid.removesuffix(TWIN_MARK)
+        )
+        owned = self._ownerships[lane.name].owned(queue)
+        if owned is None:
+            await self._book.refuse_elsewhere(lane.name, queue)
+            raise WrongState(
+                f"no proxy owns queue {queue.qid} of {queue.topic!r} for group {lane.name!r}, and"
+                " only an owner knows damaged messages: skip it once a client pulls"
+            )
+        pipeline: QueuePipeline | None = owned.for_reset()
+        if qid.endswith(TWIN_MARK):
+            pipeline = owned.for_reset().twin
+        if pipeline is None:
+            raise WrongState(f"queue {queue.qid} of {queue.topic!r} has no parked messages")
+        change = Change(
+            actor=wish.by,
+            verb="offsets skip",
+            group=lane.name,
+            reason=wish.reason,
+            topic=queue.topic,
+            target=qid,
+            before={"damaged": wish.offset},
+            after={"skipped": wish.offset},
+        )
+        async with self._context.audit.change(change) as entry:
+            pipeline.at(now_ns())
+            effects = pipeline.skip_damaged(wish.offset, audit=entry.id)
+            lane.apply_effects(pipeline, effects)
+            await self._record(lane, pipeline)
+        skipped = [offset for offset, _ in effects.finished]
+        return {"topic": queue.topic, "queue": qid, "offset": wish.offset, "skipped": len(skipped)}
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    async def _record(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        try:
+            await self._context.recorder.record(lane, pipeline)
+        except RemotingError as error:
+            raise Unavailable(
+                "the message is skipped, but this is not recorded yet: the next owner would wait"
+                f" for it again: {error}"
+            ) from None
 
     async def _row(self, lane: GroupLane, row: OwnerRow) -> dict[str, Any]:
         queue = row.queue

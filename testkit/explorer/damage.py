@@ -1,7 +1,7 @@
 """Damaged files of brokers, and the operator who acts on what is reported.
 
-1. A damaged message may be missing from then on, and only that one: once a proxy reports it, the
-   operator skips it on record.
+1. A damaged message, or a parked copy of one, may be missing from then on, and only that one: once
+   a proxy reports it, the operator skips it on record.
 2. Damage of an index, of one copy of a table or of a checkpoint costs no message.
 3. Damage of an ownership record costs repeated work and pauses, but no message and no order.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from broker_core.names import Group, Topic
 from broker_core.store.log_scan import LogScan, LogView
+from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
 from testkit.explorer.topic_changes import Fault
 from testkit.simulation.world import BrokerNode, Died, World
@@ -59,7 +60,9 @@ class Damage:
         fault: Fault,
         start_again: Callable[[BrokerNode], Awaitable[None]],
     ) -> None:
-        """Create the actor. Only messages of *topics*, which *groups* read, are damaged."""
+        """Create the actor. Only messages of *topics*, which *groups* read, and parked copies of
+        them are damaged.
+        """
         self.wrong: list[str] = []
         self._world = world
         self._topics = frozenset(topics)
@@ -69,6 +72,9 @@ class Damage:
             str(ownership_topic(Group(group), Topic(topic))): (group, topic)
             for group in groups
             for topic in topics
+        }
+        self._parked = {
+            str(parked_topic(Group(group), Topic(topic))) for group in groups for topic in topics
         }
         self._fault = fault
         self._start_again = start_again
@@ -108,7 +114,7 @@ class Damage:
             length = min(size, record.size - first)
             done = self._damage(record.path, record.position + first, length, zeros=zeros)
             queue = f"{broker.broker_name}_{record.queue_id}"
-            if record.topic in self._topics:
+            if record.topic in self._topics | self._parked:
                 self._damaged[record.topic, queue].add(record.offset)
             else:
                 self._tell_of_record(record, queue)
@@ -138,8 +144,8 @@ class Damage:
             self._world.nemesis.write("nemesis", **about, group=group, topic=topic, phase=phase)
 
     def _record(self, broker: str, data: Path, at: float, *, of_owners: bool) -> Record | None:
-        """Return an ownership record, or the record of a message of ``topics``, if possible of one
-        that some group has not received; never the last record of the log.
+        """Return an ownership record, or the record of a parked copy or of a message of ``topics``,
+        if possible of one that some group has not received; never the last record of the log.
         """
         records = list(records_of(data / "commitlog"))[:-1]
         if of_owners:
@@ -157,7 +163,7 @@ class Damage:
             for each in own
             if (each.topic, f"{broker}_{each.queue_id}", each.offset) not in everywhere
         ]
-        chosen = unread or own
+        chosen = [each for each in records if each.topic in self._parked] + (unread or own)
         return chosen[int(at * len(chosen))] if chosen else None
 
     def _damage_one_of(self, paths: list[Path], at: float, size: int, zeros: bool) -> bool:
@@ -200,16 +206,14 @@ class Damage:
             self._report(seen)
 
     async def _skip(self, proxy: Any, group: str, queue: dict[str, Any]) -> None:
-        """Skip a damaged message once those before it are finished."""
+        """Skip a damaged message."""
         topic, name = queue["topic"], queue["queue"]
         begin, end = queue["damaged_from"], queue["damaged_until"]
         if not set(range(begin, end)) <= self._damaged[topic, name]:
             self.wrong.append(f"{topic}/{name}: intact messages {begin} to {end - 1} are reported")
             return
-        path = f"/api/groups/{group}/topics/{topic}/queues/{name}/reset"
-        body = {"to": {"offset": end}, "expect": begin, "reason": "damaged on disk"}
-        if queue["base"] == begin:
-            await self._world.http(proxy, path, body)
+        path = f"/api/groups/{group}/topics/{queue['for_topic']}/queues/{queue['name']}/skip"
+        await self._world.http(proxy, path, {"offset": begin, "reason": "damaged on disk"})
 
     def _report(self, seen: set[str]) -> None:
         """Note begin and end of the times in which queues stand at damaged messages."""

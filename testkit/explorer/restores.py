@@ -2,24 +2,30 @@
 
 The copy is made while the broker runs. After the restore each topic begins another life, which
 continues the former one up to the end of the copy. Later messages are gone; no other one is
-skipped.
+skipped. A copy that is older than the current life is not restored: the checker compares two lives
+only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from broker_core.broker.restoring import restored_table
 from broker_core.clock import wall_ms
+from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.store.backup import Manifest
 from broker_core.store.exporting import export_store
 from broker_core.store.importing import import_store
 from testkit.explorer.topic_changes import Fault
 from testkit.simulation.world import BrokerNode, World
+
+_AGAIN_S = 1.0
 
 
 class Restores:
@@ -41,6 +47,7 @@ class Restores:
         self._wait = wait
         self._start_again = start_again
         self._copies = 0
+        self._restored: Counter[str] = Counter()  # times, by node
 
     async def act(self, node: str, after_s: float, for_s: float) -> bool:
         """Copy the data of the broker *node*; *after_s* later kill it and lose the original. It
@@ -53,21 +60,31 @@ class Restores:
         self._copies += 1
         copy = self._world.disk.folder / f"copy-{self._copies}"
         manifest = export_store(broker.folder / "data", copy, version="explored")
+        life = self._restored[node]
         await self._wait(after_s)
+        if self._restored[node] != life:
+            return False
         broker.kill()
 
         async def restore() -> None:
-            self._replace(broker, copy, manifest)
+            if self._restored[node] == life:
+                await self._replace(node, broker, copy, manifest)
             await self._start_again(broker)
 
         await self._fault("restore", node, for_s, restore)
         return True
 
-    def _replace(self, broker: BrokerNode, copy: Path, manifest: Manifest) -> None:
-        broker.kill()  # a later action may have started it with the original
+    async def _replace(self, node: str, broker: BrokerNode, copy: Path, manifest: Manifest) -> None:
         data = broker.folder / "data"
-        shutil.rmtree(data)
-        import_store(copy, data, restored=partial(restored_table, now_ms=wall_ms()))
+        while True:
+            broker.kill()  # a later action may have started it with the original
+            shutil.rmtree(data, ignore_errors=True)
+            try:
+                import_store(copy, data, restored=partial(restored_table, now_ms=wall_ms()))
+                break
+            except (OSError, StoreError):  # the disk is full
+                await asyncio.sleep(_AGAIN_S)
+        self._restored[node] += 1
         self._world.disk.forget(broker.folder)
         for topic in self._topics:
             ends = manifest.queue_ends.get(Topic(topic), {})

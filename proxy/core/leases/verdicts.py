@@ -45,11 +45,11 @@ class FailedAction:
 @dataclass(frozen=True, slots=True)
 class Skip:
     """A skipped message: its record in the audit topic and, for a parked copy, the offset of its
-    message if known.
+    message if known. ``key`` is None if the message cannot be read.
     """
 
     audit: str
-    key: bytes
+    key: bytes | None
     origin: int | None = None
 
 

@@ -14,7 +14,7 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.keys.order_key import QUEUE_CHAIN, WHY_MISSING, MissingKey
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
 from proxy.core.leases.lease_book import LeaseBook
-from proxy.core.leases.verdicts import Filtered, Outcome
+from proxy.core.leases.verdicts import Filtered, Outcome, Skip
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.exhausted import OnExhausted
 from proxy.core.pipeline.key_switch import KeySwitch
@@ -189,10 +189,25 @@ class Intake:
 
     # ---- refills --------------------------------------------------------------------------------
 
-    def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
-        """Admit spilled messages that were read again; deleted ones are finished."""
+    def pass_damage(self, until: int, *, audit: str) -> Effects:
+        """Skip the messages from the read position to below *until*, which cannot be read."""
+        effects, jobs = Effects(), self._jobs
+        for offset in range(jobs.position, until):
+            if not jobs.knows(offset):
+                effects.finished.append((offset, Outcome.SKIPPED))
+                effects.skips[offset] = Skip(audit, None)
+            jobs.pass_over(offset)
+        jobs.advance(until)
+        return effects
+
+    def refilled(
+        self, refill: Refill, messages: Iterable[StoredMessage], *, skip: Skip | None = None
+    ) -> Effects:
+        """Admit spilled messages that were read again; deleted ones are finished, and with *skip*
+        those that are missing in *messages* because they cannot be read.
+        """
         if refill.unloaded:
-            return self._came_back(refill.offsets[0], next(iter(messages), None))
+            return self._came_back(refill.offsets[0], next(iter(messages), None), skip=skip)
         effects = Effects()
         jobs = {}
         for message in messages:  # all have a key: others were handled when first read
@@ -201,25 +216,40 @@ class Intake:
                 self._jobs.change.read_again(message)
         here = [jobs[each] for each in refill.offsets if each in jobs]
         if self._jobs.refilled(refill, here):
-            gone = [offset for offset in refill.offsets if offset not in jobs]
-            effects.finished.extend((offset, Outcome.DELETED) for offset in gone)
-            if gone:
-                effects.gone.update(dict.fromkeys(gone, refill.key))
+            for offset in refill.offsets:
+                if offset not in jobs:
+                    self._leases.failures.forget(offset)
+                    _gone(offset, refill.key, effects, skip=skip)
         return effects
 
-    def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
-        """Handle the message of an unloaded job that was read again, or (None) was deleted."""
+    def _came_back(
+        self, offset: int, message: StoredMessage | None, *, skip: Skip | None
+    ) -> Effects:
+        """Handle the message of an unloaded job that was read again, or (None) is gone."""
         effects = Effects()
         as_read = None if message is None else self.job(message, None)
         job = self._residency.came_back(offset, as_read)
         if job is not None and message is None:
             self._jobs.chains.take_ready(job)
             self._settlement.withdraw(job)
-            self._settlement.finish(job, Outcome.DELETED, effects)
-            if job.key is not None:
+            self._settlement.finish(
+                job, Outcome.DELETED if skip is None else Outcome.SKIPPED, effects
+            )
+            if skip is not None:
+                effects.skips[offset] = skip
+            elif job.key is not None:
                 effects.gone[offset] = job.key
         elif job is not None and message is not None:
             if self._jobs.change is not None:
                 self._jobs.change.read_again(message)
             self._settlement.is_back(job, is_taken=self._operator.has_taken(job))
         return effects
+
+
+def _gone(offset: int, key: bytes, effects: Effects, *, skip: Skip | None) -> None:
+    if skip is None:
+        effects.finished.append((offset, Outcome.DELETED))
+        effects.gone[offset] = key
+    else:
+        effects.finished.append((offset, Outcome.SKIPPED))
+        effects.skips[offset] = skip

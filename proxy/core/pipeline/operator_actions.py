@@ -51,7 +51,7 @@ class OperatorActions:
 
     def skip_stored(self, why: Skip, effects: Effects) -> None:
         """Finish the job of ``by_key.first_stored``, whose message is not in memory."""
-        if (offset := self._jobs.skip_stored(why.key)) is not None:
+        if why.key is not None and (offset := self._jobs.skip_stored(why.key)) is not None:
             self._leases.failures.forget(offset)
             effects.finished.append((offset, Outcome.SKIPPED))
             effects.skips[offset] = why

@@ -50,9 +50,10 @@ from proxy.core.pipeline.operator_actions import OperatorActions
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.recent_keys import HotKeys, KeyEvents
 from proxy.core.pipeline.settlement import Settlement
-from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.parked_key import TWIN_MARK, ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot, if_above
+from proxy.errors import WrongState
 
 _NO_PAUSES: TrackedDict[bytes | None, PausedKey] = TrackedDict()  # for parked twins
 
@@ -145,7 +146,7 @@ class QueuePipeline:
             queue.qid,
         )  # names of the queue for clients and histories
         if twin_of is not None:
-            self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
+            self.topic, self.place = twin_of.topic, f"{twin_of.place}{TWIN_MARK}"
         self.qid = qid_text(self.place, period)
         self._twin_of = twin_of
         #: The pipeline of its parked messages, if any.
@@ -233,7 +234,7 @@ class QueuePipeline:
         self.record_trouble = ""
         self.damaged, self.damaged_until = "", 0  # about the messages at the read position
         # The same about messages to be read again, by offset.
-        self._damaged_again: dict[int, tuple[str, int]] = {}
+        self._damaged_again: dict[int, tuple[str, int, Refill]] = {}
         self._not_whole = (
             0,
             -1,
@@ -668,9 +669,30 @@ class QueuePipeline:
         """
         offset = refill.offsets[0]
         is_new = offset not in self._damaged_again
-        self._damaged_again[offset] = what, until
+        self._damaged_again[offset] = what, until, refill
         self.jobs.residency.wait_for(refill)
         return is_new
+
+    def skip_damaged(self, offset: int, *, audit: str) -> Effects:
+        """Finish the message at *offset*, which is damaged and waited for, unhandled; at the read
+        position all damaged ones from there on. Raise WrongState if none is waited for there.
+        """
+        if self.closed or self.draining:
+            raise WrongState(f"queue {self.place} is being handed over: try again in a moment")
+        again = self._damaged_again.get(offset)
+        if again is not None and self.wants(again[2]):
+            del self._damaged_again[offset]
+            first = replace(again[2], offsets=(offset,))
+            skip = Skip(audit, first.key or None)
+            return self._concluded(self.intake.refilled(first, (), skip=skip))
+        if not self.damaged or offset != self.position:
+            raise WrongState(
+                f"queue {self.place} of {self.topic!r} does not wait at a damaged message"
+                f" {offset}: nothing was skipped"
+            )
+        effects = self.intake.pass_damage(self.damaged_until, audit=audit)
+        self.stands_at_damage("", until=0)
+        return self._concluded(effects)
 
     def waits_no_more(self, refill: Refill) -> None:
         """Note that the first message of *refill* is no longer to be read again."""
@@ -752,7 +774,7 @@ class QueuePipeline:
 
     def _first_damage(self) -> tuple[int, str, int]:
         """Return offset, sentence and end of the first damaged messages that are waited for."""
-        found = [(offset, *each) for offset, each in self._damaged_again.items()]
+        found = [(offset, *each[:2]) for offset, each in self._damaged_again.items()]
         if self.damaged:
             found.append((self.position, self.damaged, self.damaged_until))
         return min(found, default=(0, "", 0))

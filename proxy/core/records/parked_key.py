@@ -10,6 +10,8 @@ from typing import Any
 from broker_core.names import Group, Topic
 
 PARKED_PREFIX = "%PARK%"
+#: Ends the name of a queue of parked messages in operations: ``broker-a_0p``.
+TWIN_MARK = "p"
 #: Actor that parks keys whose messages used up their deliveries, and that ends redrives.
 FAILURE_POLICY = "failure policy"
 _MAX_TEXT = 256

@@ -85,7 +85,7 @@ async def _read(
         if not room:
             on_new_life()
             return
-        asked_by = pipeline.rules.tags
+        asked_by, asked_at = pipeline.rules.tags, pipeline.position
         room = min(room, _MAX_MESSAGES)
         # A held read is answered when there is something to read; a doubt needs an answer now.
         now = doubtful and pipeline.life is None
@@ -102,6 +102,8 @@ async def _read(
             on_new_life()
             return
         doubtful = False
+        if pipeline.position != asked_at:
+            continue  # an operator skipped damaged messages meanwhile
         if result.status is PullStatus.DAMAGED:
             if pipeline.damaged != result.damage:
                 log.error("reading stops at damaged messages", reason=result.damage)

@@ -132,6 +132,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                     {
                         "queue": "broker-a_3",
                         "topic": "orders",
+                        "for_topic": "orders",
+                        "name": "broker-a_3",
                         "epoch": 7,
                         "unfinished": 3,
                         "ready": 1,

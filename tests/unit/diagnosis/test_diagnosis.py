@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,16 +57,34 @@ def test_without_waiting_messages_there_are_no_findings() -> None:
     assert diagnose(facts(asleep, queues=(done,))) == []
 
 
-def test_a_damaged_message_is_shown_with_the_command_that_skips_it() -> None:
-    stands = replace(OWNED, position=9, end=12, damaged="damaged on disk", damaged_until=10)
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ({}, "is read up to offset 9 only"),
+        ({"damaged_from": 4}, "has a key that waits at offset 4"),
+        ({"topic": "%PARK%1", "name": "broker-a_0p"}, "is read up to offset 9 only"),
+    ],
+)
+def test_a_damaged_message_is_shown_with_the_command_that_skips_it(
+    at: dict[str, Any], shown: str
+) -> None:
+    stands = replace(
+        OWNED,
+        position=9,
+        end=12,
+        damaged="damaged on disk",
+        damaged_until=10,
+        **{"for_topic": "orders", **at},
+    )
     [finding] = [
         each
         for each in diagnose(facts(replace(PROXY, group=replace(HERE, queues=(stands,)))))
         if each.cause is Cause.MESSAGE_DAMAGED
     ]
-    assert "is read up to offset 9 only" in finding.what
-    assert "--expect 9 --to-offset 10" in finding.command
-    assert finding.messages == 3
+    assert shown in finding.what
+    queue, offset = at.get("name", "broker-a_0"), at.get("damaged_from", 9)
+    assert f"--topic orders --queue {queue} --offset {offset} --reason" in finding.command
+    assert finding.messages == 12 - offset
 
 
 @pytest.mark.parametrize(

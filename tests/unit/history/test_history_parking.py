@@ -234,6 +234,22 @@ def test_copies_deleted_by_retention_are_identified_by_their_key(
     assert story.about("unpark").found() == ids
 
 
+@pytest.mark.parametrize("order", [{"order": "k"}, {}])
+@pytest.mark.parametrize(("skipped", "ids"), [(3, set()), (2, {"R3", "D1"})])
+def test_damaged_copies_that_an_operator_skips_end_their_messages(
+    order: dict[str, str], skipped: int, ids: set[str]
+) -> None:
+    """Their key is unknown if they were never read."""
+    story = Parked()
+    for each in story.events:
+        if each.get("outcome") == "parked":
+            each["copy"] = each["offset"]
+    story.about("redrive", state="started")
+    for offset in range(skipped):
+        story.finish(offset, outcome="skipped", audit="a-1", **order, **TWIN)
+    assert story.about("unpark").found() == ids
+
+
 @pytest.mark.parametrize(("end", "ids"), [(3, set()), (2, {"R3", "D1"})])
 def test_copies_deleted_unread_are_identified_by_their_places(end: int, ids: set[str]) -> None:
     story = Parked()

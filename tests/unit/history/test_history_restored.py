@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.histories import Story
+from tests.support.histories import LANE, Story
 from tests.support.history_parts import found_both_ways
 
 
@@ -67,3 +67,14 @@ def test_order_holds_in_the_next_life() -> None:
 def test_a_restore_at_another_broker_changes_nothing_here() -> None:
     story = restored(life(3, handled=2), 0, broker="broker-b")
     assert found(story) == {"D1"}
+
+
+def test_a_message_that_was_with_a_client_may_be_parked_in_the_next_life() -> None:
+    """An epoch above all of the former life tells to which one the end belongs."""
+    former = life(3, handled=1)
+    former.deliver(1)
+    story = restored(former, 3).own(8)
+    story.add("park", **LANE, epoch=8, order="k", by="ann", reason="so")
+    for offset in (1, 2):
+        story.finish(offset, outcome="parked", order="k")
+    assert "R3" not in found(story)
