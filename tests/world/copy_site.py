@@ -142,10 +142,14 @@ class Site:
         await self.sender.do(ask)
 
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the proxy's answer, which must not be an error."""
+        """Return the proxy's answer, which must not be an error; ask again if it is temporary."""
         if body is not None:
             body = {"by": "me", "reason": "so", **body}
-        status, answer = await self.world.http(self.proxy, path, body)
+        for _ in range(50):
+            status, answer = await self.world.http(self.proxy, path, body)
+            if status != 503:
+                break
+            await asyncio.sleep(0.2)
         assert status == 200, answer
         return answer
 

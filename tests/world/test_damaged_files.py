@@ -141,7 +141,7 @@ def test_a_message_that_is_intact_again_is_delivered_in_its_turn() -> None:
 async def parked_twice(stage: Stage) -> str:
     """Park messages of the keys a and b; return the topic of their copies."""
     await begin(stage, on_exhausted="park", max_deliveries=1)
-    stage.habits.failing |= {("billing", "a"), ("billing", "b")}
+    stage.habits.failing.update({("billing", "a"), ("billing", "b")})
     stage.consume("consumer", "billing")
     for _ in range(5):
         await stage.send("orders", ["a"], 1)
