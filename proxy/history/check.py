@@ -327,8 +327,12 @@ class HistoryChecker:
     def _handling(self, event: Event) -> Lane | None:
         """Return the lane of a handler event; None if the life of its message is unknown."""
         lane = self._present(event)
-        former = UNKNOWN < self._sends.life_of(event) < lane.life.number
-        return lane.former if former else lane
+        former, offset = lane.former, event["offset"]
+        # Delivered in the former life only. The life of the message does not tell: it may be stored
+        # twice, or in a copy of that life.
+        gone = former is not None and former.life.has(offset) and not lane.life.has(offset)
+        is_former = gone or UNKNOWN < self._sends.life_of(event) < lane.life.number
+        return former if is_former else lane
 
     def _handle_start(self, event: Event) -> None:
         self._handled += 1

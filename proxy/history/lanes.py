@@ -72,6 +72,8 @@ class Lane:
         self.ownership = Ownership(facts, self.deliveries, sites)
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
+        if former is not None and facts.kept:
+            self.parking.restored(former.parking)
         self.pauses = Pauses(facts, audits)
         self._kept = KeptState(facts, self.parking)
         self._keys = KeyChanges(facts)

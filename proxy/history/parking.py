@@ -35,6 +35,7 @@ class Parking:
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
         self._redriven: set[str | None] = set()  # keys whose copies may be delivered; None: all
+        self._ever_redriven: set[str | None] = set()
         self._stopped_ns: dict[str | None, int] = {}  # time of the last stop of a redrive
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
         self._places: dict[int, int] = {}  # the same: offset of the copy, if known
@@ -42,6 +43,11 @@ class Parking:
         self._runs: dict[int, int | None] = {}  # the same: run in which the copy was last delivered
         self._highest: dict[str | None, int] = {}  # highest offset with a copy, by key
         self._waiting: dict[str, deque[int]] = {}  # unfinished ones by key, rising; removed late
+
+    def restored(self, former: Parking) -> None:
+        """Continue *former* in a restored copy: any of its redrives may be under way there."""
+        self._redriven |= former._ever_redriven
+        self._ever_redriven |= former._ever_redriven
 
     def park(self, event: Event) -> None:
         """Note that *order* is parked."""
@@ -61,6 +67,7 @@ class Parking:
         order, state = event.get("order"), event.get("state", "started")
         if state == "started":
             self._redriven.add(order)
+            self._ever_redriven.add(order)
             self._stopped_ns.pop(order, None)
         else:
             self._redriven.discard(order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,7 +117,7 @@ class Audit:
         """
         merged = Merged()
         ends: dict[str, int] = {}
-        for queue in await self._queues():
+        for queue in await self._queues(fresh=True):
             low = await self._client.min_offset(queue)
             end = ends[queue.qid] = await self._end_of(queue)
             known = (position or {}).get(queue.qid, 0)
@@ -177,10 +177,18 @@ class Audit:
         )
 
     async def _store(self, record: AuditRecord) -> None:
-        queues = await self._queues()
-        if not queues:
-            await self._client.create_topic(AUDIT_TOPIC, queues=1)
-            queues = await self._queues()
+        if queues := await self._queues():
+            try:
+                await self._store_in_any(queues, record)
+                return
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+        # It is new, or was deleted, or its broker continues with a copy from before.
+        await self._client.create_topic(AUDIT_TOPIC, queues=1)
+        await self._store_in_any(await self._queues(fresh=True), record)
+
+    async def _store_in_any(self, queues: Sequence[QueueName], record: AuditRecord) -> None:
         first = zlib.crc32(record.change.group.encode()) % len(queues)
         last = len(queues) - 1
         for number, queue in enumerate([*queues[first:], *queues[:first]]):
@@ -205,10 +213,10 @@ class Audit:
         self._stored[queue] = max(self._stored.get(queue, 0), receipt.offset + 1)
         check_on_disk([receipt])
 
-    async def _queues(self) -> list[QueueName]:
+    async def _queues(self, *, fresh: bool = False) -> list[QueueName]:
         """Return a queue of each broker; none if the topic does not exist."""
         try:
-            return await self._client.queues(AUDIT_TOPIC)
+            return await self._client.queues(AUDIT_TOPIC, fresh=fresh)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []

@@ -67,23 +67,23 @@ class Restores:
         broker.kill()
 
         async def restore() -> None:
-            if self._restored[node] == life:
-                await self._replace(node, broker, copy, manifest)
+            while (  # noqa: ASYNC110  # virtual time costs nothing
+                self._restored[node] == life and not self._replace(node, broker, copy, manifest)
+            ):
+                await asyncio.sleep(_AGAIN_S)  # the disk is full
             await self._start_again(broker)
 
         await self._fault("restore", node, for_s, restore)
         return True
 
-    async def _replace(self, node: str, broker: BrokerNode, copy: Path, manifest: Manifest) -> None:
+    def _replace(self, node: str, broker: BrokerNode, copy: Path, manifest: Manifest) -> bool:
+        broker.kill()  # a later action may have started it with the original
         data = broker.folder / "data"
-        while True:
-            broker.kill()  # a later action may have started it with the original
-            shutil.rmtree(data, ignore_errors=True)
-            try:
-                import_store(copy, data, restored=partial(restored_table, now_ms=wall_ms()))
-                break
-            except (OSError, StoreError):  # the disk is full
-                await asyncio.sleep(_AGAIN_S)
+        shutil.rmtree(data, ignore_errors=True)
+        try:
+            import_store(copy, data, restored=partial(restored_table, now_ms=wall_ms()))
+        except (OSError, StoreError):
+            return False
         self._restored[node] += 1
         self._world.disk.forget(broker.folder)
         for topic in self._topics:
@@ -95,3 +95,4 @@ class Restores:
                 broker=broker.broker_name,
                 ends={f"{broker.broker_name}_{queue}": end for queue, end in ends.items()},
             )
+        return True

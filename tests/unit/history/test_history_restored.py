@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.histories import LANE, Story
 from tests.support.history_parts import found_both_ways
+from tests.unit.history.parked import TWIN, Parked
 
 
 def life(messages: int, *, handled: int) -> Story:
@@ -78,3 +79,26 @@ def test_a_message_that_was_with_a_client_may_be_parked_in_the_next_life() -> No
     for offset in (1, 2):
         story.finish(offset, outcome="parked", order="k")
     assert "R3" not in found(story)
+
+
+def test_a_handler_may_begin_with_a_message_that_is_gone_meanwhile() -> None:
+    """Its send was not answered, so only its place tells that it is not in the copy."""
+    story = life(3, handled=3)
+    story.add("send", msg="m3", topic="orders", key="k")
+    lease = story.deliver(3)
+    restored(story, 2).own(8)
+    story.handle_start(3, lease).handle_end(3, lease)
+    story.sent(2, msg="n2")
+    lease = story.deliver(2, msg="n2")
+    assert "O1" not in found(story.handle_start(2, lease).handle_end(2, lease).ack(2, lease))
+
+
+def test_a_redrive_under_way_in_the_copy_continues() -> None:
+    story = Parked()
+    story.about("redrive", state="started").redriven(0)
+    story.add("topic", topic="orders", what="restored", broker="broker-a", ends={"broker-a_3": 3})
+    story.set_attempts({})
+    story.add("own+", **story.lane, epoch=2, owner="p", parked=["k"])
+    story.add("own+", **{**LANE, **TWIN}, epoch=2, owner="p")
+    story.deliver(1, **TWIN, attempt=1, origin_offset=1, epoch=2)
+    assert "R3" not in story.found()
