@@ -198,7 +198,7 @@ def _outcomes(call: Call) -> Sequence[Outcome | None]:
     return [None] * len(call.keys) if call.task.cancelled() else call.task.result()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_keys_keep_their_order_whatever_brokers_do(steps: list[tuple[str, Any]]) -> None:
     asyncio.run(Play().run(steps))

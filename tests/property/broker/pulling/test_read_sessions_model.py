@@ -234,7 +234,7 @@ class Sessions(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_differences_equals_the_whole() -> None:
-    run_state_machine_as_test(Sessions, settings=settings(max_examples=150, stateful_step_count=40))
+    run_state_machine_as_test(Sessions, settings=settings(max_examples=100, stateful_step_count=40))
 
 
 def test_a_queue_that_was_answered_comes_after_all_others() -> None:

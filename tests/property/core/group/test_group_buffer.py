@@ -34,7 +34,7 @@ wishes = st.builds(
 )
 
 
-@settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=40, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
 class GroupBufferMachine(RuleBasedStateMachine):
     """Three topics of three queues that fill, drain, lose their trust and regain it."""
 

@@ -60,12 +60,12 @@ class Changes(ParkingMachine):
         self.site.reset(min(self.site.pipeline.committable + messages, len(self.site.sent)))
 
 
-@settings(max_examples=50, stateful_step_count=40, deadline=None)
+@settings(max_examples=30, stateful_step_count=40, deadline=None)
 class ChangedKeys(Changes):
     """Records are complete."""
 
 
-@settings(max_examples=50, stateful_step_count=40, deadline=None)
+@settings(max_examples=30, stateful_step_count=40, deadline=None)
 class DamagedChanges(Changes):
     """Records get lost, too."""
 

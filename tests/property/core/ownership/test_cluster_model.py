@@ -17,7 +17,7 @@ PROXIES = st.integers(0, 1)
 VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
 
 
-@settings(max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=50, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
 class ClusterMachine(RuleBasedStateMachine):
     """The judge makes the checks (``tests/property/core/ownership/cluster.py``)."""
 

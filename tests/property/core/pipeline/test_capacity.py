@@ -45,7 +45,7 @@ def rules_of(window: tuple[int, int]) -> TopicRules:
     return rules(visibility_ns=30 * MS, retry=policy, max_jobs=jobs, max_jobs_per_key=jobs_per_key)
 
 
-@settings(max_examples=60, stateful_step_count=40, deadline=None)
+@settings(max_examples=40, stateful_step_count=40, deadline=None)
 class Capacity(RuleBasedStateMachine):
     """Queues of one group are read, delivered, settled, ignored, lost and acquired again."""
 

@@ -69,7 +69,7 @@ def _held_bytes(job: NaiveJob) -> int:
     return held_bytes(job.sent.stored(), _key(job))
 
 
-@settings(max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=40, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
 class PipelineMachine(RuleBasedStateMachine):
     """Two queues of one group that share its budgets."""
 
