@@ -679,6 +679,8 @@ class QueuePipeline:
         """
         if self.closed or self.draining:
             raise WrongState(f"queue {self.place} is being handed over: try again in a moment")
+        if self.keys.planned:
+            raise WrongState(f"the order key of queue {self.place} changes now: try again")
         again = self._damaged_again.get(offset)
         if again is not None and self.wants(again[2]):
             del self._damaged_again[offset]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from proxy.core.jobs.chains import CHAINED, READY, RUNNING
@@ -10,7 +12,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.leases.verdicts import Filtered, Nack, Outcome
+from proxy.core.leases.verdicts import Filtered, Nack, Outcome, Skip
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
 from testkit.messages import held_bytes, keyed, message
@@ -189,6 +191,18 @@ def test_an_unloaded_job_ends_as_deleted_if_its_message_is_gone() -> None:
 
     assert (effects.finished, effects.gone) == ([(0, Outcome.DELETED)], {0: b"a"})
     assert (here.intake.offers, here.jobs.committable) == (False, 1)
+
+
+@pytest.mark.parametrize("make", [spilled, unloaded])
+def test_a_damaged_job_that_an_operator_skips_ends_as_skipped(
+    make: Callable[[], tuple[Components, Refill]],
+) -> None:
+    here, refill = make()
+    (offset,), why = refill.offsets, Skip("a-1", refill.key)
+    effects = here.intake.refilled(refill, (), skip=why)
+
+    assert effects.finished == [(offset, Outcome.SKIPPED)]
+    assert (effects.skips, effects.gone) == ({offset: why}, {})
 
 
 @pytest.mark.parametrize("key", ["a", None])
