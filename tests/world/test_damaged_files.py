@@ -107,6 +107,11 @@ def test_a_key_waits_at_a_damaged_message_that_is_to_be_read_again_and_others_go
         await stage.until(lambda: finished(stage) == others | set(range(15)), within_s=20)
         assert (await damaged(stage))[1:] == (15, 16)
         assert finished(stage, "deleted") == set()
+        status, refused = await stage.world.http(
+            stage.world.proxies[0], f"{KEYS}/skip", {"reason": "a test", "key": "a"}
+        )
+        assert status == 409
+        assert "at offset 15 of queue broker-a_0, is damaged" in refused["error"]
         await skip(stage, 15)
         await stage.until(lambda: stage.of("commit", offset=50))
         assert finished(stage) == set(range(50)) - {15}

@@ -35,6 +35,7 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch, LeaseId, qid_text
+from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.failures import Failures
@@ -507,8 +508,13 @@ class QueuePipeline:
     def head(self, key: bytes) -> Job | None:
         """Return the first unfinished job of *key*; None if it has none.
 
-        Raise WrongState while its message is being read again.
+        Raise WrongState while its message is being read again, or if that is damaged.
         """
+        if (first := self.jobs.by_key.lowest(key)) in self._damaged_again:
+            raise WrongState(
+                f"the first message of key {key_text(key)!r}, at offset {first} of queue"
+                f" {self.place}, is damaged: restore it, or skip it with orderlane offsets skip"
+            )
         return self.operator.head(key)
 
     def skip(self, job: Job, why: Skip) -> Effects:
