@@ -47,6 +47,10 @@ def longest_gap_s(stage: Stage, name: str, broker: str, since_ns: int) -> float:
     return longest / 1e9
 
 
+def places(stage: Stage, name: str) -> set[tuple[str, int]]:
+    return {(each["queue"], each["offset"]) for each in stage.of(name) if "queue" in each}
+
+
 def slow_b(stage: Stage) -> int:
     """Slow broker B down to 2 s per write, which is within limits; return when that is in
     effect.
@@ -66,6 +70,8 @@ def test_queues_of_one_broker_are_recorded_while_another_takes_seconds_for_a_rec
         assert longest_gap_s(stage, "record", "broker-a", since_ns) < 2.5
         at_b = [each for each in stage.of("record") if each["queue"].startswith("broker-b")]
         assert at_b[-1]["t_ns"] > since_ns
+        stage.end()  # of the traffic: what is under way would count as lost
+        await stage.until(lambda: places(stage, "send_ok") <= places(stage, "finish"))
 
     assert play(main) == {}
 
