@@ -62,7 +62,7 @@ class ResetBody(ChangeBody):
     ] = False
 
 
-class SkipBody(ChangeBody):
+class SkipDamagedBody(ChangeBody):
     """The damaged message to skip."""
 
     offset: Annotated[
@@ -110,7 +110,7 @@ class ResetView(Answer):
     dry_run: bool
 
 
-class SkipView(Answer):
+class SkipDamagedView(Answer):
     """Effect of a skip. ``skipped``: number of damaged messages from ``offset`` on."""
 
     topic: str
@@ -149,8 +149,8 @@ class OffsetSurface:
                 _SKIP,
                 "Skip a damaged message that a queue, or a key of it, waits at.",
                 self._skip,
-                body=SkipBody,
-                answer=SkipView,
+                body=SkipDamagedBody,
+                answer=SkipDamagedView,
                 errors=OWNED,
             ),
         ]

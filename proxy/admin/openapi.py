@@ -112,11 +112,18 @@ def _schema(of: Any, schemas: dict[str, Any], *, mode: Any) -> dict[str, Any]:
     """Return the schema of a type; named schemas are added to *schemas* and referenced."""
     if hasattr(of, "model_json_schema"):
         found, definitions = models_json_schema([(of, mode)], ref_template=_REFERENCE)
-        schemas.update(definitions.get("$defs", {}))
+        _add(definitions.get("$defs", {}), schemas)
         return dict(found[of, mode])
     schema = TypeAdapter(of).json_schema(mode=mode, ref_template=_REFERENCE)
-    schemas.update(schema.pop("$defs", {}))
+    _add(schema.pop("$defs", {}), schemas)
     return schema
+
+
+def _add(found: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Add named schemas. Raises ValueError for two models with one name."""
+    for name, schema in found.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"two models of the admin API are named {name}: rename one")
 
 
 def _name(operation: Operation) -> str:
