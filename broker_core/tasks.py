@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log = structlog.get_logger("tasks")
 _running: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references
@@ -19,6 +23,37 @@ def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_ended)
     return task
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of *work*, which blocks, from a thread; end only when it has ended.
+
+    A thread cannot be stopped. If the caller were cancelled earlier, its files could be closed, or
+    opened again, while they are still being written.
+    """
+    return await in_thread_of(None, work, *args, **kwargs)
+
+
+async def in_thread_of(
+    executor: Executor | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Do as ``in_thread`` does, in a thread of *executor*."""
+    loop = asyncio.get_running_loop()
+    context = copy_context()
+    running = loop.run_in_executor(executor, lambda: context.run(work, *args, **kwargs))
+    try:
+        await asyncio.wait((running,))
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((running,))
+        if not running.cancelled() and (error := running.exception()) is not None:
+            _log.warning("work of a cancelled task failed", reason=str(error))
+        raise
+    try:
+        return running.result()
+    finally:
+        del running  # a failure would refer to this frame
 
 
 async def all_results(*awaitables: Awaitable[T]) -> list[T]:

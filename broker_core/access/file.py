@@ -19,7 +19,7 @@ from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.signing import ACCESS_KEY, Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 
 _LOOK_EVERY_S = 1.0
 _MAX_BYTES = 4 * 1024 * 1024
@@ -124,7 +124,7 @@ class AccessFile:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                content = await asyncio.to_thread(_read, path)
+                content = await in_thread(_read, path)
                 if content == self._content:
                     continue
                 self._content = content

@@ -216,11 +216,15 @@ class Registration:
         whole, news, version = nameserver.whole, nameserver.news, self._topics.version
         is_slave = self._header.broker_id != MASTER_ID  # which learns of its master
         if whole or news or nameserver.version != version or is_slave:
-            nameserver.whole, nameserver.news = True, {}
+            nameserver.whole, nameserver.news = False, {}  # requests meanwhile: the next one
             found = self._topics if whole else map(self._topics.find, news)
-            for part in _parts([each for each in found if each is not None], version):
-                await self._register_part(channel, part)
-            nameserver.whole, nameserver.version = False, version
+            try:
+                for part in _parts([each for each in found if each is not None], version):
+                    await self._register_part(channel, part)
+            except BaseException:
+                nameserver.whole = True
+                raise
+            nameserver.version = version
         if not nameserver.reachable:
             nameserver.reachable = True
             _log.info("registered at nameserver again", nameserver=nameserver.address)

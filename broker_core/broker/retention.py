@@ -23,6 +23,7 @@ from broker_core.errors import StoreError
 from broker_core.rare_warnings import RareWarnings
 from broker_core.store.message_store import MessageStore
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import in_thread
 
 #: Share of the age or size at which the deletion of unread messages is announced.
 _NEAR = 0.8
@@ -113,7 +114,7 @@ class Retention:
         async with self._turn:
             confirmed = replace(self._clock)
             ahead_ms = confirmed.confirm(now_ns=now_ns(), wall_ms=wall_ms(), by=by, reason=reason)
-            await asyncio.to_thread(self._clock_table.save, confirmed.to_table())
+            await in_thread(self._clock_table.save, confirmed.to_table())
             self._clock = confirmed
             _log.warning(
                 "the wall clock was confirmed: messages grow old by it again",
@@ -137,7 +138,7 @@ class Retention:
         elif self._had_jumped and not self._clock.jumped:
             _log.warning("the wall clock agrees again with the time that has passed")
         self._had_jumped = self._clock.jumped
-        await asyncio.to_thread(self._clock_table.save, self._clock.to_table())
+        await in_thread(self._clock_table.save, self._clock.to_table())
         return now_ms
 
     async def _announce(self, now_ms: int) -> None:

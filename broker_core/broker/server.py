@@ -22,7 +22,7 @@ from broker_core.remoting.route_bodies import MASTER_ID
 from broker_core.remoting_channel import Handler
 from broker_core.remoting_server import RemotingServer
 from broker_core.store.message_store import MessageStore
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 from broker_core.tls import ClientContext
 
 SAVE_EVERY_S = 5.0  # committed offsets that a crash may undo
@@ -81,7 +81,7 @@ class Broker:
         self._registration: Registration | None = None
         files = self._settings.client_tls
         self._client_tls = None if files is None else ClientContext(files, "client_tls")
-        store = await asyncio.to_thread(open_store, self._settings)
+        store = await in_thread(open_store, self._settings)
         try:
             self._access = AccessFile(self._settings.acl)
             await self._load_elector(store)
@@ -93,7 +93,7 @@ class Broker:
                 tls=self._client_tls,
                 elector=self._elector,
             )
-            self.components = await asyncio.to_thread(
+            self.components = await in_thread(
                 Components, settings, store, replica, announce=self._announce
             )
             replica.start_store(self.components.arrived)
@@ -123,7 +123,7 @@ class Broker:
             return
         if self._elector is None:
             credentials = self._access.own_credentials()
-            self._elector = await asyncio.to_thread(
+            self._elector = await in_thread(
                 lambda: Elector.load(
                     self._settings, store, credentials=credentials, tls=self._client_tls
                 )

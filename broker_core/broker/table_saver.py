@@ -11,7 +11,7 @@ import orjson
 from broker_core.errors import BrokerError, InvalidCommand, StoreError
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import spawn
+from broker_core.tasks import in_thread, spawn
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class TableSaver:
             content = orjson.dumps(self._content())
             if self._before is not None:
                 await self._before()
-            await asyncio.to_thread(self._table.save_bytes, content)
+            await in_thread(self._table.save_bytes, content)
             self._saved = change
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -11,6 +10,7 @@ from pathlib import Path
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.files import sync_folder
 from broker_core.store.reader import StoreReader
+from broker_core.tasks import in_thread_of
 
 
 async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
@@ -36,7 +36,7 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
     delete = _delete_behind_unsynced if log.deletion_unsynced else delete_file
     try:
         # In a thread: 256 MB take 20 ms, in which no lock would be renewed.
-        await asyncio.get_running_loop().run_in_executor(thread, delete, segment.path)
+        await in_thread_of(thread, delete, segment.path)
     except OSError:
         if segment.path.exists():
             log.reattach(segment)

@@ -26,7 +26,7 @@ from broker_core.store.damage import DamagedMessages, DamagedRun
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog
-from broker_core.tasks import spawn
+from broker_core.tasks import in_thread, spawn
 
 #: Size, magic, queue id, queue offset and place of a record.
 _HEAD = Struct(">iI4xi4xqq")
@@ -112,7 +112,7 @@ class IndexRepair:
     ) -> None:
         log = LogView(self._log.segments)
         try:
-            found = await asyncio.to_thread(_read, log, topic, queue_id, part)
+            found = await in_thread(_read, log, topic, queue_id, part)
             self._apply(topic, queue_id, queue, part, found, reason)
         except (OSError, StoreError) as error:
             _log.error("index not repaired", topic=topic, queue=queue_id, reason=str(error))

@@ -34,7 +34,7 @@ from broker_core.store.key_index import KeyIndex, RunDamaged
 from broker_core.store.log_scan import LogScan
 from broker_core.store.reader import StoreReader
 from broker_core.store.segments import Segment
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 
 CHUNK_BYTES = 64 * 1024
 _SLICE_NS = 2_000_000  # longest time before the loop runs other work
@@ -155,7 +155,7 @@ class KeyIndexer:
             try:
                 behind = self._index_some()
                 if (finished := self._index.take_finished()) is not None:
-                    await asyncio.to_thread(sync_file, finished)
+                    await in_thread(sync_file, finished)
                 self._index.delete_before(self._log.first_offset)
             except (OSError, StoreError, struct.error, IndexError) as error:
                 _log.error("keys not indexed, trying again", reason=str(error))

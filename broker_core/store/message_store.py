@@ -35,7 +35,7 @@ from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread_of, spawn
 
 _log = structlog.get_logger("store")
 
@@ -277,9 +277,7 @@ class MessageStore:
             raise OSError(errno.ETIMEDOUT, "no replica has confirmed it yet") from None
         # A start with an older checkpoint reads the whole log: entries that it counts are gone.
         await self._checkpoint_or_log()
-        await asyncio.get_running_loop().run_in_executor(
-            self._file_thread, self.queues.delete_dropped
-        )
+        await in_thread_of(self._file_thread, self.queues.delete_dropped)
 
     async def sync(self) -> None:
         """Bring all messages to disk. Raise OSError if it fails."""
@@ -307,9 +305,7 @@ class MessageStore:
             if self._group_commit is not None:
                 # With flush="async" messages are visible before they are on disk.
                 await self._group_commit.wait(checkpoint.physical)
-            await asyncio.get_running_loop().run_in_executor(
-                self._file_thread, self._write_checkpoint, checkpoint, written
-            )
+            await in_thread_of(self._file_thread, self._write_checkpoint, checkpoint, written)
         except BaseException:
             self._changed |= changed
             raise

@@ -19,6 +19,7 @@ from tools.lint import (
     inheritance,
     kept_errors,
     private_access,
+    threads,
     wording,
 )
 from tools.lint.source import Finding, Source, sources
@@ -37,6 +38,7 @@ RULES: Mapping[str, Rule] = {
     "kept-errors": lambda files: _each(kept_errors.check)(
         [each for each in files if each.is_product]
     ),
+    "threads": _each(threads.check),
     "cycles": lambda files: cycles.check(cycles.imports()),
     "dead-code": lambda files: dead_code.check(),
     "wording": lambda files: wording.check(),

@@ -16,6 +16,7 @@ from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.group_bodies import GroupConfig
 from broker_core.store.journaled_table import JournaledTable
+from broker_core.tasks import in_thread
 
 #: Interval at which groups that are not in use may make room: each search scans all groups.
 _SWEEP_EVERY_NS = 10_000_000_000
@@ -114,7 +115,7 @@ class GroupDirectory:
     async def replace(self, configs: GroupConfigs) -> None:
         """Replace the groups by the master's, durably. Raise OSError."""
         async with self._turn:
-            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
+            await in_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
             self.configs.replace(configs)
             self._unsaved.clear()
 
@@ -130,14 +131,14 @@ class GroupDirectory:
     async def fold(self) -> None:
         """Write the whole table as one file. Raise OSError."""
         async with self._turn:
-            await asyncio.to_thread(self._table.fold)
+            await in_thread(self._table.fold)
 
     async def _write(self, wanted: Sequence[GroupConfig] = (), *, now_ms: int = 0) -> None:
         """Append *wanted* and the changes that the table lacks."""
         unsaved = frozenset(self._unsaved)
         if unsaved or wanted:
             patch = self.configs.patch(unsaved, wanted=wanted, now_ms=now_ms)
-            await asyncio.to_thread(self._table.append, patch)
+            await in_thread(self._table.append, patch)
             self._unsaved -= unsaved
 
     def _check_room(self, wanted: Sequence[GroupConfig], *, now_ns: int) -> None:

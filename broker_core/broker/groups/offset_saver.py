@@ -10,6 +10,7 @@ import orjson
 from broker_core.broker.groups.offsets import CommittedOffsets, OffsetChanges
 from broker_core.broker.table_saver import uncancelled
 from broker_core.store.journaled_table import JournaledTable
+from broker_core.tasks import in_thread
 
 
 class OffsetSaver:
@@ -44,7 +45,7 @@ class OffsetSaver:
     async def fold(self) -> None:
         """Write the whole table as one file. Raise OSError."""
         async with self._turn:
-            await asyncio.to_thread(self._table.fold)
+            await in_thread(self._table.fold)
 
     async def _save(self, needed: int) -> None:
         async with self._turn:
@@ -54,7 +55,7 @@ class OffsetSaver:
             changes = self._offsets.take_changes()
             try:
                 await self._before()
-                await asyncio.to_thread(self._write, changes)
+                await in_thread(self._write, changes)
             except BaseException:
                 self._offsets.return_changes(changes)
                 raise

@@ -45,7 +45,7 @@ from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.message_store import MessageStore
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 from broker_core.tls import ClientContext
 
 #: A master that cannot open its store for this time lets another one be elected.
@@ -265,7 +265,7 @@ class Elector:
         """Bring the ballot to disk, if it changed. Raise OSError."""
         ballot = self._election.ballot
         if ballot != self._saved:
-            await asyncio.to_thread(self._table.save, ballot.to_table())
+            await in_thread(self._table.save, ballot.to_table())
             self._saved = ballot
 
     # -- asking --------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from broker_core.broker.replicas.election import Position
 from broker_core.broker.replicas.log_epochs import LogEpochs
 from broker_core.errors import StoreError
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import in_thread
 
 
 class LogHistory:
@@ -42,12 +41,12 @@ class LogHistory:
     async def take(self, epochs: LogEpochs) -> None:
         """Use the epochs of the master whose log this one continues. Raises OSError."""
         if epochs != self.epochs:
-            await asyncio.to_thread(self._save, epochs, complete=self.complete)
+            await in_thread(self._save, epochs, complete=self.complete)
 
     async def completed(self, complete: bool) -> None:
         """Note whether the log has all that it may have confirmed. Raises OSError."""
         if complete != self.complete:
-            await asyncio.to_thread(self._save, self.epochs, complete=complete)
+            await in_thread(self._save, self.epochs, complete=complete)
 
     def _save(self, epochs: LogEpochs, *, complete: bool) -> None:
         self._table.save({**epochs.to_table(), "complete": complete})

@@ -46,7 +46,7 @@ from broker_core.store.epochs import epoch_record
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import ArrivalListener, Kept
 from broker_core.store.replicated_store import ReplicatedStore
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 from broker_core.tls import ClientContext
 
 _ASK_NAMESERVER_S = 1.0
@@ -392,9 +392,7 @@ class Replica:
 
     async def _end_grace(self) -> None:
         await asyncio.sleep(self.lock_grace_s)
-        await asyncio.to_thread(
-            self._table.save, replace(self._identity, lock_grace=False).to_table()
-        )
+        await in_thread(self._table.save, replace(self._identity, lock_grace=False).to_table())
 
     def _lock_handlers(
         self, locks: LockProcessor, address: Callable[[], str]

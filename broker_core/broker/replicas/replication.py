@@ -36,6 +36,7 @@ from broker_core.store.copying import Chunk
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.replicated_store import ReplicatedStore
+from broker_core.tasks import in_thread
 
 #: Longest time before a fetch is answered, so that a slave knows that its master is alive.
 HOLD_S = 1.0
@@ -293,7 +294,7 @@ class Replication:
     async def _fetch_tables(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         names = names_from_json(request.body)
         try:
-            body = await asyncio.to_thread(lambda: tables_to_json(self.tables.read(names)))
+            body = await in_thread(lambda: tables_to_json(self.tables.read(names)))
         except (StoreError, OSError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return request.response(body=body)

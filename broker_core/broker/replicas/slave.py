@@ -42,7 +42,7 @@ from broker_core.store.copying import Chunk, CopiedGap, LostRun
 from broker_core.store.rejoin import QueueStarts, Rejoin
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, in_thread, spawn
 from broker_core.tls import ClientContext
 
 AGAIN_S = 1.0
@@ -170,7 +170,7 @@ class MasterFollower:
         if rejoin is not None:
             if self._election is not None and rejoin.queue_starts is not None:
                 await self._election.starts_over()
-            await asyncio.to_thread(self._store.copies.plan_rejoin, rejoin)
+            await in_thread(self._store.copies.plan_rejoin, rejoin)
             self._reopen()
             return True
         self._known_tables = {}
@@ -252,7 +252,7 @@ class MasterFollower:
         """Save the identity of the master's log before any of it is copied."""
         if (response.log_id, response.epoch) != (self._identity.log_id, self._identity.epoch):
             identity = replace(self._identity, log_id=response.log_id, epoch=response.epoch)
-            await asyncio.to_thread(self._identity_table.save, identity.to_table())
+            await in_thread(self._identity_table.save, identity.to_table())
             self._identity = identity
 
     # -- copying -------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class MasterFollower:
             if update is not None:
                 await update(content)
             else:
-                await asyncio.to_thread(self._store.table(name).save, content)
+                await in_thread(self._store.table(name).save, content)
             self._known_tables[name] = version
         self._took_tables_ns = now_ns()
 

@@ -17,6 +17,7 @@ from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicConfig
 from broker_core.store.journaled_table import JournaledTable
+from broker_core.tasks import in_thread
 
 
 class TopicDirectory:
@@ -122,7 +123,7 @@ class TopicDirectory:
     async def fold(self) -> None:
         """Write the whole table as one file. Raise OSError."""
         async with self._turn:
-            await asyncio.to_thread(self._table.fold)
+            await in_thread(self._table.fold)
 
     async def _write(self, *patches: dict[str, Any]) -> None:
         """Append *patches* to the table, after the changes that it lacks."""
@@ -130,7 +131,7 @@ class TopicDirectory:
         missing = (self.topics.patch(unsaved),) if unsaved or self._must_save else ()
         self._must_save = False
         try:
-            await asyncio.to_thread(self._table.append, *missing, *patches)
+            await in_thread(self._table.append, *missing, *patches)
         except OSError:
             self._must_save = self._must_save or bool(missing)
             raise
@@ -139,7 +140,7 @@ class TopicDirectory:
     async def replace(self, topics: Topics) -> None:
         """Replace the topics by the master's, durably. Raise OSError."""
         async with self._turn:
-            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
+            await in_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
             self.topics.replace(topics)
         await self._announce(None)
 

@@ -313,7 +313,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._tls = False
         self._rest = memoryview(b"")  # unsent part of the answer, with TLS
-        self._ending = False  # close once the rest has left
+        self._ending = False  # close once the answer has left
         self._frames = FrameBuffer(server.limits.max_frame_bytes)
         self._current: Reply | None = None  # until its whole answer has left the process
         self._request_bytes = 0  # of the current request
@@ -412,6 +412,8 @@ class Connection(asyncio.Protocol):
         self._count()
         if self._current is None or self._current.answered:
             self._done()
+        if self._ending and self._transport is not None:
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Connection closed: notify the unsent reply."""
@@ -478,7 +480,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection once the written bytes have left."""
-        if self._rest:
+        if self._writing_paused:  # TLS that closes does not report that the last bytes have left
             self._ending = True
         elif self._transport is not None:
             self._transport.close()
@@ -502,8 +504,6 @@ class Connection(asyncio.Protocol):
         while self._rest and not (self._writing_paused or transport.is_closing()):
             piece, self._rest = self._rest[:_TLS_PIECE], self._rest[_TLS_PIECE:]
             transport.write(piece)
-        if self._ending and not self._rest:
-            transport.close()
 
     def _count(self) -> None:
         """Report the memory held for this connection to the load."""

@@ -19,6 +19,7 @@ from broker_core.nameserver.routes import Registration as Taken
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.route_bodies import BrokerRegistration, TopicConfig
 from broker_core.remoting_channel import RemotingChannel
+from broker_core.tasks import spawn
 from testkit.eventually import eventually
 
 
@@ -220,6 +221,25 @@ async def test_parts_that_a_lost_connection_separates_are_registered_again(
     await site.registration.start()
     await site.registration.refresh()
     assert site.routable(names)
+
+
+async def test_all_topics_announced_during_a_registration_follow_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave replaces its whole table by the master's at any moment."""
+    await site.registration.start()
+    register, announced = Routes.register, []
+
+    def replace_table(routes: Routes, registration: Taken) -> Taken | None:
+        if not announced:
+            site.topics.put(config("replaced"), now_ms=wall_ms())
+            announced.append(spawn(site.registration.announce(None), name="announce"))
+        return register(routes, registration)
+
+    monkeypatch.setattr(Routes, "register", replace_table)
+    await site.create("one")
+    await asyncio.gather(*announced)
+    assert site.routable(["one", "replaced"])
 
 
 async def test_a_failed_announcement_is_made_up_for(site: Site) -> None:
