@@ -222,15 +222,19 @@ class RemotingChannel(asyncio.Protocol):
         self._write(self._connection.send(command.oneway()))
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Stop reading, wait up to *grace_s* for running handlers to answer, then disconnect."""
-        if self._transport is None or self._closed.is_set():
+        """Stop reading, wait up to *grace_s* for running handlers to answer, then disconnect.
+
+        No handler runs on return, not even if the connection was lost before.
+        """
+        if self._transport is None:
+            return
+        if self._closed.is_set():
+            await self._end_handling(grace_s)
             return
         self._closing = True
         if self._transport.is_reading():
             self._transport.pause_reading()
-        if grace_s > 0:
-            await self._wait_handled(grace_s)
-        await cancel_and_wait(*self._handling)
+        await self._end_handling(grace_s)
         self._transport.close()
         try:
             async with asyncio.timeout(1.0):
@@ -239,9 +243,14 @@ class RemotingChannel(asyncio.Protocol):
             self._transport.abort()
             await self._closed.wait()
 
+    async def _end_handling(self, grace_s: float) -> None:
+        if grace_s > 0:
+            await self._wait_handled(grace_s)
+        await cancel_and_wait(*self._handling)
+
     async def _wait_handled(self, grace_s: float) -> None:
         handling: set[asyncio.Future[None]] = set(self._handling)
-        if self._late:
+        if self._late and not self.is_closed:
             self._all_given = asyncio.get_running_loop().create_future()
             handling.add(self._all_given)
         if handling:

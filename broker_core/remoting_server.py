@@ -76,6 +76,7 @@ class RemotingServer:
         self._listeners: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
         self._channels: dict[RemotingChannel, None] = {}
+        self._handling_on: list[RemotingChannel] = []  # lost, with handlers that still run
         self._warnings = RareWarnings("remoting")
         self._regular: list[asyncio.Task[None]] = []
 
@@ -128,13 +129,17 @@ class RemotingServer:
         return listener.listen(host, port)
 
     async def close(self, *, grace_s: float = 1.0) -> None:
-        """Stop accepting, give running handlers *grace_s* to answer, and disconnect all."""
+        """Stop accepting, give running handlers *grace_s* to answer, and disconnect all.
+
+        No handler runs on return.
+        """
         for plain in self._listeners:
             plain.close()
         for listener in self._tls_listeners:
             await listener.close()
         await cancel_and_wait(*self._regular)
-        await asyncio.gather(*(channel.close(grace_s=grace_s) for channel in self._channels))
+        ending = (*self._channels, *self._handling_on)
+        await asyncio.gather(*(channel.close(grace_s=grace_s) for channel in ending))
         for plain in self._listeners:
             await plain.wait_closed()
 
@@ -180,6 +185,7 @@ class RemotingServer:
 
     def _connection_ended(self, channel: RemotingChannel) -> None:
         self._channels.pop(channel, None)
+        self._handling_on = [each for each in (*self._handling_on, channel) if each.handling]
         self._counts.leave(channel)
         if self._on_closed is not None:
             self._on_closed(channel)

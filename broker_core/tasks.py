@@ -42,18 +42,29 @@ async def in_thread_of(
     context = copy_context()
     running = loop.run_in_executor(executor, lambda: context.run(work, *args, **kwargs))
     try:
-        await asyncio.wait((running,))
+        return await finished(running)
+    finally:
+        del running  # a failure would refer to this frame
+
+
+async def finished(work: asyncio.Future[T]) -> T:
+    """Return the result of *work*, or raise its error; end only when it has ended.
+
+    If the caller is cancelled, *work* is not: then wait for it, and log its error.
+    """
+    try:
+        await asyncio.wait((work,))
     except asyncio.CancelledError:
-        while not running.done():
+        while not work.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.wait((running,))
-        if not running.cancelled() and (error := running.exception()) is not None:
+                await asyncio.wait((work,))
+        if not work.cancelled() and (error := work.exception()) is not None:
             _log.warning("work of a cancelled task failed", reason=str(error))
         raise
     try:
-        return running.result()
+        return work.result()
     finally:
-        del running  # a failure would refer to this frame
+        del work  # a failure would refer to this frame
 
 
 async def all_results(*awaitables: Awaitable[T]) -> list[T]:

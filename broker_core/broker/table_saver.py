@@ -11,18 +11,16 @@ import orjson
 from broker_core.errors import BrokerError, InvalidCommand, StoreError
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import in_thread, spawn
+from broker_core.tasks import finished, in_thread, spawn
 
 T = TypeVar("T")
 
 
 async def uncancelled(saving: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Run *saving* as a separate task, which continues if the caller is cancelled. Raise its
+    """Run *saving* to its end, also if the caller is cancelled, which ends with it. Raise its
     OSError or BrokerError.
-
-    A thread cannot be stopped, and two must not write the same file.
     """
-    if (failure := await asyncio.shield(spawn(_failure_of(saving), name=name))) is not None:
+    if (failure := await finished(spawn(_failure_of(saving), name=name))) is not None:
         raise failure
 
 

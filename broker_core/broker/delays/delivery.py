@@ -37,7 +37,7 @@ from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.reader import ReadStatus
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import cancel_and_wait, finished, spawn
 
 _AT_ONCE = 128  # messages, before the loop runs other work
 _PUT_BYTES = 512 * 1024  # one write, unless a single message is larger
@@ -128,7 +128,7 @@ class DelayedDelivery:
         Raises OSError.
         """
         # A task of its own, so that a cancelled caller does not leave it half done.
-        recalled = await asyncio.shield(spawn(self._recall(handle), name="recall a message"))
+        recalled = await finished(spawn(self._recall(handle), name="recall a message"))
         if isinstance(recalled, OSError):
             raise recalled
         return recalled

@@ -226,6 +226,27 @@ async def test_a_server_that_closes_lets_requests_in_hand_be_answered(
     assert (await held).remark == "released"
 
 
+@pytest.mark.parametrize("released", [True, False])
+async def test_a_server_that_closes_ends_the_handlers_of_lost_connections_too(
+    peer: Peer, released: bool
+) -> None:
+    """They would use what is closed after the server."""
+    address = await peer.server.listen("127.0.0.1", 0)
+    pool = ConnectionPool()
+    held = spawn(pool.request(address, RemotingCommand(HELD), timeout_s=5), name="held")
+    await eventually(lambda: sum(each.handling for each in peer.server.channels) == 1)
+    (channel,) = peer.server.channels
+    await pool.close()
+    await eventually(lambda: peer.closed == [channel])
+    assert channel.handling == 1
+    if released:
+        asyncio.get_running_loop().call_later(0.05, peer.release.set)
+    await peer.server.close(grace_s=0.1)
+    assert channel.handling == 0
+    with pytest.raises(ConnectionLost):
+        await held
+
+
 async def test_an_unused_port_is_a_lost_connection_that_names_the_address(
     pool: ConnectionPool,
 ) -> None:
