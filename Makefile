@@ -7,6 +7,7 @@
 #   make test-worlds          the longer cases in simulated worlds
 #   make everything           every suite in full, with a table; ARGS="--only test-redis --only docs"
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on orderlane's (needs Java)
+#   make test-properties      the property tests on new examples, more than in make test
 #   make test-spark           the bulk source on real Spark (needs Java 17); ARGS=--full for the long form
 #   make helm-check           lint, render and validate the chart; the image
 #   make test-api             schemathesis checks a running gateway against its OpenAPI document
@@ -51,7 +52,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 WITH_RELEASE := $(VENV)/.installed-release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
+.PHONY: help setup setup-all demo up test test-slow test-worlds test-properties test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak soak-memory torture test-api test-browser test-helm test-metrics
 .PHONY: attack test-versions coverage docs test-redis everything determinism release-check
@@ -220,6 +221,10 @@ explore: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+# Each failure comes with a line that repeats its example.
+test-properties: $(INSTALLED)
+	ORDERLANE_EXPLORE=1 $(TESTS) --numprocesses auto tests/property $(ARGS)
 
 # Only the server's requirements, in an environment of its own.
 OTHER ?= python3.13

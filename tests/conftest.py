@@ -30,13 +30,14 @@ from testkit.processes import ROOT
 from testkit.rocketmq import VERSIONS
 from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.core_tests import is_core_test
+from tests.support.examples import EXPLORES, examples
 
 pytest_plugins = ["testkit.time_limit"]
 
-# A slow machine is no failure. hypothesis draws the same examples each time, so that a failure is
-# due to the change under test; ORDERLANE_EXPLORE=1 draws new ones.
+# A slow machine is no failure.
 settings.register_profile(
     "same",
+    max_examples=examples(100),
     deadline=None,
     derandomize=True,
     database=None,
@@ -49,7 +50,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
-settings.load_profile("explore" if os.environ.get("ORDERLANE_EXPLORE") == "1" else "same")
+settings.load_profile("explore" if EXPLORES else "same")
 
 # Background runs ignore Ctrl-C, and all child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -113,13 +114,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Hide the modules and tests, a million objects that live to the end, from the collector."""
+    """Collect garbage rarely, and not among modules and tests: a million objects that stay."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
         gc.enable()
 
 

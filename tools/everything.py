@@ -57,6 +57,7 @@ SUITES = (
     Suite("check"),
     Suite("test", pytest=""),
     Suite("test-slow", part=None, pytest=""),
+    Suite("test-properties", part=None, pytest=""),
     # Real processes first: what fails there takes longest to repair. Those that judge times run
     # alone, so does everything that takes both processors.
     Suite("conformance", "", "--part"),

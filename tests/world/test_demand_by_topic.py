@@ -290,6 +290,7 @@ def test_a_topic_that_all_proxies_push_spreads_no_other_topic_among_them() -> No
 # ---- demand that changes -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_messages_without_demand_all_go_to_the_first_client_that_wants_them() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0)

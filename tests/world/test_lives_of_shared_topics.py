@@ -62,14 +62,8 @@ def _recreate(at_s: float, queues: int, *, for_s: float = 0.5) -> Action:
 TWICE = [_flow(1, "orders", 120), _flow(1, "letters", 200), _flow(40, "orders", 120)]
 
 
-@pytest.mark.parametrize(
-    ("queues", "native"),
-    [
-        (2, False),
-        pytest.param(9, False, marks=pytest.mark.slow),
-        pytest.param(2, True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("queues", "native"), [(2, False), (9, False), (2, True)])
 def test_a_topic_may_come_back_with_fewer_or_more_queues(queues: int, native: bool) -> None:
     flows = [*TWICE[:2], _flow(40, "orders", 120, native=native)]
     outcome = play(_plan(_recreate(20, queues), flows=flows))

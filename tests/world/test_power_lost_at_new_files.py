@@ -38,7 +38,9 @@ def played(seed: int) -> Outcome:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_all_messages_are_handled(seed: int) -> None:
     outcome = played(seed)
     assert outcome.violations == {}

@@ -109,6 +109,7 @@ def test_keys_that_wait_for_their_retry_hold_up_no_other() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_paused_keys_hold_up_no_other() -> None:
     world = StuckWorld({"orders": 2}, [group(orders={})], seconds=60.0, memory_bytes=LIMIT)
     world.client(concurrency=8)

@@ -1,4 +1,4 @@
-"""A broker that closes has written everything, whoever asked for it and left."""
+"""A broker that closes has written everything, also for clients that have left."""
 
 from __future__ import annotations
 

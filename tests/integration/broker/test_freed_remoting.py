@@ -107,7 +107,7 @@ async def test_refused_requests_are_freed_without_the_collector(tmp_path: Path, 
                         with suppress(ConnectionError, EOFError):
                             await read_frame(reader)
 
-            kept[code] = await kept_by(send, times=3)
+            kept[code] = await kept_by(send, times=2)
             asker.logs.clear()
     assert {code: size for code, size in kept.items() if size > SIZE} == {}
 

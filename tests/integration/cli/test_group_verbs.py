@@ -181,7 +181,7 @@ def test_errors_are_one_sentence(
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
     for name, text in (
         ("twice", "topics: [{name: a}]\ntopics: [{name: b}]"),
-        ("deep", "topics: " + "[" * 10_000),
+        ("deep", "topics: " + "[" * 500),
         ("bomb", "topics: &a [*a]"),
     ):
         (tmp_path / f"{name}.yaml").write_text(text)

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.history.right_system import KEYS, MOVES, RightSystem
+from tests.support.examples import examples
 from tests.support.histories import LANE, Story
 
 
 @given(KEYS, MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_system_that_keeps_its_promises_is_clean(
     keys: list[str | None], moves: list[tuple[str, int]]
 ) -> None:
@@ -23,7 +24,7 @@ def test_a_system_that_keeps_its_promises_is_clean(
 
 
 @given(KEYS, MOVES, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_message_that_never_ends_is_missed(
     keys: list[str | None], moves: list[tuple[str, int]], data: st.DataObject
 ) -> None:
@@ -40,7 +41,7 @@ def test_a_message_that_never_ends_is_missed(
 
 
 @given(st.integers(2, 8), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_two_messages_of_a_key_that_change_places_are_seen(count: int, data: st.DataObject) -> None:
     order = list(range(count))
     first = data.draw(st.integers(0, count - 2))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.history.reader import Event
 from tests.property.history.judged_parts import comparable, in_parts, whole
+from tests.support.examples import examples
 
 _QUEUES = ("a_0", "a_1")
 _LEASE = ("group", "topic", "queue", "epoch", "lease", "offset")
@@ -138,7 +139,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(MOVES, st.data())
 def test_parts_of_a_gateways_history_have_the_verdict_of_the_whole(
     moves: list[tuple[str, str, str, int]], data: st.DataObject

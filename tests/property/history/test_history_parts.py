@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from proxy.history.reader import Event
 from tests.property.history.judged_parts import comparable, in_parts, whole
 from tests.property.history.right_system import KEYS, MOVES, RightSystem
+from tests.support.examples import examples
 
 _QUEUES = {"orders": ("a_0", "a_1", "a_0p"), "bills": ("a_0", "b_0")}
 _numbers = st.integers(0, 4)
@@ -139,13 +140,13 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(histories())
 def test_parts_of_any_history_have_the_verdict_of_the_whole(events: list[Event]) -> None:
     assert comparable(in_parts(events)) == comparable(whole(events))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(KEYS, MOVES, st.data())
 def test_parts_of_a_run_with_one_event_missing_have_the_verdict_of_the_whole(
     keys: list[str | None], moves: list[tuple[str, int]], data: st.DataObject

@@ -22,6 +22,7 @@ from proxy.errors import SettingsError
 from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of, stored_form
 from proxy.settings.proxy_settings import Settings, load_settings
+from tests.support.examples import examples
 
 #: One of each kind of settings group that no default contains.
 WHOLE: dict[str, Any] = {
@@ -167,7 +168,7 @@ def test_the_fuzzed_settings_are_valid_before() -> None:
     assert len(load_settings(None, WHOLE, environment={}).groups[0].topics) == 4
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @example(("groups", 0, "topics", 0, "order_key"), "$[?@.a == 1e400]")
 @example(("groups", 0, "topics", 0, "order_key"), "$[?" + "(" * 3000)
 @example(("groups", 0, "topics", 0, "tags"), "\ud800")
@@ -187,7 +188,7 @@ def test_any_value_of_any_setting_is_taken_or_refused_in_sentences(
             rules_of(topic)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(PLACES), VALUES)
 def test_a_file_with_any_value_is_read_or_refused_in_sentences(
     place: tuple[Any, ...], value: Any
@@ -199,7 +200,7 @@ def test_a_file_with_any_value_is_read_or_refused_in_sentences(
         _judge(error)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(VALUES)
 def test_any_text_of_the_environment_is_taken_or_refused_in_sentences(value: Any) -> None:
     text = value if isinstance(value, str) else repr(value)
@@ -210,7 +211,7 @@ def test_any_text_of_the_environment_is_taken_or_refused_in_sentences(value: Any
             _judge(error)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from([place[2:] for place in PLACES if place[:2] == ("groups", 0)]), VALUES)
 def test_any_value_of_a_stored_group_is_taken_or_refused_in_sentences(
     place: tuple[Any, ...], value: Any
@@ -224,7 +225,7 @@ def test_any_value_of_a_stored_group_is_taken_or_refused_in_sentences(
         _judge(error)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(BROKER_PLACES), VALUES)
 def test_any_value_of_the_embedded_broker_is_taken_or_refused_in_sentences(
     name: str, value: Any

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 from tests.property.thin_client.session_machine import SessionMachine
+from tests.support.examples import examples
 
 
 @settings(
-    max_examples=80,
+    max_examples=examples(80),
     stateful_step_count=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

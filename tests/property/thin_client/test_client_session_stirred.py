@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.property.thin_client.session_machine import OUTCOMES, SessionMachine
+from tests.support.examples import examples
 from thin_client.message import Outcome
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

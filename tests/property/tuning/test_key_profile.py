@@ -17,6 +17,7 @@ from proxy.core.keys.order_key import MissingKey, ValueKind
 from proxy.tuning import measures
 from proxy.tuning.key_profile import KeyProfile, Tally, Windows
 from proxy.tuning.report import figures_of
+from tests.support.examples import examples
 
 CANDIDATES = ("KEY", "QID", "$.id", "$.owner.id")
 WINDOWS = Windows(time_ms=10, offsets=4)
@@ -66,7 +67,7 @@ def profile_of(stored: Sequence[Stored]) -> KeyProfile:
     return profile
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(messages, st.lists(st.integers(0, 2), max_size=40), st.permutations(range(3)))
 def test_profiles_of_parts_add_up_to_the_profile_of_the_whole(
     stored: list[Stored], places: list[int], order: list[int]
@@ -85,7 +86,7 @@ def test_profiles_of_parts_add_up_to_the_profile_of_the_whole(
         assert merged.tallies(missing=missing) == whole.tallies(missing=missing)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(messages, st.sampled_from(MissingKey), st.integers(0, 4))
 def test_a_tally_equals_a_naive_count(
     stored: list[Stored], missing: MissingKey, hottest: int
@@ -133,7 +134,7 @@ def _compare(tally: Tally, stored: list[Stored], missing: MissingKey, hottest: i
         assert hot.longest == max(n for (_, key, _), n in in_time.items() if key == hot.key)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(bodies, st.sampled_from([None, "", "a"]), st.sampled_from([*CANDIDATES, "$..id"]))
 def test_a_look_gives_the_key_that_the_proxy_computes(
     body: bytes, key: str | None, candidate: str
@@ -149,7 +150,7 @@ def test_a_look_gives_the_key_that_the_proxy_computes(
 sizes_of_keys = st.lists(st.integers(1, 30), max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(sizes_of_keys, st.integers(0, 40))
 def test_measures_of_a_histogram_are_those_of_the_sizes(sizes: list[int], largest: int) -> None:
     histogram, messages = Counter(sizes), sum(sizes)
@@ -170,7 +171,7 @@ def test_measures_of_a_histogram_are_those_of_the_sizes(sizes: list[int], larges
     assert math.isclose(measures.mean_around(histogram), around)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(sizes_of_keys, st.integers(1, 100))
 def test_a_percentile_is_the_least_size_that_its_share_does_not_exceed(
     sizes: list[int], percent: int
@@ -180,7 +181,7 @@ def test_a_percentile_is_the_least_size_that_its_share_does_not_exceed(
     assert found == min(reaching, default=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(messages, st.integers(1, 100))
 def test_shares_are_shares_and_figures_fit_together(stored: list[Stored], workers: int) -> None:
     for tally in profile_of(stored).tallies():

@@ -10,6 +10,7 @@ from proxy.core.keys.order_key import MissingKey
 from proxy.tuning import simulator
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulator import Plan, Played, play
+from tests.support.examples import examples
 from tests.support.samples import Queues, by_key, naive_makespan_ns, sample_of
 
 MS = 1_000_000
@@ -43,7 +44,7 @@ def intervals(played: Played, plan: Plan) -> dict[tuple[int, int], tuple[int, in
 
 
 @given(queues=queues_of_keys, plan=plans, window=st.sampled_from([4, 16, 20_000]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_each_message_is_handled_once_and_in_the_order_of_its_key(
     queues: Queues, plan: Plan, window: int
 ) -> None:
@@ -76,7 +77,7 @@ def test_each_message_is_handled_once_and_in_the_order_of_its_key(
 
 
 @given(queues=queues_of_keys, plan=plans, window=st.sampled_from([4, 20_000]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_core_that_measures_plays_the_same(queues: Queues, plan: Plan, window: int) -> None:
     """Simulations disable statistics, which must not influence decisions."""
     rules = by_key(max_jobs=window, max_jobs_per_key=2)
@@ -87,7 +88,7 @@ def test_a_core_that_measures_plays_the_same(queues: Queues, plan: Plan, window:
 
 
 @given(queues=queues_of_keys)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_with_a_handler_for_everybody_the_longest_chain_is_the_time(queues: Queues) -> None:
     plan = Plan(1_000, SERVICE, round_trip_ns=0)
 
@@ -97,7 +98,7 @@ def test_with_a_handler_for_everybody_the_longest_chain_is_the_time(queues: Queu
 
 
 @given(queues=queues_of_keys, workers=st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_handler_is_idle_while_a_key_could_go_on(queues: Queues, workers: int) -> None:
     """Work-conserving, if the client has enough capacity: when a message starts, each one that was
     ready earlier but starts later found all handlers busy, or one busy with its key. So the
@@ -125,7 +126,7 @@ def test_no_handler_is_idle_while_a_key_could_go_on(queues: Queues, workers: int
 
 
 @given(queues=queues_of_keys, plan=plans)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_same_sample_gives_the_same_figures(queues: Queues, plan: Plan) -> None:
     once, again = (play(sample_of(queues), "KEY", by_key(), plan, starts=True) for _ in range(2))
 

@@ -58,9 +58,10 @@ def test_without_names_every_suite_runs_in_full_and_only_light_ones_beside_anoth
 
 def test_parts_leave_out_suites_that_have_none_and_run_light_ones_together() -> None:
     runs = chosen([], part=True)
-    assert {"attack", "test-versions", "torture", "soak", "soak-memory", "bench", "test-slow"} == {
-        suite.target for suite in SUITES
-    } - {run.target for run in runs}
+    assert {
+        *("attack", "test-versions", "torture", "soak", "soak-memory", "bench", "test-slow"),
+        "test-properties",
+    } == {suite.target for suite in SUITES} - {run.target for run in runs}
     assert_together([run.beside for run in runs])
     assert_together([suite.light_in_full for suite in SUITES])
 

@@ -22,6 +22,7 @@ from broker_core.errors import BrokerError, ConnectionLost, NotSent, RemotingErr
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
+from tests.support.examples import examples
 
 TOPIC = Topic("orders")
 
@@ -198,13 +199,13 @@ def _outcomes(call: Call) -> Sequence[Outcome | None]:
     return [None] * len(call.keys) if call.task.cancelled() else call.task.result()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_keys_keep_their_order_whatever_brokers_do(steps: list[tuple[str, Any]]) -> None:
     asyncio.run(Play().run(steps))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(FATES, max_size=8), st.integers(1, 5))
 def test_those_behind_a_failure_are_not_sent(fates: list[str], behind: int) -> None:
     """Of concurrent sends of one key all are stored up to the first failure, and none after it."""

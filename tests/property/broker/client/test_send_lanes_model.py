@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core.client.send_lanes import SendLanes, Turn
+from tests.support.examples import examples
 
 KEYS = st.sets(st.sampled_from("abcd"), max_size=3)
 
@@ -25,7 +26,7 @@ class Modelled:
         return self.keys - self.overtaken
 
 
-@settings(max_examples=150, stateful_step_count=30, deadline=None)
+@settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 class Lanes(RuleBasedStateMachine):
     """A list of turns in order of request; a scan of all finds those that may go."""
 

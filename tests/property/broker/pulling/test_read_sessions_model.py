@@ -30,6 +30,7 @@ from broker_core.remoting.read_sessions import (
     parts_from_bytes,
     parts_to_bytes,
 )
+from tests.support.examples import examples
 
 BILLING = Group("billing")
 
@@ -234,7 +235,9 @@ class Sessions(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_differences_equals_the_whole() -> None:
-    run_state_machine_as_test(Sessions, settings=settings(max_examples=100, stateful_step_count=40))
+    run_state_machine_as_test(
+        Sessions, settings=settings(max_examples=examples(100), stateful_step_count=40)
+    )
 
 
 def test_a_queue_that_was_answered_comes_after_all_others() -> None:

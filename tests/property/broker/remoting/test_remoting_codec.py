@@ -23,6 +23,7 @@ from broker_core.remoting.connection import (
 from broker_core.remoting.header_fields import fields_of
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
 from broker_core.remoting.route_bodies import BrokerRegistration, TopicRoute
+from tests.support.examples import examples
 
 FRAME_LIMIT = 4096
 
@@ -55,7 +56,7 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 
 
 @given(st.lists(commands, max_size=6), st.lists(st.integers(0, 1 << 16)), st.sampled_from(Role))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_commands_survive_bytes_cut_anywhere(
     sent: list[RemotingCommand], places: list[int], role: Role
 ) -> None:
@@ -77,7 +78,7 @@ def test_commands_survive_bytes_cut_anywhere(
     st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=4),
     st.lists(st.integers(0, 1 << 16)),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_bytes_decode_or_are_refused_within_the_frame_limit(
     parts: list[bytes], damage: list[tuple[int, int]], places: list[int]
 ) -> None:

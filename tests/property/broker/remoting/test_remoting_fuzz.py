@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, TOPIC, bad_bodies
+from tests.support.examples import examples
 from tests.support.raw_requests import Asker, asking, raw_connection
 
 Fuzz = Callable[[Callable[[Asker], Coroutine[Any, Any, None]]], None]
@@ -100,7 +101,7 @@ def _json(value: object) -> bytes:
 
 
 def test_random_bytes(fuzz: Fuzz) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
     def check(parts: list[bytes]) -> None:
         fuzz(lambda asker: survives(asker, parts))
@@ -109,7 +110,7 @@ def test_random_bytes(fuzz: Fuzz) -> None:
 
 
 def test_mutated_frames_cut_anywhere(fuzz: Fuzz) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     @given(st.lists(mutated(), min_size=1, max_size=3), st.integers(0, 600))
     def check(frames: list[bytes], cut: int) -> None:
         stream = b"".join(frames)
@@ -119,7 +120,7 @@ def test_mutated_frames_cut_anywhere(fuzz: Fuzz) -> None:
 
 
 def test_frames_with_fields_and_bodies_of_any_kind(fuzz: Fuzz) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     @given(st.lists(made_up(), min_size=1, max_size=5))
     def check(frames: list[bytes]) -> None:
         fuzz(lambda asker: survives(asker, frames))

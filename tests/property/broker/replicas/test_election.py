@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.broker.replicas.election_model import Model, Node, S
+from tests.support.examples import examples
 
 FAULTS = ("cut", "heal", "crash", "restart", "pause", "lossy", "append", "wipe")
 faults = st.lists(
@@ -45,7 +46,7 @@ def heal(model: Model) -> None:
             model.start(node)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 2**32), size=st.sampled_from((3, 3, 3, 5)), steps=faults)
 def test_no_fault_makes_two_masters_or_loses_a_confirmed_entry(
     seed: int, size: int, steps: list[tuple[str, int, int]]

@@ -24,6 +24,7 @@ from broker_core.store.copying import messages_of, read_chunk
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
 from broker_core.store.tables import JsonTable
+from tests.support.examples import examples
 from tests.support.store_messages import TOPIC, entry, envelope
 
 SEGMENT = 2000
@@ -97,7 +98,7 @@ puts = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(puts, st.integers(0, 12), st.integers(0, 10**6), st.booleans(), st.binary(max_size=60), puts)
 def test_a_cut_log_comes_back_as_all_whole_messages_before_the_cut(
     first: list[tuple[int, int, int]],
@@ -127,7 +128,7 @@ def test_a_cut_log_comes_back_as_all_whole_messages_before_the_cut(
             store.abandon()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @example([(0, 4, 60)] * 5, 99, {(0, 3)}, "kept")  # a sector that the end of the file cuts short
 @example([(0, 4, 60)] * 5, 99, {(0, 3)}, "queues lost")
 @given(
@@ -210,7 +211,7 @@ def is_followed(written: list[Written], is_intact: list[bool]) -> bool:
     return False
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(puts, st.integers(0, 10**6), st.integers(1, 255))
 def test_a_garbled_body_costs_only_itself(
     first: list[tuple[int, int, int]], where: int, flip: int
@@ -277,7 +278,7 @@ def recovered(folder: Path) -> list[bytes]:
         store.abandon()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 600), st.integers(0, 300), st.integers(511, 3000))
 def test_zeros_that_were_sent_as_properties_cost_nothing(
     first: int, before: int, zeros: int
@@ -289,7 +290,7 @@ def test_zeros_that_were_sent_as_properties_cost_nothing(
         assert recovered(Path(name)) == [b"x" * first, b"sent", b"last"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 600), st.integers(1024, 3000), st.integers(0, 5), st.integers(1, 3))
 def test_sectors_of_zeros_in_properties_cost_their_message(
     first: int, length: int, sector: int, count: int

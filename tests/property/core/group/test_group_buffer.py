@@ -16,6 +16,7 @@ from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from testkit.messages import message
 from testkit.pipelines import FOR_EVER_NS, HOLDER, Budgets, pipeline, queue, rules
+from tests.support.examples import examples
 
 TOPICS = [Topic("orders"), Topic("payments"), Topic("returns")]
 QUEUES_OF_TOPIC = 3
@@ -34,7 +35,9 @@ wishes = st.builds(
 )
 
 
-@settings(max_examples=40, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+@settings(
+    max_examples=examples(40), stateful_step_count=40, deadline=None, report_multiple_bugs=False
+)
 class GroupBufferMachine(RuleBasedStateMachine):
     """Three topics of three queues that fill, drain, lose their trust and regain it."""
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from proxy.core.jobs.chains import REACTIVATION_BURST, Job, JobChains, JobState
 from testkit import pipelines
 from testkit.messages import keyed
+from tests.support.examples import examples
 
 KEYS = [None, b"", b"a", b"b", b"c"]
 
@@ -28,7 +29,9 @@ def reactivation_bound(ahead: int) -> int:
     return jobs + -(-jobs // REACTIVATION_BURST)
 
 
-@settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+@settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None, report_multiple_bugs=False
+)
 class ChainsMachine(RuleBasedStateMachine):
     """Every polled job came from the front of one of two queues, in the promised turns."""
 
@@ -124,7 +127,7 @@ class ChainsMachine(RuleBasedStateMachine):
 TestChains = ChainsMachine.TestCase
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls(
     new: int, reactivated: int
@@ -150,7 +153,7 @@ def test_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls
     assert len(from_main) <= REACTIVATION_BURST or turns[0] <= REACTIVATION_BURST
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(new=st.integers(1, 40), chained=st.integers(1, 40))
 def test_claim_6_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls(
     new: int, chained: int

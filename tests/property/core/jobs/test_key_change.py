@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.property.core.parking.parking_machine import ParkingMachine, keys
+from tests.support.examples import examples
 from tests.support.rekeyed_site import RekeyedSite
 
 messages = st.tuples(keys, st.sampled_from(["a", "x", "y", ""]))
@@ -60,12 +61,12 @@ class Changes(ParkingMachine):
         self.site.reset(min(self.site.pipeline.committable + messages, len(self.site.sent)))
 
 
-@settings(max_examples=30, stateful_step_count=40, deadline=None)
+@settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 class ChangedKeys(Changes):
     """Records are complete."""
 
 
-@settings(max_examples=30, stateful_step_count=40, deadline=None)
+@settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 class DamagedChanges(Changes):
     """Records get lost, too."""
 

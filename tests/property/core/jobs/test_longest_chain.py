@@ -16,13 +16,16 @@ from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.longest_first import LongestFirst
 from proxy.core.jobs.window import Budget, FlowWindow
+from tests.support.examples import examples
 
 KEYS = [b"a", b"b", b"c", b"d", None]
 #: A ready job is polled before this many others for each job that was ready when it became ready.
 EVERY = REACTIVATION_BURST + 1
 
 
-@settings(max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+@settings(
+    max_examples=examples(60), stateful_step_count=50, deadline=None, report_multiple_bugs=False
+)
 class LongestChainMachine(RuleBasedStateMachine):
     @initialize(window=st.sampled_from([4, 12, 1000]), policy=st.sampled_from(HandOut))
     def start(self, window: int, policy: HandOut) -> None:
@@ -146,7 +149,7 @@ class LongestChainMachine(RuleBasedStateMachine):
 TestLongestChain = LongestChainMachine.TestCase
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["put", "remove", "pop"]), st.integers(0, 5), st.integers(0, 4)),

@@ -14,6 +14,7 @@ from proxy.core.keys.kinds.json_path import canonical
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.order_key import QUEUE_CHAIN
 from testkit.messages import message
+from tests.support.examples import examples
 
 names = st.sampled_from(["a", "b", "_c1", "a b", "", "é", "0", "a.b", '"'])
 numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -54,7 +55,7 @@ def document_and_path(draw: st.DrawFn) -> tuple[Any, str]:
     return document, path_of(wanted or ["a"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(document_and_path())
 def test_a_simple_path_agrees_with_the_general_engine(case: tuple[Any, str]) -> None:
     document, path = case
@@ -64,7 +65,7 @@ def test_a_simple_path_agrees_with_the_general_engine(case: tuple[Any, str]) -> 
     assert compile_order_key(path).of(message(0, body=body)) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(documents)
 def test_the_spelling_of_a_document_does_not_change_its_key(document: Any) -> None:
     """Blanks, escapes, the order of members, 1 or 1.0 at the top make no difference."""
@@ -110,7 +111,7 @@ def test_any_body_has_a_key_or_none(rule: str, body: bytes) -> None:
     assert key is None or isinstance(key, bytes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(max_size=12) | steps.map(path_of) | st.text("$.[]'a0?@*:,()= ", max_size=12))
 def test_any_text_is_a_rule_or_a_value_error_in_one_sentence(text: str) -> None:
     refused = ""

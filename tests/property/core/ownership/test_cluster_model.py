@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.property.core.ownership.cluster import DRAIN_NS, EXPIRY_NS, SECOND, TRUST_NS, Cluster
+from tests.support.examples import examples
 
 PROXIES = st.integers(0, 1)
 VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
 
 
-@settings(max_examples=50, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+@settings(
+    max_examples=examples(50), stateful_step_count=50, deadline=None, report_multiple_bugs=False
+)
 class ClusterMachine(RuleBasedStateMachine):
     """The judge makes the checks (``tests/property/core/ownership/cluster.py``)."""
 

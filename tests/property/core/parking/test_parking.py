@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.property.core.parking.parking_machine import ParkingMachine, keys
+from tests.support.examples import examples
 
 
 class Parking(ParkingMachine):
@@ -37,12 +38,12 @@ class Parking(ParkingMachine):
         self.site.park(key)
 
 
-@settings(max_examples=25, stateful_step_count=60, deadline=None)
+@settings(max_examples=examples(25), stateful_step_count=60, deadline=None)
 class ParkedKeys(Parking):
     """Records are complete."""
 
 
-@settings(max_examples=25, stateful_step_count=60, deadline=None)
+@settings(max_examples=examples(25), stateful_step_count=60, deadline=None)
 class DamagedRecords(Parking):
     """Records get lost, too, but neither order nor messages."""
 

@@ -27,6 +27,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from testkit.messages import held_bytes, message
 from testkit.pipelines import Budgets, lease, pipeline, queue, rules
+from tests.support.examples import examples
 
 QUEUES = 3
 TRUST_NS = 500 * MS
@@ -45,7 +46,7 @@ def rules_of(window: tuple[int, int]) -> TopicRules:
     return rules(visibility_ns=30 * MS, retry=policy, max_jobs=jobs, max_jobs_per_key=jobs_per_key)
 
 
-@settings(max_examples=40, stateful_step_count=40, deadline=None)
+@settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 class Capacity(RuleBasedStateMachine):
     """Queues of one group are read, delivered, settled, ignored, lost and acquired again."""
 

@@ -25,6 +25,7 @@ from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from testkit.messages import keyed
 from testkit.pipelines import Budgets, pipeline, queue, rules
+from tests.support.examples import examples
 
 QUEUES = 3
 MOST_LEASES = 40
@@ -41,7 +42,7 @@ class Waiting:
     polls: int = 0
 
 
-@settings(max_examples=40, stateful_step_count=60, deadline=None)
+@settings(max_examples=examples(40), stateful_step_count=60, deadline=None)
 class FairnessMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()

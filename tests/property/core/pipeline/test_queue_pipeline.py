@@ -25,6 +25,7 @@ from testkit.pipelines import Budgets, lease, offsets
 from tests.property.core.pipeline.modelled_queue import TRUST_NS, Modelled
 from tests.property.core.pipeline.naive_facts import BODIES, MS, Facts, Sent
 from tests.property.core.pipeline.naive_job import NaiveJob
+from tests.support.examples import examples
 
 CONNECTIONS = st.integers(1, 4)
 QUEUES = st.integers(0, 1)
@@ -69,7 +70,9 @@ def _held_bytes(job: NaiveJob) -> int:
     return held_bytes(job.sent.stored(), _key(job))
 
 
-@settings(max_examples=40, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+@settings(
+    max_examples=examples(40), stateful_step_count=50, deadline=None, report_multiple_bugs=False
+)
 class PipelineMachine(RuleBasedStateMachine):
     """Two queues of one group that share its budgets."""
 

@@ -22,6 +22,7 @@ from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
 from testkit.messages import message
 from testkit.pipelines import HOLDER, MS, Budgets, pipeline
+from tests.support.examples import examples
 
 MAX_DELIVERIES = 3
 RULES = rules_of(
@@ -173,7 +174,7 @@ class Site:
             self.move("pull", 9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([None, "a", "a", "b", "c"]), KINDS), max_size=40),
     st.lists(MOVES, max_size=40),

@@ -15,6 +15,7 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Anchor, Own, Snapshot, SnapshotPart, joined
 from proxy.core.records.snapshot_parts import parts
+from tests.support.examples import examples
 
 #: Size that any single entry fits in: a key twice, and two texts with JSON escapes.
 LEAST = 16_384
@@ -67,7 +68,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(snapshots(), st.none() | owns, st.integers(LEAST, 200_000), st.integers(0, 2**63 - 1))
 def test_no_part_is_longer_than_the_broker_takes(
     snapshot: Snapshot, own: Own | None, most: int, serial: int
@@ -79,7 +80,7 @@ def test_no_part_is_longer_than_the_broker_takes(
     assert [(part.number, part.of) for part in read] == [(n, len(read)) for n in range(len(read))]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(snapshots(), st.integers(1, 3000))
 def test_a_snapshot_for_which_there_is_no_room_is_cut_to_single_entries(
     snapshot: Snapshot, most: int

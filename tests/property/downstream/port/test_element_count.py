@@ -11,6 +11,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 from proxy.downstream.port.elements.budget import Budget
 from proxy.downstream.port.frames import Call, FrameError, decode_call
 from testkit.thrift_client import BINARY, COMPACT, payload_of, structs
+from tests.support.examples import examples
 from tests.support.thrift_calls import VALID
 from thrift_idl import consumer
 
@@ -67,7 +68,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(payload)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(mutated())
 def test_the_count_reads_what_the_decoder_reads(payload: bytes) -> None:
     try:
@@ -88,7 +89,7 @@ def test_the_count_reads_what_the_decoder_reads(payload: bytes) -> None:
     assert budget.values >= VALUES - 3 * len(payload)  # nothing is counted twice
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.text(max_size=20))
 def test_both_protocols_spend_the_same_on_a_request(acks: int, nacks: int, reason: str) -> None:
     context = consumer.Context("g", "t", "b_0#1")

@@ -14,6 +14,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.port.replays import ANSWERS, ClientName, Replays, RequestName
 from testkit.messages import keyed
 from testkit.pipelines import Budgets, pipeline, queue, rules
+from tests.support.examples import examples
 
 MS = 1_000_000
 NAMES = st.builds(
@@ -157,12 +158,12 @@ class ReplaysMachine(RuleBasedStateMachine):
                 assert self.found(RequestName(client, old), 0) == [], "R2"
 
 
-@settings(max_examples=40, stateful_step_count=40, deadline=None)
+@settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 class RoomyMachine(ReplaysMachine):
     """All clients are kept."""
 
 
-@settings(max_examples=20, stateful_step_count=40, deadline=None)
+@settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 class CrowdedMachine(ReplaysMachine):
     """More clients than can be kept."""
 

@@ -14,6 +14,7 @@ from testkit.eventually import eventually
 from testkit.lanes import GROUP
 from testkit.messages import keyed, message
 from testkit.thrift_client import connect, framed
+from tests.support.examples import examples
 from tests.support.fake_broker_client import FakeBrokerClient, bulk
 from tests.support.thrift_calls import CALLS, VALID
 
@@ -59,19 +60,19 @@ async def survives(parts: list[bytes]) -> None:
     assert all(len(str(line)) < 1000 for line in logs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
 def test_random_bytes(parts: list[bytes]) -> None:
     asyncio.run(survives(parts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.sampled_from([b"", b"\x82\x21\x01\x04pull"]))
 def test_random_bytes_within_a_frame(payload: bytes, head: bytes) -> None:
     asyncio.run(survives([framed(head + payload)]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(mutated(), min_size=1, max_size=3), st.integers(0, 300))
 def test_mutated_calls_cut_anywhere(frames: list[bytes], cut: int) -> None:
     stream = b"".join(frames)
