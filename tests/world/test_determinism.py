@@ -9,14 +9,13 @@ import sys
 import pytest
 
 from testkit.processes import ROOT
+from tests.support.variants import first_of
 from tests.world.digests import SEEDS, digest_of, plan_of, recorded
 
 _HINT = "if behaviour was changed on purpose: python -m tests.world.digests --write"
 
 
-@pytest.mark.parametrize(
-    "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])]
-)
+@first_of("seed", SEEDS)
 def test_two_runs_in_one_process_have_the_recorded_history(seed: int) -> None:
     first, second = digest_of(seed), digest_of(seed)
     assert first == second, "state of the first world is left in the process"

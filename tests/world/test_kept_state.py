@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
 from testkit.simulation.clients import Flow
 from testkit.simulation.world import BrokerNode
+from tests.support.variants import first_of
 from tests.world.full_logs import KEYS, SMALL, others_fill_the_log
 from tests.world.stage import Stage, play
 
@@ -65,13 +64,13 @@ async def deleted_before_anybody_looked(stage: Stage) -> None:
 
 
 WAYS = (
+    deleted_before_anybody_looked,
+    crashed_and_nobody_pulled,
     handed_over,
     crashed,
     nobody_pulled,
-    crashed_and_nobody_pulled,
-    deleted_before_anybody_looked,
 )
-each_way = pytest.mark.parametrize("way", [pytest.param(way, id=way.__name__) for way in WAYS])
+each_way = first_of("way", WAYS, count=2, ids=lambda way: way.__name__)
 
 
 def second_begins(stage: Stage) -> None:
@@ -188,7 +187,7 @@ async def killed(stage: Stage) -> None:
     stage.world.proxies[0].kill()
 
 
-stopped_or_killed = pytest.mark.parametrize("way", [stopped, killed])
+stopped_or_killed = first_of("way", [killed, stopped], ids=lambda way: way.__name__)
 
 
 @stopped_or_killed

@@ -23,6 +23,7 @@ from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker
 from tests.mutants.scenarios import KEYS, RULES, judge
 from tests.mutants.world import GROUP, TOPIC, Events, RunningProxy, World
+from tests.support.variants import first_of
 
 Play = Callable[[World], Coroutine[Any, Any, None]]
 
@@ -111,8 +112,8 @@ def send(world: World, messages: int) -> None:
     world.send(*(KEYS[number % len(KEYS)] for number in range(messages)))
 
 
-@pytest.mark.parametrize("again", [5, 10, 15, 40])
-@pytest.mark.parametrize("after_s", [0.0, 0.2, 8.0])
+@first_of("again", [40, 5, 10, 15], count=2)
+@first_of("after_s", [0.2, 0.0, 8.0], count=2)
 def test_all_messages_of_the_next_life_come_however_many_the_former_one_had(
     again: int, after_s: float
 ) -> None:
@@ -367,8 +368,8 @@ def test_lives_are_distinguished_on_brokers_that_do_not_report_them(
     }  # they accept an owner's commit from before its check
 
 
-@pytest.mark.parametrize("again", [5, 10, 15])
-@pytest.mark.parametrize("after_s", [0.2, 8.0])
+@first_of("again", [5, 10, 15])
+@first_of("after_s", [0.2, 8.0])
 def test_all_messages_of_the_next_life_arrive_from_brokers_that_do_not_report_lives(
     again: int, after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-import pytest
-
 from broker_core.store.files import OpenFiles
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import Outcome, play
+from tests.support.variants import first_of
 
 SECONDS = 120.0
 SMALL_FILES = {"segment_bytes": 192 * 1024, "max_message_bytes": 96 * 1024}
@@ -38,9 +37,7 @@ def played(seed: int) -> Outcome:
     )
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
-)
+@first_of("seed", range(3))
 def test_all_messages_are_handled(seed: int) -> None:
     outcome = played(seed)
     assert outcome.violations == {}

@@ -17,6 +17,7 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting_channel import RemotingChannel
 from testkit.simulation.world import BrokerNode
+from tests.support.variants import first_of
 from tests.world.stage import Stage, play
 from tests.world.stuck_worlds import keys_of_queue
 
@@ -26,7 +27,7 @@ GROUP: dict[str, Any] = {
 }
 KEYS = tuple(f"k{number}" for number in range(30))
 #: Queues that a broker admits to sessions: none, some, all.
-MODES = (0, 3, 1000)
+MODES = (1000, 3, 0)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ async def handle(stage: Stage, count: int, *, total: int) -> None:
     await stage.until(lambda: len(finished(stage)) >= total, within_s=90)
 
 
-@pytest.mark.parametrize("most", [0, pytest.param(3, marks=pytest.mark.slow), 1000])
+@first_of("most", MODES)
 def test_queues_are_read_whatever_happens_to_the_processes(most: int, asked: Counter[str]) -> None:
     """The broker crashes and returns, a proxy is killed, the other one is cut off and frozen."""
 
@@ -102,9 +103,12 @@ def test_queues_are_read_whatever_happens_to_the_processes(most: int, asked: Cou
     assert bool(asked) == (most > 0)
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 1000), (1000, 0), (1000, 2)])
-def test_a_broker_of_another_version_returns(before: int, after: int, asked: Counter[str]) -> None:
+@first_of("versions", [(1000, 2), (1000, 0), (0, 1000)])
+def test_a_broker_of_another_version_returns(
+    versions: tuple[int, int], asked: Counter[str]
+) -> None:
     """Reads of one kind go over into those of the other while messages arrive."""
+    before, after = versions
 
     async def main(stage: Stage) -> None:
         broker = await begin(stage, before)
@@ -131,7 +135,7 @@ def test_idle_queues_cost_one_request_per_wait(asked: Counter[str]) -> None:
     assert play(main) == {}
 
 
-@pytest.mark.parametrize("most", MODES)
+@first_of("most", MODES)
 def test_a_queue_without_room_delays_no_other(most: int, asked: Counter[str]) -> None:
     """The window of one queue is full of messages of a stuck key; the others go on at once."""
     small = {"max_jobs_in_memory": 20, "max_jobs_per_key_in_memory": 20}

@@ -174,7 +174,7 @@ async def test_memory_of_malformed_requests_is_freed_without_the_collector(name:
     tracemalloc.start()
     try:
         async with running() as (connections, port):
-            for number in range(6):
+            for number in range(5):
                 if number == 2:
                     before = tracemalloc.get_traced_memory()[0]
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
