@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
+from bench import runner
 from bench.cpu import cpu_s
 from bench.document import chart, plots, table
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
@@ -68,6 +69,12 @@ CASE = Case(
 
 def silent(_sentence: str) -> None:
     """Discard progress messages."""
+
+
+@pytest.fixture(autouse=True)
+def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of toys need not know the machine's speed, which takes 0.1 s to measure."""
+    monkeypatch.setattr(runner, "codec_us", lambda: 1.0)
 
 
 def measured(tmp_path: Path, plan: Plan, case: Case = CASE) -> dict[str, Any]:
