@@ -11,7 +11,7 @@ import os
 #: Whether new examples are drawn.
 EXPLORES = os.environ.get("ORDERLANE_EXPLORE") == "1"
 
-_SHARE = 0.4
+_SHARE = 0.3
 
 
 def examples(count: int) -> int:

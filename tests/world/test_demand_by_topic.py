@@ -338,6 +338,7 @@ def test_clients_change_their_topics_and_proxies() -> None:
     assert scene.owners("payments") == {"proxy-0", "proxy-1"}
 
 
+@pytest.mark.slow
 def test_demand_that_ends_with_leases_alive_leaves_only_their_queues_behind() -> None:
     """A long-running handler keeps its lease, and its client has no room for more."""
 

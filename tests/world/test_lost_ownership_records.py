@@ -144,7 +144,7 @@ def handed_out(world: World, proxy: RunningProxy) -> bool:
     return any(event["e"] == "deliver" and event["node"] == proxy.name for event in events)
 
 
-@pytest.mark.parametrize("play", [_deleted, _deleted_before_a_take_over, _deleted_while_cut_off])
+@first_of("play", [_deleted, _deleted_before_a_take_over, _deleted_while_cut_off], count=2)
 def test_a_queue_continues_when_its_records_start_over(play: Play) -> None:
     """Epochs start over, which no history can show: only the effects are judged."""
     events = history_of(play)

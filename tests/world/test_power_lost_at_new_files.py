@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
+
 from broker_core.store.files import OpenFiles
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import Outcome, play
@@ -45,6 +47,7 @@ def test_all_messages_are_handled(seed: int) -> None:
     assert outcome.done["power"] == 10
 
 
+@pytest.mark.slow
 def test_a_removed_file_that_stays_open_is_found() -> None:
     with patch.object(OpenFiles, "forget"):
         assert any("was replaced" in error for error in played(0).errors)

@@ -112,7 +112,8 @@ async def _many_keys(world: World, limit: int, keys: list[str]) -> None:
             assert max(each.of for _, each in records if isinstance(each, SnapshotPart)) > 1
 
 
-@pytest.mark.parametrize("limit", [pytest.param(32_768, marks=pytest.mark.slow), 9_000])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [32_768, 9_000])
 @pytest.mark.parametrize("length", [12, 900])
 def test_the_records_of_many_parked_keys_are_cut(limit: int, length: int) -> None:
     count = 400 if length < 100 else 60
