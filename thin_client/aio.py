@@ -227,7 +227,7 @@ class AsyncConsumer(BaseConsumer):
             taken = outcome = result = None
             if session.stirred:
                 self._turn()
-            if feeder.hurry:
+            if feeder.should_yield() and session.takeable:
                 await asyncio.sleep(0)
                 at_ns = now_ns()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Self, TypeVar, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, TypeVar, cast
 
 from thin_client import chance, forks
 from thin_client.addresses import Address
@@ -25,8 +27,9 @@ class AsyncConnection(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._sequence_id = chance.request_number()
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[bytes] | None = None
-        self._asked = ("", 0.0)  # method of the pending call, and its time-out in seconds
+        self._asked: Call[Any] | None = None  # the pending call
+        self._done: Callable[[Any], None] | None = None  # takes its answer or error
+        self._timeout_s = 0.0  # of that call
         self._deadline_s = 0.0  # by the loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
@@ -77,31 +80,36 @@ class AsyncConnection(asyncio.Protocol):
     async def call(self, call: Call[T], *, timeout_s: float) -> T:
         """Send *call* and return its answer, after at most *timeout_s*.
 
-        Raises ConnectionLost, Refused, ProxyFault or ProtocolError. Cancelling closes the
-        connection: a late answer would be taken for another call's.
+        Raises the errors of ``ask``. Cancelling closes the connection: a late answer would be taken
+        for another call's.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.ask(call, timeout_s=timeout_s, done=partial(_give, answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.drop()
+            raise
+        finally:
+            del answer  # a failure would refer to this frame
+
+    def ask(
+        self, call: Call[T], *, timeout_s: float, done: Callable[[T | ClientError], None]
+    ) -> None:
+        """Send *call*; pass its answer or its error to *done*, after at most *timeout_s*.
+
+        The errors are ConnectionLost, Refused, ProxyFault and ProtocolError.
         """
         if self._transport is None:
-            raise ConnectionLost(f"the connection to {self.address} is closed", broke=True)
-        loop = asyncio.get_running_loop()
+            done(ConnectionLost(f"the connection to {self.address} is closed", broke=True))
+            return
         self._sequence_id = (self._sequence_id + 1) & chance.MAX_REQUEST_NUMBER
-        self._answer = loop.create_future()
         self._transport.write(call.encode(self._sequence_id))
-        self._asked = (call.method, timeout_s)
+        self._asked, self._done, self._timeout_s = call, done, timeout_s
+        loop = asyncio.get_running_loop()
         self._deadline_s = loop.time() + timeout_s
         if self._timer is None or self._timer.when() > self._deadline_s:
             self._set_timer(loop)
-        try:
-            frame = await self._answer
-            return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
-        except ClientError as error:
-            if not error.leaves_connection:
-                self.close()
-            raise
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        finally:
-            self._answer = None
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a timer unless one is running: most answers arrive long before; see ``_late``."""
@@ -111,23 +119,22 @@ class AsyncConnection(asyncio.Protocol):
 
     def _late(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._answer is None or self._answer.done():
+        if self._asked is None:
             return
         if loop.time() < self._deadline_s:  # the timer was started by an earlier call
             self._set_timer(loop)
         else:
-            method, timeout_s = self._asked
-            text = f"{self.address} did not answer {method} within {timeout_s:g} s"
-            self._fail(ConnectionLost(text))
+            text = f"{self.address} did not answer {self._asked.method} within"
+            self._fail(ConnectionLost(f"{text} {self._timeout_s:g} s"))
+
+    def drop(self) -> None:
+        """Close the connection and forget a pending call."""
+        self._asked = self._done = None
+        self._disconnect()
 
     def close(self) -> None:
         """Close the connection; a pending call fails with ConnectionLost."""
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disconnect()
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
     def forked(self) -> None:
@@ -155,19 +162,47 @@ class AsyncConnection(asyncio.Protocol):
         except ClientError as error:
             self._fail(error)
             return
-        if frame is not None and self._answer is not None and not self._answer.done():
-            self._answer.set_result(frame)
+        if frame is not None and self._asked is not None:
+            self._take(self._asked, frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending call."""
         self._transport = None
         self._frames.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disconnect()
         why = "" if exc is None else f": {exc}"
         self._fail(ConnectionLost(f"{self.address} closed the connection{why}", broke=True))
 
+    def _disconnect(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _take(self, call: Call[Any], frame: bytes) -> None:
+        try:
+            answer = call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
+        except ClientError as error:
+            self._fail(error)
+            return
+        done, self._asked, self._done = self._done, None, None
+        if done is not None:
+            done(answer)
+
     def _fail(self, error: ClientError) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        done, self._asked, self._done = self._done, None, None
+        if not error.leaves_connection:
+            self._disconnect()
+        if done is not None:
+            done(error)
+
+
+def _give(answer: asyncio.Future[T], outcome: T | ClientError) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, ClientError):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)

@@ -1,7 +1,8 @@
 """I/O of a ``Session`` on asyncio.
 
-One task pulls. For each proxy that holds leases another task settles and extends, on its own
-connection, because a waiting pull occupies the first.
+Pulls need no task: each is sent when it becomes due, and its answer calls back. For each proxy that
+holds leases a task settles and extends, on its own connection, because a waiting pull occupies the
+first.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 
 from thin_client import calls, chance, clock
 from thin_client.addresses import Address
@@ -29,43 +31,30 @@ _NEVER = 1 << 63
 
 
 class _Alarm:
-    """Timer that wakes one task when a request is due.
+    """Calls *ring* when a request is due.
 
     The due time changes with nearly every message, mostly to later. A running timer is therefore
     kept, and the due time is checked again when it expires.
     """
 
-    def __init__(self, due_at: Callable[[], int | None]) -> None:
+    def __init__(self, due_at: Callable[[], int | None], ring: Callable[[], None]) -> None:
         """*due_at* returns the due time by ``now_ns``; None while nothing is due."""
         self._due_at = due_at
-        self._sleeper: asyncio.Future[None] | None = None
+        self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at_ns = _NEVER
 
-    async def wait(self) -> None:
-        """Wait until the request is due. Called by the one task."""
-        while (at := self._due_at()) is None or at > now_ns():
-            self._set(at)
-            self._sleeper = asyncio.get_running_loop().create_future()
-            try:
-                await self._sleeper
-            finally:
-                self._sleeper = None
-
-    def turn(self) -> bool:
-        """Wake the task and return True if the request is due; otherwise ensure that it wakes in
-        time. Called after every change.
+    def turn(self) -> None:
+        """Ring if the request is due; otherwise ensure that it rings in time. Called after every
+        change.
         """
-        if self._sleeper is None or self._sleeper.done():
-            return False
         at = self._due_at()
         if at is None or at >= self._rings_at_ns:
-            return False
+            return
         if at > now_ns():
             self._set(at)
-            return False
-        self._sleeper.set_result(None)
-        return True
+        else:
+            self._ring()
 
     def close(self) -> None:
         """Stop the timer."""
@@ -73,17 +62,48 @@ class _Alarm:
             self._timer.cancel()
         self._timer, self._rings_at_ns = None, _NEVER
 
-    def _set(self, at: int | None) -> None:
-        if at is None or at >= self._rings_at_ns:
-            return
+    def _set(self, at: int) -> None:
         self.close()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later((at - now_ns()) / 1e9, self._ring)
+        self._timer = loop.call_later((at - now_ns()) / 1e9, self._expired)
         self._rings_at_ns = at
 
-    def _ring(self) -> None:
+    def _expired(self) -> None:
         self._timer, self._rings_at_ns = None, _NEVER
         self.turn()
+
+
+class _Sleeper:
+    """Lets one task wait until a request is due."""
+
+    def __init__(self, due_at: Callable[[], int | None]) -> None:
+        """*due_at* as of ``_Alarm``."""
+        self._due_at = due_at
+        self._alarm = _Alarm(due_at, self._wake)
+        self._sleep: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until the request is due."""
+        while (at := self._due_at()) is None or at > now_ns():
+            self._sleep = asyncio.get_running_loop().create_future()
+            self._alarm.turn()
+            try:
+                await self._sleep
+            finally:
+                self._sleep = None
+
+    def turn(self) -> None:
+        """Wake the task if the request is due; otherwise ensure that it wakes in time."""
+        if self._sleep is not None and not self._sleep.done():
+            self._alarm.turn()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._alarm.close()
+
+    def _wake(self) -> None:
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
 
 
 class AsyncFeeder:
@@ -100,19 +120,19 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and failure."""
         self.failure: BaseException | None = None
-        #: A pull is due and is sent when the loop runs: busy handlers yield, so that the proxy can
-        #: work in parallel.
-        self.hurry = False
         self._session = session
         self._servers = servers
         self._pulled_from = servers.destination
         self._timeout_s = timing.request_timeout_s
         self._reports = Reports(observer)
         self._changed = changed
-        self._pull_alarm = _Alarm(session.pull_at)
+        self._pull_alarm = _Alarm(session.pull_at, self._pull)
         self._pulling: AsyncConnection | None = None
+        self._connecting = False  # to pull
+        self._pulled = False  # since the last ``should_yield``
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._homes: dict[Home, tuple[_Alarm, asyncio.Task[None]]] = {}
+        self._homes: dict[Home, tuple[_Sleeper, asyncio.Task[None]]] = {}
         self._keeper: Keeper | None = None
 
     @property
@@ -130,15 +150,18 @@ class AsyncFeeder:
                 timeout_s=self._timeout_s,
                 refused=self._refused,
             )
-        self._spawn(self._pull_forever(), name="orderlane pull")
+        self._pull_alarm.turn()
 
     def turn(self) -> None:
         """Start the requests that have become due. Called after a change of the session."""
         self._session.calm()
-        if self._pull_alarm.turn():
-            self.hurry = True
-        for alarm, _ in self._homes.values():
-            alarm.turn()
+        self._pull_alarm.turn()
+        self._turn_homes()
+
+    def should_yield(self) -> bool:
+        """Return True once after each pull: a busy task lets others run while the proxy works."""
+        pulled, self._pulled = self._pulled, False
+        return pulled
 
     async def close(self) -> None:
         """End all tasks and connections, and abandon pending requests."""
@@ -148,55 +171,86 @@ class AsyncFeeder:
 
     def abandon(self) -> None:
         """Close without waiting: the tasks end in later iterations of the loop."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
+        self._pull_alarm.close()
+        self._hang_up()
         if self._keeper is not None:
             self._keeper.close()
 
     # ---- pulling --------------------------------------------------------------------------------
 
-    async def _pull_forever(self) -> None:
-        try:
-            while self.failure is None:
-                await self._pull_alarm.wait()
-                await self._pull_once()
-                self._update_homes()
-                self._changed()
-        finally:
-            self._pull_alarm.close()
-            self._hang_up()
+    def _pull(self) -> None:
+        """Send the pull that is due, on a connection that may have to be opened first."""
+        if self._closed or self._connecting or self.failure is not None:
+            return
+        if self._pulling is None:
+            self._connecting = True
+            self._spawn(self._connect_to_pull(), name="orderlane connect")
+        else:
+            try:
+                self._send_pull(self._pulling)
+            except Exception as error:
+                self._broke(error)
 
-    async def _pull_once(self) -> None:
-        session = self._session
-        self.hurry = False
+    async def _connect_to_pull(self) -> None:
+        self._pulled_from = self._servers.destination
         try:
-            if self._pulling is None:
-                self._pulled_from = self._servers.destination
-                self._pulling = await AsyncConnection.open(
-                    self._pulled_from, timeout_s=self._timeout_s
-                )
-            if session.stopping:  # stopped while connecting
-                return
-            request = session.begin_pull(now_ns())
-            self.turn()  # verdicts are urgent while a pull waits at the proxy
-            timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
-            response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
-            self._reports.pulled(session.pull_answered(response, now_ns()))
+            self._pulling = await AsyncConnection.open(self._pulled_from, timeout_s=self._timeout_s)
         except ClientError as error:
-            session.pull_failed(now_ns(), chance.fraction())
-            self._hang_up()
-            if tries_elsewhere(error, session.pull_failures):
-                self._servers.go_on()
-            if not error.retriable:
-                self.failure = error.with_traceback(None)
-            self._reports.pull_failed(error, failures=session.pull_failures)
+            self._pull_failed(error)
+        finally:
+            self._connecting = False
+        self._changed()  # stopped meanwhile, nothing is due
+
+    def _send_pull(self, connection: AsyncConnection) -> None:
+        self._pulled = True
+        request = self._session.begin_pull(now_ns())
+        self._turn_homes()  # verdicts are urgent while a pull waits at the proxy
+        timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
+        connection.ask(calls.pull(request), timeout_s=timeout_s, done=self._pull_done)
+
+    def _pull_done(self, answer: consumer.PullResponse | ClientError) -> None:
+        try:
+            if isinstance(answer, ClientError):
+                self._pull_failed(answer)
+            else:
+                self._pull_answered(answer)
+            self._update_homes()
+        except Exception as error:
+            self._broke(error)
+        else:
+            self._changed()
+
+    def _pull_answered(self, answer: consumer.PullResponse) -> None:
+        try:
+            count = self._session.pull_answered(answer, now_ns())
+        except ClientError as error:
+            self._pull_failed(error)
+        else:
+            self._reports.pulled(count)
+
+    def _pull_failed(self, error: ClientError) -> None:
+        session = self._session
+        session.pull_failed(now_ns(), chance.fraction())
+        self._hang_up()
+        if tries_elsewhere(error, session.pull_failures):
+            self._servers.go_on()
+        if not error.retriable:
+            self.failure = error.with_traceback(None)
+        self._reports.pull_failed(error, failures=session.pull_failures)
 
     def _hang_up(self) -> None:
         if self._pulling is not None:
-            self._pulling.close()
+            self._pulling.drop()
             self._pulling = None
 
     # ---- settling and extending -----------------------------------------------------------------
+
+    def _turn_homes(self) -> None:
+        for sleeper, _ in self._homes.values():
+            sleeper.turn()
 
     def _update_homes(self) -> None:
         """Keep exactly one task for each proxy in the session."""
@@ -205,19 +259,21 @@ class AsyncFeeder:
             return
         met, gone = added_and_removed(self._session, self._homes)
         for home in met:
-            alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
+            sleeper = _Sleeper(partial(self._session.control_at, home))
             name = f"orderlane settle {home.address}"
-            control = self._control_forever(home, alarm, self._pulled_from)
-            self._homes[home] = (alarm, self._spawn(control, name=name))
+            control = self._control_forever(home, sleeper, self._pulled_from)
+            self._homes[home] = (sleeper, self._spawn(control, name=name))
         for home in gone:
             _, task = self._homes.pop(home)
             task.cancel()
 
-    async def _control_forever(self, home: Home, alarm: _Alarm, pulled_from: Destination) -> None:
+    async def _control_forever(
+        self, home: Home, sleeper: _Sleeper, pulled_from: Destination
+    ) -> None:
         connection = None
         try:
             while True:
-                await alarm.wait()
+                await sleeper.wait()
                 request = self._session.begin_control(home, now_ns())
                 if request is None:
                     continue
@@ -235,7 +291,7 @@ class AsyncFeeder:
                     self._control_answered(home, request, answer)
                 self._changed()
         finally:
-            alarm.close()
+            sleeper.close()
             if connection is not None:
                 connection.close()
 
@@ -286,5 +342,10 @@ class AsyncFeeder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.failure = error  # a bug: raise it in the application instead of hanging
-            self._changed()
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """End with a bug, which is raised in the application."""
+        self.failure = error
+        self._hang_up()
+        self._changed()

@@ -1,12 +1,14 @@
 """``make soak-memory``: 20 minutes of large messages while consumers and proxies join and leave.
 
 Nameserver, broker and two proxies as processes. Clients (``passing_clients``) send messages of 4 MB
-and consume them, join and leave, break their connections and do not read their answers; one proxy
-is stopped or killed and started again, in turn. Whatever happens, the resident memory of a proxy
-stays below its setting ``limits.memory_bytes`` plus 30 %.
+and consume them, join and leave, break their connections and do not read their answers; one of them
+creates 100,000 topics, of which the broker takes 20,000; one proxy is stopped or killed and started
+again, in turn. Whatever happens, the resident memory of a proxy stays below its setting
+``limits.memory_bytes`` plus 30 %.
 
 The run fails if it does not, if a message is not handled in every group, if counted memory remains
-once everything is handled, or if a process does not stop cleanly. The result, with all samples of
+once everything is handled, if the broker takes another number of topics, or if a process does not
+stop cleanly. The result, with all samples of
 resident memory and processor time, is ``build/soak-memory/report.json``.
 """
 
@@ -44,13 +46,15 @@ TOPIC = "large"
 _MEGABYTE = 1_000_000
 #: Resident memory may exceed the limit of messages by this part of it.
 ALLOWANCE = 0.3
+_OWN_TOPICS = 100
 _SAY_S, _DRAINED_WITHIN_S, _ENDS_WITHIN_S = 15.0, 240.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Options of a run. *memory_mb*: ``limits.memory_bytes`` of each proxy, in units of 10^6 bytes.
-    *backlog*: limit of sent messages that some group has not handled.
+    *backlog*: limit of sent messages that some group has not handled. *topics*: requested ones;
+    *max_topics*: the broker's setting.
     """
 
     seconds: float = 1_200.0
@@ -61,6 +65,8 @@ class Plan:
     queues: int = 8
     consumers: int = 4
     restart_every_s: float = 30.0
+    topics: int = 100_000
+    max_topics: int = 20_000
     seed: int = 7
 
     @property
@@ -139,6 +145,7 @@ def run(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> Outcome:
             *("--servers", ",".join(proxy.thrift for proxy in proxies)),
             *("--seconds", plan.seconds, "--body-bytes", plan.body_bytes, "--seed", plan.seed),
             *("--backlog", plan.backlog, "--consumers", plan.consumers),
+            *("--nameserver", address, "--topics", plan.topics),
         )
         outcome = _watch(
             plan, children, address, proxies, clients, broker, sent=Counter(counter), say=say
@@ -166,6 +173,9 @@ def problems(plan: Plan, outcome: Outcome) -> list[str]:
             found.append(
                 f"{group}: {outcome.clients['sent']} messages were sent, {handled} handled"
             )
+    topics = outcome.clients["topics"]
+    if topics["created"] > plan.max_topics or topics["refused"] > plan.topics - _some(plan):
+        found.append(f"of {plan.topics} topics {topics['created']} were created")
     if not outcome.clients["fetched_mb"]:
         found.append("the bulk reader fetched nothing")
     if outcome.left_mb:
@@ -173,8 +183,17 @@ def problems(plan: Plan, outcome: Outcome) -> list[str]:
     return found
 
 
+def _some(plan: Plan) -> int:
+    """Return how many topics must be created at least; the gateway's own count too."""
+    return min(plan.topics, plan.max_topics - _OWN_TOPICS)
+
+
 def _write_settings(plan: Plan, folder: Path) -> None:
-    broker = {"retention_bytes": 2 << 30, "segment_bytes": 64 << 20}
+    broker = {
+        "retention_bytes": 2 << 30,
+        "segment_bytes": 64 << 20,
+        "max_topics": plan.max_topics,
+    }
     topic = {"name": TOPIC, "order_key": "KEY", "retry_intervals_ms": [200, 1_000]}
     proxy = {
         "limits": {"memory_bytes": plan.memory_mb * _MEGABYTE},
@@ -316,6 +335,7 @@ def main() -> int:
         memory_mb=options.memory_mb,
         backlog=options.backlog,
         consumers=options.consumers,
+        topics=options.topics,
         restart_every_s=options.restart_every_s,
         seed=options.seed,
     )
@@ -378,6 +398,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--restart-every-s", type=float, default=plan.restart_every_s, help="of one proxy"
     )
+    parser.add_argument("--topics", type=int, default=plan.topics, help="created by one client")
     parser.add_argument("--seed", type=int, default=plan.seed)
     parser.add_argument("--keep", action="store_true", help="as bench/results/soak-memory.json")
     return parser.parse_args()

@@ -2,9 +2,9 @@
 
 Sends large messages through all proxies while consumers join and leave, cleanly or by breaking
 their connections, sometimes in the middle of an answer. Some handlers fail, so that messages wait
-for their retry. A bulk reader fetches stored records meanwhile. After ``--seconds`` it stops
-sending, consumes until every message was handled in every group, and prints its counts as one line
-of JSON.
+for their retry. A bulk reader fetches stored records meanwhile, and another client creates topics.
+After ``--seconds`` it stops sending, consumes until every message was handled in every group, and
+prints its counts as one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import typer
 import uvloop
 
 from bench.frame.progress import Counter
+from bench.soak.topic_flood import TopicFlood
 from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.output import print_json
@@ -203,7 +204,9 @@ async def _is_stored(producer: AsyncProducer, message: Outgoing) -> bool:
     return True
 
 
-async def _run(load: _Load, seconds: float, *, consumers: int, senders: int) -> None:
+async def _run(
+    load: _Load, flood: TopicFlood, seconds: float, *, consumers: int, senders: int
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -216,11 +219,12 @@ async def _run(load: _Load, seconds: float, *, consumers: int, senders: int) -> 
         for _ in range(consumers)
     ]
     reading = spawn(load.fetch(), name="bulk reader")
+    flooding = spawn(flood.run(), name="create topics")
     stopping = spawn(stop.wait(), name="stop")
     await asyncio.wait([*sending, stopping], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     load.stopped = True
     stopping.cancel()
-    await asyncio.gather(*sending)
+    await asyncio.gather(*sending, flooding)
     deadline_ns = now_ns() + int(_DRAINS_S * 1e9)
     while load.oldest < load.sent and now_ns() < deadline_ns:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)
@@ -234,6 +238,8 @@ def main(
     servers: Annotated[str, typer.Option(help="host:port of the proxies, separated by commas")],
     topic: Annotated[str, typer.Option()],
     counter: Annotated[Path, typer.Option(help="file of the number of sent messages")],
+    nameserver: Annotated[str, typer.Option(help="its host:port")],
+    topics: Annotated[int, typer.Option(help="topics to create")],
     seconds: Annotated[float, typer.Option()] = 60.0,
     body_bytes: Annotated[int, typer.Option()] = 4_000_000,
     keys: Annotated[int, typer.Option()] = 64,
@@ -249,7 +255,8 @@ def main(
         random.Random(seed),
         Counter(counter),
     )
-    uvloop.run(_run(load, seconds, consumers=consumers, senders=senders))
+    flood = TopicFlood(nameserver, count=topics, seconds=seconds)
+    uvloop.run(_run(load, flood, seconds, consumers=consumers, senders=senders))
     print_json(
         {
             "sent": load.sent,
@@ -257,6 +264,7 @@ def main(
             "deliveries": load.deliveries,
             "joins": load.joins,
             "fetched_mb": round(load.fetched_bytes / 1e6),
+            "topics": flood.as_dict(),
         }
     )
 

@@ -11,7 +11,15 @@ from bench.soak.memory import Plan, problems, run
 
 @pytest.mark.slow
 def test_large_messages_are_handled_within_the_limit_of_memory(tmp_path: Path) -> None:
-    plan = Plan(seconds=15.0, every_s=0.5, backlog=40, consumers=2, restart_every_s=6.0)
+    plan = Plan(
+        seconds=15.0,
+        every_s=0.5,
+        backlog=40,
+        consumers=2,
+        restart_every_s=6.0,
+        topics=600,
+        max_topics=300,
+    )
     outcome = run(plan, tmp_path / "soak", say=lambda _: None)
 
     assert problems(plan, outcome) == []
