@@ -1,7 +1,7 @@
 """How many examples a property test draws.
 
 ``make test`` draws the same few each time, so that a failure is due to the change under test.
-``make test-properties`` draws all of them anew.
+``make test-properties`` draws all of them, and new ones each time.
 """
 
 from __future__ import annotations
