@@ -53,6 +53,12 @@ class Suite:
     """Options for pytest to run single tests of the suite; None: not a pytest suite."""
 
 
+def _one_worker(target: str) -> Suite:
+    """Return a suite of pytest that runs with one worker, beside another one."""
+    alone = "--numprocesses 1"
+    return Suite(target, alone, alone, light=True, light_in_full=True, pytest="")
+
+
 SUITES = (
     Suite("check"),
     Suite("test", pytest=""),
@@ -74,7 +80,9 @@ SUITES = (
     Suite("torture", part=None, light_in_full=True),
     Suite("soak-memory", part=None, light_in_full=True),
     Suite("soak", part=None, light_in_full=True),
+    _one_worker("test-worlds"),
     Suite("test-spark", "--full", "--part", light=True, light_in_full=True, pytest="--full"),
+    _one_worker("coverage"),
     Suite("fuzz", "", "--part", light=True, light_in_full=True),
     Suite("test-browser", "", "--part", light=True, light_in_full=True, pytest=""),
     Suite("helm-check", light=True, light_in_full=True, pytest=""),
@@ -86,8 +94,6 @@ SUITES = (
     Suite("test-metrics", light=True, light_in_full=True, pytest=""),
     Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),
     Suite("mutants", light=True),
-    Suite("coverage", "", "--numprocesses 1", light=True, pytest=""),
-    Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
     # One round shows that each case runs. Figures need `make bench`, and a quiet machine.
     Suite("bench", "--rounds 1", part=None),
 )
