@@ -42,6 +42,8 @@ from testkit.processes import Child, Children, wait_until
 
 _OUT = ROOT / "build" / "soak-memory"
 _KEPT = ROOT / "bench" / "results" / "soak-memory.json"
+#: Kept samples: no multiple of the number of processes, which are sampled in turn.
+_KEPT_EVERY = 10
 TOPIC = "large"
 _MEGABYTE = 1_000_000
 #: Resident memory may exceed the limit of messages by this part of it.
@@ -364,14 +366,17 @@ def main() -> int:
         "problems": found,
     }
     command = "make soak-memory" + (f' ARGS="{" ".join(sys.argv[1:])}"' if sys.argv[1:] else "")
-    for path in (_OUT / "report.json", *([_KEPT] if options.keep else [])):
+    results = {_OUT / "report.json": outcome.samples}
+    if options.keep:
+        results[_KEPT] = outcome.samples[::_KEPT_EVERY]
+    for path, samples in results.items():
         write_result(
             path,
             "soak-memory",
             command=command,
             options=asdict(plan),
             summary=[summary],
-            runs=[asdict(each) for each in outcome.samples],
+            runs=[asdict(each) for each in samples],
         )
     say(f"soak-memory: {orjson.dumps(summary).decode()}")
     for problem in found:
@@ -400,7 +405,11 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--topics", type=int, default=plan.topics, help="created by one client")
     parser.add_argument("--seed", type=int, default=plan.seed)
-    parser.add_argument("--keep", action="store_true", help="as bench/results/soak-memory.json")
+    parser.add_argument(
+        *("--keep",),
+        action="store_true",
+        help="the result with a tenth of the samples as bench/results/soak-memory.json",
+    )
     return parser.parse_args()
 
 
