@@ -11,7 +11,7 @@ import os
 #: Whether new examples are drawn.
 EXPLORES = os.environ.get("ORDERLANE_EXPLORE") == "1"
 
-_SHARE = 0.3
+_SHARE = 0.25
 
 
 def examples(count: int) -> int:

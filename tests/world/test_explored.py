@@ -19,6 +19,7 @@ LONG = (
     "commit_ahead_of_the_records",
     "commit_of_a_reset_lost",
     "demand_of_another_topic",
+    "memory_full_of_one_key",
     "spilled_and_not_shown_yet",
     "unconfirmed_by_a_majority",
     "window_full_beside_a_backlog",

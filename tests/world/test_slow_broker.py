@@ -76,10 +76,8 @@ def test_queues_of_one_broker_are_recorded_while_another_takes_seconds_for_a_rec
     assert play(main) == {}
 
 
-@pytest.mark.parametrize(
-    ("event", "most_s"),
-    [("record", 2.5), pytest.param("commit", 2.5, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("event", "most_s"), [("record", 2.5), ("commit", 2.5)])
 def test_the_rounds_of_a_broker_go_on_while_another_does_not_answer(
     event: str, most_s: float
 ) -> None:
