@@ -223,6 +223,8 @@ async def _run(
     stopping = spawn(stop.wait(), name="stop")
     await asyncio.wait([*sending, stopping], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     load.stopped = True
+    if stop.is_set():
+        flood.stop()
     stopping.cancel()
     await asyncio.gather(*sending, flooding)
     deadline_ns = now_ns() + int(_DRAINS_S * 1e9)

@@ -22,9 +22,10 @@ class TopicFlood:
         self._count = count
         self._every_s = seconds / count
         self._next = 0
+        self._stopped = False
 
     async def run(self) -> None:
-        """Request all topics; return once each was created or refused."""
+        """Request all topics, or those until ``stop``; return once each was created or refused."""
         client = BrokerClient(nameservers=[self._nameserver], client_id="flood@1")
         await client.start()
         try:
@@ -33,13 +34,18 @@ class TopicFlood:
         finally:
             await client.close()
 
+    def stop(self) -> None:
+        """Request no more topics."""
+        self._stopped = True
+
     def as_dict(self) -> dict[str, int]:
         """Return the counts for the report."""
-        return {"requested": self._count, "created": self.created, "refused": self.refused}
+        requested = self.created + self.refused
+        return {"requested": requested, "created": self.created, "refused": self.refused}
 
     async def _request(self, client: BrokerClient, began_s: float) -> None:
         loop = asyncio.get_running_loop()
-        while self._next < self._count:
+        while self._next < self._count and not self._stopped:
             number, self._next = self._next, self._next + 1
             await asyncio.sleep(max(0.0, began_s + number * self._every_s - loop.time()))
             await self._create(client, Topic(f"flood-{number}"))

@@ -67,15 +67,16 @@ async def test_nothing_is_written_after_the_close(
         request = RemotingCommand(code, ext=ext, body=good.content())
         asked = spawn(pool.request(cluster.broker_address, request, timeout_s=20), name="ask")
         await eventually(lambda: slow_disk[0] > 0)
+        connected = len(cluster.broker.server.channels)
         await pool.close()
         await asyncio.wait((asked,))
         asked.exception()
-        await asyncio.sleep(0.01)
+        await eventually(lambda: len(cluster.broker.server.channels) < connected)
         await cluster.stop_broker()
         assert slow_disk == [0]
         config = cluster.data / "config"
         left = state_of(config)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # in which threads could write, which no simulation runs
         assert (slow_disk, state_of(config)) == ([0], left)
         await cluster.start_broker()
 
