@@ -374,6 +374,7 @@ class Proxy:
             history=self._history,
             listener=self,
             open_connections=OpenConnections(self._thrift.open),
+            batch_wait_ms=self.settings.limits.batch_wait_ms,
             tracing=tracing_of(self._spans, Group(settings.name)),
         )
         self._ownerships[lane.name] = GroupOwnership(
@@ -458,6 +459,7 @@ class Proxy:
             ),
             retention=self._context.log.ranges.retention,
             replicas=self._context.log.ranges.replicas,
+            sessions=self._context.log.ranges.sessions,
         )
         doors = Doors(
             self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports
@@ -501,6 +503,7 @@ class Proxy:
             "skipped_acks": self._consumers.skipped_acks,
             "refused_acks": self._bulk.refused_acks,
             "unknown_names": self._consumers.unknown_names,
+            "batch_wait": self.settings.limits.batch_wait_ms / 1000,
         }
 
     async def _not_ready(self) -> str | None:

@@ -101,6 +101,7 @@ def make_lane(
     history: History | None = None,
     open_connections: Container[int] = (),
     tracing: LaneTracing | None = None,
+    batch_wait_ms: int = 0,
 ) -> GroupLane:
     """Return a lane of plain components, except for those that a test replaces."""
     return GroupLane(
@@ -110,6 +111,7 @@ def make_lane(
         listener=listener or Listener(),
         open_connections=open_connections,
         tracing=tracing,
+        batch_wait_ms=batch_wait_ms,
     )
 
 

@@ -78,6 +78,7 @@ class Components:
                 settings.max_session_queues,
                 advice="let clients pull from further queues one by one",
             ),
+            batch_wait_ms=settings.batch_wait_ms,
         )
         self.sampler = TrafficSampler(store.reader)
         self._load_tables()

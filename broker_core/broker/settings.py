@@ -165,6 +165,9 @@ class BrokerSettings(BaseModel):
     max_session_queues: int = Field(default=200_000, ge=0, le=10_000_000)
     """Most queues that clients read by sessions, one request for all queues of a client; further
     ones are read one by one, and with 0 all are. Long filters count as several queues."""
+    batch_wait_ms: int = Field(default=1, ge=0, le=100)
+    """Milliseconds for which the answer to a read session waits for further messages, if at least
+    four more are expected meanwhile; 0: never."""
     message_delay_level: DelayLevels = DEFAULT_LEVELS
     """Delay of each level: up to 18 numbers with s, m, h or d; RocketMQ's `messageDelayLevel`."""
     timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)

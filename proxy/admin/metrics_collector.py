@@ -44,6 +44,7 @@ from proxy.observe.metrics import (
     REDRIVEN,
     REPLICAS,
     RETENTION,
+    SESSIONS,
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
@@ -94,7 +95,7 @@ class ProxyCollector(Collector):
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
-    value, and ``retention`` and ``replicas`` by broker and field.
+    value, and ``retention``, ``replicas`` and ``sessions`` by broker and field.
     """
 
     lanes: Iterable[GroupLane]
@@ -108,6 +109,7 @@ class ProxyCollector(Collector):
     access: Callable[[], Iterable[tuple[str, list[str], float]]] = tuple
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    sessions: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -137,6 +139,9 @@ class ProxyCollector(Collector):
         for broker, values in self.replicas().items():
             for name, value in values.items():
                 put(REPLICAS[name], [broker], value)
+        for broker, values in self.sessions().items():
+            for name, value in values.items():
+                put(SESSIONS[name], [broker], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

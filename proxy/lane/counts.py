@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.measures import Measures
@@ -18,7 +19,8 @@ class TopicCounts:
     """Counts for one topic of one group since the proxy started, in messages.
 
     ``dead_lettered`` is by reason: exhausted (all deliveries failed), rejected (by the client or an
-    action) or missing_key; ``missing_keys`` is by the policy applied.
+    action) or missing_key; ``missing_keys`` is by the policy applied. ``batch_waits``, not in
+    messages, is by what waited: an answer or a pull.
     """
 
     delivered: int = 0
@@ -45,6 +47,7 @@ class TopicCounts:
     """Time of the last lease expiry; 0: none."""
     dead_lettered: Counter[str] = field(default_factory=Counter)
     missing_keys: Counter[str] = field(default_factory=Counter)
+    batch_waits: Counter[str] = field(default_factory=Counter)
     measures: Measures = field(default_factory=Measures, compare=False)
 
     @property
@@ -65,6 +68,10 @@ class TopicCounts:
     def deleted(self, messages: int) -> None:
         """Count *messages* deleted unread by retention."""
         self.deleted_unread += messages
+
+    def batch_waited(self, before: Literal["answer", "pull"]) -> None:
+        """Count a wait for further messages."""
+        self.batch_waits[before] += 1
 
     def taken_over(self, *, recreated: bool = False, damaged: bool = False) -> None:
         """Count a take-over that found the topic *recreated* or its records *damaged*."""

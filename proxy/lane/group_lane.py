@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from broker_core.batch_wait import BatchWait
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
@@ -38,6 +39,10 @@ from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
 from proxy.settings.groups import GroupSettings, TopicSettings
 
+#: Messages expected during a wait for further ones that make it worth while: an answer costs about
+#: as much as four messages.
+_WORTH = 4
+
 
 @dataclass(slots=True, eq=False)
 class GroupLane:
@@ -50,6 +55,7 @@ class GroupLane:
     open_connections: Container[int]
     counts: dict[Topic, TopicCounts] = field(default_factory=lambda: defaultdict(TopicCounts))
     take_overs: Histogram = field(default_factory=Histogram)  # from locks to first deliveries
+    batch_wait_ms: int = 0  # see BatchWait
     auto_created: bool = False  # created automatically: further topics may join it
     tracing: LaneTracing | None = None
     # reason and time of the next attempt; kept by upstream
@@ -66,6 +72,8 @@ class GroupLane:
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: EarliestTimer = field(init=False)
+    _batch_wait: BatchWait = field(init=False)
+    _batch_timer: EarliestTimer = field(init=False)
     #: Queues that changed lately; periodic work leaves out the others for a while.
     recent: RecentChanges = field(default_factory=RecentChanges)
 
@@ -74,6 +82,8 @@ class GroupLane:
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
         self._timer = EarliestTimer(self._on_timer)
+        self._batch_wait = BatchWait(self.batch_wait_ms, worth=_WORTH)
+        self._batch_timer = EarliestTimer(self._wake)
         self.rates = LaneRates(self.name, self.history, wake=self._wake)
         self.rates.follow(self.settings)
         self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
@@ -159,15 +169,29 @@ class GroupLane:
                 self._after(pipeline.twin)  # it may deliver while its origin may
 
     def on_messages(
-        self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int
+        self, pipeline: QueuePipeline, messages: Collection[StoredMessage], *, next_offset: int
     ) -> None:
-        """Take messages read from an owned queue."""
+        """Take messages read from an owned queue.
+
+        Under load, pulls with several free places wait a little for more. Everything else wakes
+        them at once, so no successor of an acked message waits.
+        """
         pipeline.at(now := now_ns())
         position = pipeline.position
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._notes.read(pipeline, now_ns=now)
         is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
-        self._apply(pipeline, effects)
+        self._execute(pipeline, effects)
+        self._batch_wait.came(len(messages), now)
+        if self._batch_timer.is_set:
+            pass  # it waits for these, too
+        elif wait_ns := self._batch_wait.begin(
+            now, ready=pipeline.ready, room=self.presence.free_places
+        ):
+            self.counts[pipeline.topic].batch_waited("answer")
+            self._batch_timer.set(now + wait_ns)
+        else:
+            self._wake()
         if is_idle:  # the answer to a pull that waited in vain
             self.recent.forget(pipeline)
 
@@ -302,14 +326,14 @@ class GroupLane:
 
     def pull_waits(self, wish: PullWish) -> None:
         """Note a pull that begins to wait for messages."""
-        self.presence.waits(wish.topics, 1)
+        self.presence.waits(wish.topics, 1, places=wish.max_jobs)
         self._notes.pull("pull_wait", wish)
         if self.presence.starvation.asks(wish.topics, now_ns()):
             self.listener.on_settled()  # it may resume paused reading
 
     def pull_ends(self, wish: PullWish) -> None:
         """Note a pull that stops waiting: it has messages, timed out, or was lost."""
-        self.presence.waits(wish.topics, -1)
+        self.presence.waits(wish.topics, -1, places=wish.max_jobs)
         self.presence.starvation.asks(wish.topics, now_ns())
         self._notes.pull("pull_end", wish)
 
@@ -389,6 +413,7 @@ class GroupLane:
         """Stop the timers. The pipelines must have been handed over."""
         self.rates.close()
         self._timer.stop()
+        self._batch_timer.stop()
 
     # ---- internals ------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Presence:
     shown: frozenset[Topic] = frozenset()
     shows_all: bool = False
     starvation: Starvation = field(default_factory=Starvation)
+    _places: int = 0  # of all waiting pulls
     _last_seen_ns: int = 0
     _seen_ns: dict[Topic | None, int] = field(default_factory=dict)  # None: pulls for any topic
 
@@ -83,9 +84,12 @@ class Presence:
         """Note a verdict on a message of *topic*."""
         self._seen_ns[topic] = now_ns
 
-    def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
-        """Note that a pull for *topics* (None: any) begins (1) or stops (-1) waiting."""
+    def waits(self, topics: Iterable[Topic] | None, change: int, *, places: int = 1) -> None:
+        """Note that a pull for *topics* (None: any) with free *places* begins (1) or stops (-1)
+        waiting.
+        """
         self.waiting_pulls += change
+        self._places += change * places
         self.starvation.waits(topics, change)
 
     def forget_clients(self) -> None:
@@ -102,6 +106,11 @@ class Presence:
         self.starvation.forget(topic)
 
     # ---- results --------------------------------------------------------------------------------
+
+    @property
+    def free_places(self) -> int:
+        """Messages that a waiting pull takes, on average; 0 without one."""
+        return self._places // self.waiting_pulls if self.waiting_pulls else 0
 
     @property
     def seen_ago_s(self) -> float | None:

@@ -196,6 +196,13 @@ COUNTS_BY: dict[str, MetricDefinition] = {
         counter=True,
         values=tuple(policy.value for policy in MissingKey),
     ),
+    "batch_waits": MetricDefinition(
+        "batch_waits_total",
+        "Short waits for further messages under load: before an answer to a client, or a pull",
+        ("group", "topic", "before"),
+        counter=True,
+        values=("answer", "pull"),
+    ),
 }
 
 REDRIVEN = MetricDefinition(
@@ -350,6 +357,25 @@ REPLICAS: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Read sessions of embedded brokers, as seen by this proxy; by field.
+SESSIONS: dict[str, MetricDefinition] = {
+    "queues": MetricDefinition(
+        "broker_session_queues", "Queues that clients of a broker read by sessions", ("broker",)
+    ),
+    "batch_wait": MetricDefinition(
+        "broker_batch_wait_seconds",
+        "Time for which a broker's answers wait for further messages under load, its setting"
+        " batch_wait_ms",
+        ("broker",),
+    ),
+    "batch_waits": MetricDefinition(
+        "broker_batch_waits_total",
+        "Answers of a broker that waited for further messages",
+        ("broker",),
+        counter=True,
+    ),
+}
+
 #: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
@@ -387,6 +413,12 @@ PROCESS: dict[str, MetricDefinition] = {
     "unknown_names": MetricDefinition(
         "unknown_names_total", "Pulls for an unknown group or topic", (), counter=True
     ),
+    "batch_wait": MetricDefinition(
+        "batch_wait_seconds",
+        "Time for which answers and pulls wait for further messages under load, the setting"
+        " limits.batch_wait_ms",
+        (),
+    ),
     "waiting_pulls": MetricDefinition("waiting_pulls", "Pulls waiting for messages", ("group",)),
 }
 
@@ -412,5 +444,6 @@ def definitions() -> list[MetricDefinition]:
         *ACCESS.values(),
         *RETENTION.values(),
         *REPLICAS.values(),
+        *SESSIONS.values(),
         *PROCESS.values(),
     ]

@@ -36,6 +36,7 @@ from proxy.settings.source import ENVIRONMENT_PREFIX, Layers, explain
 from proxy.settings.types import (
     Address,
     AnswerBytes,
+    BatchWaitMs,
     Bytes,
     Count,
     FrameBytes,
@@ -180,6 +181,10 @@ class LimitSettings(SettingsGroup):
     """Maximum number of pulls that wait for messages at the same time; further ones are refused at
     once with 503. Each connection has at most one, so by default max_connections is reached
     first."""
+    batch_wait_ms: BatchWaitMs = 1
+    """Milliseconds for which an answer to a client with several free places waits for further
+    messages, and the next pull from a broker without read sessions. They wait only if enough
+    messages are expected meanwhile: four for an answer, two for a pull. 0: never."""
     max_groups: Count = 10_000
     """Maximum number of groups up to which unknown ones are created (auto_create_groups); clients
     of broadcast groups count as well."""

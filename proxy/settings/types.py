@@ -78,6 +78,8 @@ Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 #: Seconds, at least twice the interval of one hour in which owners record their clients.
 ForgetAfter = Annotated[float, Field(strict=True, ge=7_200, allow_inf_nan=False)]
+#: Milliseconds that users do not notice.
+BatchWaitMs = Annotated[int, Field(strict=True, ge=0, le=100)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
 GroupName = Annotated[str, AfterValidator(check_group)]
 TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]

@@ -70,6 +70,7 @@ FEATURES = {
     "latecomers": 0.3,  # flows that start later
     "pulls": 0.2,  # some brokers read each queue by itself
     "small sessions": 0.15,  # they read few queues together
+    "batch waits": 0.3,  # answers wait for further messages, at rates that worlds have
     **HAZARDS,
 }
 #: Liveness is judged in times without faults, so some worlds have none of these.
@@ -147,6 +148,9 @@ class _Drawing:
             brokers["broker-a"]["max_session_queues"] = 0
         elif self.has("small sessions"):
             brokers["broker-a"]["max_session_queues"] = 2
+        if self.has("batch waits"):
+            for each in brokers.values():
+                each["batch_wait_ms"] = 100
         return self.hazards.brokers(brokers)
 
     def topics(self) -> dict[str, int]:
@@ -206,6 +210,8 @@ class _Drawing:
             settings["auto_create_groups"] = True
         if self.has("little memory"):
             settings["limits.memory_bytes"] = self.chance.choice([300_000, 1_000_000])
+        if self.has("batch waits"):
+            settings["limits.batch_wait_ms"] = 100
         return settings
 
     def consumers(

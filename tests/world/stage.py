@@ -65,7 +65,13 @@ class Stage:
         ]
 
     def consume(
-        self, name: str, group: str, topics: Sequence[str] | None = None, *, proxy: int = 0
+        self,
+        name: str,
+        group: str,
+        topics: Sequence[str] | None = None,
+        *,
+        proxy: int = 0,
+        concurrency: int = 4,
     ) -> ConsumerNode:
         """Start a consumer."""
         node = self.world.nodes.get(name)
@@ -73,7 +79,11 @@ class Stage:
             node = self.world.add(ConsumerNode, name)
         assert isinstance(node, ConsumerNode)
         node.begin(
-            [self.world.proxies[proxy].thrift], group=group, topics=topics, habits=self.habits
+            [self.world.proxies[proxy].thrift],
+            group=group,
+            topics=topics,
+            habits=self.habits,
+            concurrency=concurrency,
         )
         return node
 

@@ -18,7 +18,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting_channel import RemotingChannel
 from testkit.simulation.world import BrokerNode
 from tests.support.variants import first_of
-from tests.world.stage import Stage, play
+from tests.world.stage import Flow, Stage, play
 from tests.world.stuck_worlds import keys_of_queue
 
 GROUP: dict[str, Any] = {
@@ -159,3 +159,35 @@ def test_a_queue_without_room_delays_no_other(most: int, asked: Counter[str]) ->
 
     assert play(main) == {}
     assert bool(asked) == (most > 0)
+
+
+@first_of("most", MODES)
+def test_under_load_fewer_answers_carry_the_messages(most: int) -> None:
+    """The messages of a fast sender gather at the broker or the proxy; a later one goes at once."""
+
+    keys = tuple(f"k{number}" for number in range(500))
+
+    def answers_for(batch_wait_ms: int) -> int:
+        answers: list[int] = []
+
+        async def main(stage: Stage) -> None:
+            await stage.start(
+                groups=[GROUP],
+                topics={"orders": 1},
+                brokers={"broker-a": {"max_session_queues": most, "batch_wait_ms": batch_wait_ms}},
+                limits__batch_wait_ms=batch_wait_ms,
+            )
+            stage.consume("consumer", "billing", concurrency=64)
+            await stage.producer.send(Flow("orders", keys, 0.003, 500))
+            await stage.until(lambda: len(finished(stage)) == 500)
+            answers.append(len({each["at_ns"] for each in stage.of("deliver")}))
+            await asyncio.sleep(1)
+            await stage.send("orders", KEYS, 1)
+            await stage.until(lambda: len(finished(stage)) == 501)
+            sent, delivered = stage.of("send")[-1], stage.of("deliver")[-1]
+            assert delivered["t_ns"] - sent["t_ns"] < 15_000_000
+
+        assert play(main) == {}
+        return answers[0]
+
+    assert answers_for(batch_wait_ms=20) < answers_for(batch_wait_ms=0) / 2

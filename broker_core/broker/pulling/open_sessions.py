@@ -6,16 +6,22 @@ Their size is limited: a client can make the broker keep what its sessions name.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 
+from broker_core.batch_wait import BatchWait
 from broker_core.broker.groups.message_filter import Wanted, inline, wanted_by
 from broker_core.broker.limits import Limit
 from broker_core.broker.pulling.long_polls import LongPolls, Watch
 from broker_core.broker.pulling.read_session import Open, ReadSession, size_of
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.read_sessions import MAX_QUEUES, Changes, Reading
+from broker_core.remoting.read_sessions import MAX_QUEUES, Changes, Question, Reading
 from broker_core.remoting_channel import RemotingChannel
+
+#: Messages expected during a wait for further ones that make it worth while: an answer costs broker
+#: and client about as much as four messages.
+_WORTH = 4
 
 
 class _Room:
@@ -44,8 +50,15 @@ class _Room:
 class OpenSession:
     """A session whose queues are watched. Each request takes the turn from the one before it."""
 
-    def __init__(self, number: int, *, long_polls: LongPolls, room: _Room) -> None:
-        """Begin session *number*, which takes *room*."""
+    def __init__(
+        self, number: int, *, long_polls: LongPolls, room: _Room, batch_wait: BatchWait
+    ) -> None:
+        """Begin session *number*, which takes *room*; *batch_wait* counts its messages."""
+        #: Whether an answer waits for further messages.
+        self.batch_wait = batch_wait
+        #: When the current wait for further messages ends; a request that takes the turn goes on
+        #: with it.
+        self.gathers_until_ns = 0
         self._state = ReadSession(number)
         self._long_polls = long_polls
         self._room = room
@@ -95,6 +108,11 @@ class OpenSession:
     def is_due(self) -> bool:
         """True if ``next`` returns one."""
         return self._state.is_due
+
+    @property
+    def due(self) -> Iterator[tuple[Reading, Question]]:
+        """Known queues of due questions, in their order."""
+        return self._state.due
 
     def next(self) -> tuple[Reading | None, Open] | None:
         """Return the next question to look at, as ``ReadSession.next``."""
@@ -173,11 +191,13 @@ class OpenSession:
 class OpenSessions:
     """The sessions by connection."""
 
-    def __init__(self, long_polls: LongPolls, *, limit: Limit) -> None:
-        """*limit*: on the queues of all sessions together."""
+    def __init__(self, long_polls: LongPolls, *, limit: Limit, batch_wait_ms: int) -> None:
+        """*limit*: on the queues of all sessions together; *batch_wait_ms*: see ``BatchWait``."""
         self._long_polls = long_polls
+        self._batch_wait_ms = batch_wait_ms
         self._room = _Room(limit)
         self._sessions: dict[RemotingChannel, OpenSession] = {}
+        self._waits_before = 0  # of sessions that ended
 
     def __len__(self) -> int:
         """Return the number of sessions."""
@@ -197,6 +217,17 @@ class OpenSessions:
         """The room that they take, in queues."""
         return self._room.used
 
+    def figures(self) -> dict[str, str]:
+        """Return figures for RocketMQ's tools; none of these are in RocketMQ."""
+        ended = self._waits_before
+        return {
+            "readSessionQueues": str(self.queues),
+            "readSessionBatchWaitMillis": str(self._batch_wait_ms),
+            "readSessionBatchWaits": str(
+                ended + sum(each.batch_wait.waits for each in self._sessions.values())
+            ),
+        }
+
     @property
     def served(self) -> bool:
         """False if the limit permits no queue."""
@@ -212,7 +243,12 @@ class OpenSessions:
         session = self._sessions.get(channel)
         if epoch == 0:
             self.connection_closed(channel)
-            session = OpenSession(number, long_polls=self._long_polls, room=self._room)
+            session = OpenSession(
+                number,
+                long_polls=self._long_polls,
+                room=self._room,
+                batch_wait=BatchWait(self._batch_wait_ms, worth=_WORTH),
+            )
             if not channel.is_closed:
                 self._sessions[channel] = session
         if session is None:
@@ -229,4 +265,5 @@ class OpenSessions:
     def connection_closed(self, channel: RemotingChannel) -> None:
         """End the session of *channel*, if it has one."""
         if (session := self._sessions.pop(channel, None)) is not None:
+            self._waits_before += session.batch_wait.waits
             session.close()

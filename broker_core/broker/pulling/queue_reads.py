@@ -88,6 +88,10 @@ class QueueReads:
         self._lives.read(channel, wish.topic, life)
         self._traffic.pulled(wish.group, wish.topic, wish.queue_id, offset=wish.offset)
 
+    def end_offset(self, topic: Topic, queue_id: int) -> int:
+        """Return the offset of the queue's next message to become visible."""
+        return self._reader.end_offset(topic, queue_id)
+
     def read(self, wish: Wish, wanted: Wanted) -> ReadResult:
         """Read what passes the filter *wanted*, without checks. Raise OSError if the disk fails."""
         return self._reader.read(

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker_core.errors import BrokerError
@@ -63,6 +64,13 @@ class ReadSession:
     def is_due(self) -> bool:
         """True if ``next`` returns one."""
         return bool(self._due)
+
+    @property
+    def due(self) -> Iterator[tuple[Reading, Question]]:
+        """Known queues of due questions, in their order."""
+        for slot in self._due:
+            if (reading := self.readings.get(slot)) is not None:
+                yield reading, self._open[slot].question
 
     def advance(self, number: int, epoch: int) -> None:
         """Enter *epoch*. Raise BrokerError (3902) unless it is the next one of session *number*."""

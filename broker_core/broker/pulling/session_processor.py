@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import structlog
 
@@ -73,11 +74,14 @@ class SessionProcessor:
             rights=self._rights_of(request, channel),
             most_bytes=min(header.max_bytes, MAX_READ_BYTES),
         )
-        look.go_on()
-        if not look.is_over and (look.parts or header.suspend_timeout_millis > 0):
+        may_wait = header.suspend_timeout_millis > 0
+        gathers = may_wait and self._gathers_s(session) > 0
+        if not gathers:
+            look.go_on()
+        if gathers or (not look.is_over and (look.parts or may_wait)):
             suspend_ms = min(header.suspend_timeout_millis, MAX_SUSPEND_MS)
             return self._hold(request, session, turn, look, suspend_ms)
-        return request.response(body=parts_to_bytes(look.parts))
+        return look.answer(request)
 
     async def _hold(
         self,
@@ -89,17 +93,38 @@ class SessionProcessor:
     ) -> Answer:
         """Look again when something happens, until a question is answered or the time is up."""
         ends_ns = now_ns() + suspend_ms * 1_000_000
+        rested = look.looked_at == 0  # whether other work could run since the last look
         while session.has_turn(turn) and not look.is_over:
-            if session.is_due:
-                await asyncio.sleep(0)  # the last look took time, during which no other work ran
-            elif session.waits and (left_ns := ends_ns - now_ns()) > 0:
+            if not session.is_due:
+                if not session.waits or (left_ns := ends_ns - now_ns()) <= 0:
+                    break
                 if not await session.wait(left_ns / 1e9):
                     session.look_again()
-            else:
-                break
+                rested = True
+                if not session.is_due:
+                    continue
+            gathers_s = 0.0 if look.parts else self._gathers_s(session)
+            if gathers_s > 0 or not rested:
+                await asyncio.sleep(gathers_s)
             if session.has_turn(turn):
                 look.go_on()
-        return request.response(body=parts_to_bytes(look.parts))
+                rested = False
+        return look.answer(request)
+
+    def _gathers_s(self, session: OpenSession) -> float:
+        """Return for how many s an answer with messages waits for further ones from now on."""
+        batch_wait, now = session.batch_wait, now_ns()
+        if session.gathers_until_ns <= now:
+            if not batch_wait.is_busy:
+                return 0.0
+            ready = room = 0
+            for reading, question in islice(session.due, _AT_ONCE):
+                end = self._reads.end_offset(reading.topic, reading.queue_id)
+                ready += max(0, min(end - question.offset, question.max_messages))
+                room += question.max_messages
+            wait_ns = batch_wait.begin(now, ready=ready, room=room) if ready else 0
+            session.gathers_until_ns = now + wait_ns
+        return (session.gathers_until_ns - now) / 1e9
 
 
 class _Look:
@@ -120,6 +145,9 @@ class _Look:
         self._rights = rights
         self._left_bytes = self._most_bytes = most_bytes
         self._full = False
+        self._messages = 0
+        #: Questions looked at so far.
+        self.looked_at = 0
         self.parts: list[Part] = []
 
     @property
@@ -127,12 +155,19 @@ class _Look:
         """True if the answer is full, or has something and nothing more is due."""
         return self._full or bool(self.parts and not self._session.is_due)
 
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        """Return the answer to *request*, with all parts."""
+        if self._messages:
+            self._session.batch_wait.came(self._messages, now_ns())
+        return request.response(body=parts_to_bytes(self.parts))
+
     def go_on(self) -> None:
         """Look at the next due questions, not at all of them if they are many."""
         session = self._session
         for _ in range(_AT_ONCE):
             if self._full or (due := session.next()) is None:
                 return
+            self.looked_at += 1
             reading, asked = due
             part = self._part(reading, asked)
             slot = asked.question.slot
@@ -186,6 +221,7 @@ class _Look:
         fits = not self.parts or len(result.body) <= self._left_bytes
         if fits:
             reads.gave(wish, result)
+            self._messages += result.messages
         return Part(
             slot,
             asked.epoch,

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import structlog
 
+from broker_core.batch_wait import BatchWait
 from broker_core.client import PullResult, PullStatus
 from broker_core.client.read_sessions import QueueReading
 from broker_core.clock import now_ns
@@ -37,6 +38,9 @@ DAMAGED_S = 5.0
 #: Interval at which a broker is asked for the life of a queue that is not read for lack of room.
 _ASK_LIFE_NS = 2_000_000_000
 _FREED_WITHIN_S = 0.005
+#: Messages expected during a wait for further ones that make it worth while: a pull costs as much
+#: as many messages, but the wait is for one queue alone.
+_WORTH = 2
 _MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
 
 _noisy = NoisyLog(structlog.get_logger("reader"))
@@ -78,6 +82,7 @@ async def _read(
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     patience = Patience()
+    batch_wait = BatchWait(context.settings.limits.batch_wait_ms, worth=_WORTH)
     doubtful = False  # the queue may have begun another life while it was not read
 
     while True:
@@ -90,7 +95,12 @@ async def _read(
         # A held read is answered when there is something to read; a doubt needs an answer now.
         now = doubtful and pipeline.life is None
         result = await _pulled(
-            context, lane, pipeline, None if now else reading, max_messages=room, wait=not now
+            context,
+            lane,
+            pipeline,
+            None if now else reading,
+            max_messages=room,
+            batch_wait=None if now else batch_wait,
         )
         if result is None:
             doubtful = True
@@ -167,11 +177,11 @@ async def _pulled(
     reading: QueueReading | None,
     *,
     max_messages: int,
-    wait: bool,
+    batch_wait: BatchWait | None,
 ) -> PullResult | None:
     """Return the broker's messages from the read position on; None, with a warning, if it fails.
 
-    *wait*: for messages, if there are none.
+    Do not wait for messages without *batch_wait*, which tells whether a pull waits for several.
     """
     result: PullResult | None = None
     try:
@@ -184,15 +194,19 @@ async def _pulled(
                 life=pipeline.life,
             )
         if result is None:
+            if batch_wait is not None:
+                await _gather(lane, pipeline, batch_wait, room=max_messages)
             result = await context.client.pull(
                 pipeline.queue,
                 group=lane.name,
                 offset=pipeline.position,
                 max_messages=max_messages,
-                suspend_ms=_suspend_ms(context) if wait else 0,
+                suspend_ms=0 if batch_wait is None else _suspend_ms(context),
                 tags=pipeline.rules.tag_expression,
                 life=pipeline.life,
             )
+            if batch_wait is not None:
+                batch_wait.came(len(result.messages), now_ns())
     except RemotingError as error:
         _noisy.warning(
             f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
@@ -203,6 +217,16 @@ async def _pulled(
         )
         return None
     return result
+
+
+async def _gather(
+    lane: GroupLane, pipeline: QueuePipeline, batch_wait: BatchWait, *, room: int
+) -> None:
+    """Let messages gather at the broker before a pull, if they come fast."""
+    backlog = max(0, pipeline.end_offset - pipeline.position)
+    if wait_ns := batch_wait.begin(now_ns(), ready=backlog, room=room):
+        lane.counts[pipeline.topic].batch_waited("pull")
+        await asyncio.sleep(wait_ns / 1e9)
 
 
 def _suspend_ms(context: UpstreamContext) -> int:

@@ -36,7 +36,7 @@ PLACE = {"group": GROUP, "topic": "orders", "queue": "broker-a_0"}
 class Bench:
     """A lane with one queue of *messages*, or the queues that a test adds."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, batch_wait_ms: int = 0, **settings: Any) -> None:
         self.listener, self.notes, self.memory = Listener(), Notes(), Budget(1 << 40)
         self.open_connections = {1, 2, 3}
         self.lane = make_lane(
@@ -45,6 +45,7 @@ class Bench:
             history=self.notes,
             listener=self.listener,
             open_connections=self.open_connections,
+            batch_wait_ms=batch_wait_ms,
         )
 
     def own(self, queue_id: int = 0, *messages: Any, **times: int) -> QueuePipeline:
@@ -425,3 +426,41 @@ async def test_a_group_begins_with_the_delivery_policy_of_its_settings() -> None
 def _first_key(bench: Bench) -> bytes | None:
     (batch,) = bench.lease(1)
     return batch.leases[0].job.key
+
+
+# ---- waits for further messages -----------------------------------------------------------------
+
+
+async def test_under_load_pulls_with_free_places_wait_for_more_messages_but_not_for_acks() -> None:
+    bench = Bench(batch_wait_ms=20)
+    owned = bench.own(0)
+    bench.lane.pull_waits(PullWish(Holder(1, "c"), None, 32, 1 << 20))
+
+    offsets = iter(range(10_000))
+    bench.read(owned, *(keyed(next(offsets), f"k{n}") for n in range(16)))
+    assert bench.listener.told["ready"] == 1, "few messages came so far"
+    assert sum(len(each.leases) for each in bench.lease()) == 16
+
+    bench.read(owned, keyed(next(offsets), "k20"))
+    assert bench.listener.told["ready"] == 1
+    assert bench.counts.batch_waits == {"answer": 1}
+    bench.read(owned, keyed(next(offsets), "k21"))
+    assert bench.counts.batch_waits == {"answer": 1}, "it goes on, not anew"
+    await eventually(lambda: bench.listener.told["ready"] == 2)
+
+    bench.read(owned, keyed(next(offsets), "k22"))
+    assert bench.listener.told["ready"] == 2
+    bench.settle(acked=ids(1))
+    assert bench.listener.told["ready"] == 3
+
+
+async def test_pulls_with_a_single_place_do_not_wait_for_more_messages() -> None:
+    bench = Bench(batch_wait_ms=20)
+    owned = bench.own(0)
+    for _ in range(2):
+        bench.lane.pull_waits(PullWish(Holder(1, "c"), None, 1, 1 << 20))
+    for offset in range(100):
+        bench.read(owned, keyed(offset, f"k{offset}"))
+        bench.lease(1)
+    assert bench.listener.told["ready"] == 100
+    assert not bench.counts.batch_waits
