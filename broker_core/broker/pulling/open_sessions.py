@@ -6,22 +6,27 @@ Their size is limited: a client can make the broker keep what its sessions name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 from broker_core.batch_wait import BatchWait
 from broker_core.broker.groups.message_filter import Wanted, inline, wanted_by
 from broker_core.broker.limits import Limit
 from broker_core.broker.pulling.long_polls import LongPolls, Watch
 from broker_core.broker.pulling.read_session import Open, ReadSession, size_of
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
+from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.read_sessions import MAX_QUEUES, Changes, Question, Reading
+from broker_core.remoting.read_sessions import MAX_QUEUES, Changes, Reading
 from broker_core.remoting_channel import RemotingChannel
 
 #: Messages expected during a wait for further ones that make it worth while: an answer costs broker
 #: and client about as much as four messages.
 _WORTH = 4
+#: Queues whose messages are counted to find whether a wait is worth it.
+_COUNTED_QUEUES = 128
 
 
 class _Room:
@@ -54,11 +59,9 @@ class OpenSession:
         self, number: int, *, long_polls: LongPolls, room: _Room, batch_wait: BatchWait
     ) -> None:
         """Begin session *number*, which takes *room*; *batch_wait* counts its messages."""
-        #: Whether an answer waits for further messages.
-        self.batch_wait = batch_wait
-        #: When the current wait for further messages ends; a request that takes the turn goes on
-        #: with it.
-        self.gathers_until_ns = 0
+        self._batch_wait = batch_wait
+        # End of the current wait for further messages: a request that takes the turn continues it.
+        self._gathers_until_ns = 0
         self._state = ReadSession(number)
         self._long_polls = long_polls
         self._room = room
@@ -109,11 +112,6 @@ class OpenSession:
         """True if ``next`` returns one."""
         return self._state.is_due
 
-    @property
-    def due(self) -> Iterator[tuple[Reading, Question]]:
-        """Known queues of due questions, in their order."""
-        return self._state.due
-
     def next(self) -> tuple[Reading | None, Open] | None:
         """Return the next question to look at, as ``ReadSession.next``."""
         return self._state.next()
@@ -136,6 +134,34 @@ class OpenSession:
     def look_again(self) -> None:
         """Make the questions due in whose queues messages were passed over."""
         self._state.look_again()
+
+    @property
+    def batch_waits(self) -> int:
+        """Number of answers that waited for further messages."""
+        return self._batch_wait.waits
+
+    def gave(self, messages: int) -> None:
+        """Count *messages* of an answer."""
+        self._batch_wait.came(messages, now_ns())
+
+    def gathers_s(self, end_offset: Callable[[Topic, int], int]) -> float:
+        """Return for how many s an answer waits for further messages from now on, 0 if there are
+        none yet.
+
+        *end_offset* returns the end of a queue.
+        """
+        now = now_ns()
+        if self._gathers_until_ns <= now:
+            if not self._batch_wait.is_busy:
+                return 0.0
+            ready = room = 0
+            for reading, question in islice(self._state.due, _COUNTED_QUEUES):
+                more = end_offset(reading.topic, reading.queue_id) - question.offset
+                ready += max(0, min(more, question.max_messages))
+                room += question.max_messages
+            wait_ns = self._batch_wait.begin(now, ready=ready, room=room) if ready else 0
+            self._gathers_until_ns = now + wait_ns
+        return (self._gathers_until_ns - now) / 1e9
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait until a question is due or the turn is over; return False after *timeout_s*."""
@@ -224,7 +250,7 @@ class OpenSessions:
             "readSessionQueues": str(self.queues),
             "readSessionBatchWaitMillis": str(self._batch_wait_ms),
             "readSessionBatchWaits": str(
-                ended + sum(each.batch_wait.waits for each in self._sessions.values())
+                ended + sum(each.batch_waits for each in self._sessions.values())
             ),
         }
 
@@ -265,5 +291,5 @@ class OpenSessions:
     def connection_closed(self, channel: RemotingChannel) -> None:
         """End the session of *channel*, if it has one."""
         if (session := self._sessions.pop(channel, None)) is not None:
-            self._waits_before += session.batch_wait.waits
+            self._waits_before += session.batch_waits
             session.close()

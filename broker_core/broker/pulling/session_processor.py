@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import islice
 
 import structlog
 
@@ -75,7 +74,7 @@ class SessionProcessor:
             most_bytes=min(header.max_bytes, MAX_READ_BYTES),
         )
         may_wait = header.suspend_timeout_millis > 0
-        gathers = may_wait and self._gathers_s(session) > 0
+        gathers = may_wait and session.gathers_s(self._reads.end_offset) > 0
         if not gathers:
             look.go_on()
         if gathers or (not look.is_over and (look.parts or may_wait)):
@@ -103,28 +102,13 @@ class SessionProcessor:
                 rested = True
                 if not session.is_due:
                     continue
-            gathers_s = 0.0 if look.parts else self._gathers_s(session)
+            gathers_s = 0.0 if look.parts else session.gathers_s(self._reads.end_offset)
             if gathers_s > 0 or not rested:
                 await asyncio.sleep(gathers_s)
             if session.has_turn(turn):
                 look.go_on()
                 rested = False
         return look.answer(request)
-
-    def _gathers_s(self, session: OpenSession) -> float:
-        """Return for how many s an answer with messages waits for further ones from now on."""
-        batch_wait, now = session.batch_wait, now_ns()
-        if session.gathers_until_ns <= now:
-            if not batch_wait.is_busy:
-                return 0.0
-            ready = room = 0
-            for reading, question in islice(session.due, _AT_ONCE):
-                end = self._reads.end_offset(reading.topic, reading.queue_id)
-                ready += max(0, min(end - question.offset, question.max_messages))
-                room += question.max_messages
-            wait_ns = batch_wait.begin(now, ready=ready, room=room) if ready else 0
-            session.gathers_until_ns = now + wait_ns
-        return (session.gathers_until_ns - now) / 1e9
 
 
 class _Look:
@@ -158,7 +142,7 @@ class _Look:
     def answer(self, request: RemotingCommand) -> RemotingCommand:
         """Return the answer to *request*, with all parts."""
         if self._messages:
-            self._session.batch_wait.came(self._messages, now_ns())
+            self._session.gave(self._messages)
         return request.response(body=parts_to_bytes(self.parts))
 
     def go_on(self) -> None:

@@ -445,7 +445,7 @@ async def test_under_load_pulls_with_free_places_wait_for_more_messages_but_not_
     assert bench.listener.told["ready"] == 1
     assert bench.counts.batch_waits == {"answer": 1}
     bench.read(owned, keyed(next(offsets), "k21"))
-    assert bench.counts.batch_waits == {"answer": 1}, "it goes on, not anew"
+    assert bench.counts.batch_waits == {"answer": 1}, "the wait goes on"
     await eventually(lambda: bench.listener.told["ready"] == 2)
 
     bench.read(owned, keyed(next(offsets), "k22"))
