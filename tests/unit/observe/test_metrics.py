@@ -39,6 +39,7 @@ from proxy.observe.metrics import (
     PROCESS,
     REPLICAS,
     RETENTION,
+    SESSIONS,
     TOPIC_COUNTERS,
     definitions,
 )
@@ -116,6 +117,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             limits=lambda: limits,
             retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
             replicas=lambda: {"broker-a": dict.fromkeys(REPLICAS, 1.0)},
+            sessions=lambda: {"broker-a": dict.fromkeys(SESSIONS, 1.0)},
             access=lambda: [
                 (name, [ACCESS_LABELS[label] for label in each.labels], 1)
                 for name, each in ACCESS.items()
@@ -332,7 +334,7 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS)))
+    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS, SESSIONS)))
     assert len(values) == len(FIGURES) + of_labels + 2
     assert text.count("# TYPE") == len(definitions())
 
