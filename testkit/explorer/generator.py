@@ -209,7 +209,7 @@ class _Drawing:
         if self.has("unknown groups"):
             settings["auto_create_groups"] = True
         if self.has("little memory"):
-            settings["limits.memory_bytes"] = self.chance.choice([300_000, 1_000_000])
+            settings["limits.memory_bytes"] = self.chance.choice([100_000, 300_000])
         if self.has("batch waits"):
             settings["limits.batch_wait_ms"] = 100
         return settings

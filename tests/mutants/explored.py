@@ -65,9 +65,9 @@ _was_full: set[int] = set()
 
 
 def _full_for_ever(original: Any, window: FlowWindow, *, demand: bool) -> int:
-    if not window.memory.left:
+    if window.memory.pressed:
         _was_full.add(id(window))
-    return 0 if id(window) in _was_full and window.jobs == 0 else original(window, demand=demand)
+    return 0 if id(window) in _was_full else original(window, demand=demand)
 
 
 async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tuple[int, int]:
