@@ -93,8 +93,8 @@ class ProxyCollector(Collector):
         for lane in self.lanes:
             _lane(found, lane, queues)
         queues.finish()
-        for (name, topic), lag in self.without_clients().items():
-            put(WITHOUT_CLIENTS, [name, topic], lag)
+        for without, lag in self.without_clients().items():
+            put(WITHOUT_CLIENTS, [*without], lag)
         _sends(found, self.sends)
         for place, count in self.redriven.items():
             put(REDRIVEN, [*place], count)
