@@ -18,7 +18,7 @@ def looking(broker: FakeBrokerClient, *lanes: GroupLane) -> LagWithoutClients:
 
 
 def broker_with(*messages: int) -> FakeBrokerClient:
-    """Return a broker with so many messages in each queue of the topic orders."""
+    """Return a broker whose queues of the topic orders have *messages* each."""
     broker = FakeBrokerClient(orders=len(messages), refunds=1)
     for number, count in enumerate(messages):
         broker.store(*(message(n, queue_id=number) for n in range(count)))
