@@ -36,8 +36,8 @@ ENV PATH=/opt/orderlane/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # A number, so that Kubernetes sees that it is not root.
 USER 10001:10001
 WORKDIR /data
-# thrift, http, broker, nameserver
-EXPOSE 9713 9714 10911 9876
+# thrift, http, broker, the broker's metrics, nameserver
+EXPOSE 9713 9714 10911 10914 9876
 # One of the roles' ports accepts connections: http, broker or nameserver.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import socket; p = (9714, 10911, 9876); s = socket.socket; raise SystemExit(all(s().connect_ex(('127.0.0.1', n)) for n in p))"]

@@ -73,6 +73,8 @@ class RemotingServer:
             self._tls = LiveContext(tls, "tls")
             self._tls.watch(lambda: self.channels)
             self._plain_too = tls.mode == "permissive"
+        #: Number of connections that were refused because there were too many.
+        self.refused_connections = 0
         self._listeners: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
         self._channels: dict[RemotingChannel, None] = {}
@@ -146,7 +148,7 @@ class RemotingServer:
     def _take(self, address: str) -> RemotingChannel | None:
         """Return the channel of a connection before its handshake, None if it is one too many."""
         if self._counts.is_full(address):
-            self._warn_full(address)
+            self._refuse_full(address)
             return None
         channel = self._channel()
         self._counts.enter(channel, address)
@@ -154,14 +156,15 @@ class RemotingServer:
 
     def _accept(self) -> asyncio.BaseProtocol:
         if self._counts.exceeds_total():
-            self._warn_full("any")
+            self._refuse_full("any")
             return RefusedConnection()
         # Listed before it opens; a close in between would miss it otherwise.
         channel = self._channel()
         self._channels[channel] = None
         return channel
 
-    def _warn_full(self, address: str) -> None:
+    def _refuse_full(self, address: str) -> None:
+        self.refused_connections += 1
         self._warnings.warn("connection refused: too many connections", peer=address)
 
     def _channel(self) -> RemotingChannel:
@@ -177,7 +180,7 @@ class RemotingServer:
     def _opened(self, channel: RemotingChannel) -> None:
         self._channels[channel] = None
         if not self._counts.enter(channel, channel.address):
-            self._warn_full(channel.address)
+            self._refuse_full(channel.address)
             channel.abort()
         elif self._tls is not None and self._tls.is_revoked(channel.certificate):
             self._warnings.warn("revoked certificate, disconnected", peer=channel.peer)

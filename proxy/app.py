@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
+from prometheus_client.registry import Collector
 
 from broker_core.client import BrokerClient, Membership
 from broker_core.errors import RemotingError
@@ -20,7 +21,8 @@ from proxy.admin.desks import desk_operations
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
-from proxy.admin.metrics_collector import ProxyCollector, registry_of
+from proxy.admin.metric_families import registry_of
+from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.signing_keys import SigningKeys
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
@@ -67,6 +69,7 @@ from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
+from proxy.upstream.lag_without_clients import LagWithoutClients
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
 from proxy.upstream.ownership.lock_renewals import LockRenewals
@@ -96,6 +99,7 @@ class Proxy:
         history: History | None = None,
         file: SettingsFile | None = None,
         spans: Spans | None = None,
+        collectors: Sequence[Collector] = (),
     ) -> None:
         """Create the components.
 
@@ -104,8 +108,10 @@ class Proxy:
             history: Records deliveries for checks, if given.
             file: The source of *settings*; its groups are reloaded when it changes.
             spans: Receives spans instead of the exporter in the settings.
+            collectors: Further metrics of the process, for its /metrics.
         """
         self.settings = settings
+        self._collectors = collectors
         self._access = access_of(settings)
         self._history = history or NullHistory()
         self._client = self._make_client()
@@ -124,6 +130,7 @@ class Proxy:
             max_groups=settings.limits.max_groups,
             max_group_topics=settings.limits.max_group_topics,
         )
+        self._lag_without_clients = LagWithoutClients(self._client, self._lanes)
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
@@ -226,6 +233,10 @@ class Proxy:
             spawn(watch_clocks(self._context.clock_jumps), name="clocks"),
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
+            spawn(
+                self._lag_without_clients.run(every_s=self.settings.metrics.lag_every_s),
+                name="lag without clients",
+            ),
         ]
         if self._signing_keys is not None:
             self._regular.append(spawn(self._signing_keys.run(), name="signing keys"))
@@ -460,6 +471,9 @@ class Proxy:
             retention=self._context.log.ranges.retention,
             replicas=self._context.log.ranges.replicas,
             sessions=self._context.log.ranges.sessions,
+            sends=self._producers.counts,
+            without_clients=self._lag_without_clients.figures,
+            per_queue=self.settings.metrics.per_queue,
         )
         doors = Doors(
             self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports
@@ -467,7 +481,7 @@ class Proxy:
         self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(
             connections=self._connections,
-            registry=registry_of(collector),
+            registry=registry_of(collector, *self._collectors),
             not_ready=self._not_ready,
             groups=self._groups_view,
             guard=self._guard,

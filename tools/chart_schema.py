@@ -34,6 +34,7 @@ OWN_PROXY: Mapping[str, str] = {
 OWN_BROKER: Mapping[str, str] = {
     "data": "Fixed: the volume of the pod.",
     "listen": "Fixed: port 10911 of the pod.",
+    "http": "Fixed: port 10914 of the pod.",
     "nameserver": "Fixed: the embedded nameserver.",
     "broker_name": "Fixed: the name of the pod.",
 }
@@ -163,7 +164,7 @@ def _around() -> dict[str, Schema]:
             serviceMonitor=_closed(
                 enabled=_SWITCH, labels=_TEXTS, interval=_text(filled=True), tlsConfig=_MAP
             ),
-            prometheusRule=_closed(enabled=_SWITCH, labels=_TEXTS),
+            prometheusRule=_closed(enabled=_SWITCH, labels=_TEXTS, runbookUrl=_text(filled=True)),
             dashboard=_closed(enabled=_SWITCH, labels=_TEXTS),
         ),
     }

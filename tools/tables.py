@@ -7,6 +7,7 @@ the Spark source.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -17,7 +18,8 @@ from pydantic_core import PydanticUndefined
 
 from bench import document, scale_document
 from broker_core.broker.settings import BrokerSettings
-from proxy.observe.metrics import definitions
+from proxy.observe.broker_metrics import broker_definitions
+from proxy.observe.metrics import MetricDefinition, definitions
 from proxy.settings.proxy_settings import Settings
 from thin_client.spark import option_table
 from tools import chaos_reports
@@ -36,7 +38,10 @@ def tables() -> dict[Path, dict[str, str]]:
             "settings": settings_table(Settings),
             "broker-settings": settings_table(BrokerSettings),
         },
-        ROOT / "docs/operating.md": {"metrics": metrics_table()},
+        ROOT / "docs/operating.md": {
+            "metrics": metrics_table(definitions()),
+            "broker-metrics": metrics_table(broker_definitions()),
+        },
         ROOT / "docs/benchmarks.md": document.tables(),
         ROOT / "docs/scale.md": scale_document.tables(),
         ROOT / "docs/guarantees.md": chaos_reports.tables(),
@@ -53,11 +58,11 @@ def settings_table(model: type[BaseModel]) -> str:
     return "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def metrics_table() -> str:
+def metrics_table(metrics: Iterable[MetricDefinition]) -> str:
     """Return every metric: its name, labels and meaning."""
     rows = [
         f"| `{METRIC_PREFIX}{each.name}` | {', '.join(each.labels) or '-'} | {_cell(each.help)} |"
-        for each in definitions()
+        for each in metrics
     ]
     return "\n".join(["| metric | labels | meaning |", "| --- | --- | --- |", *rows])
 

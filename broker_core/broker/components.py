@@ -27,6 +27,7 @@ from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.pulling.open_sessions import OpenSessions
 from broker_core.broker.replicas.replica import Replica
 from broker_core.broker.retention import Retention, load_clock
+from broker_core.broker.sending.counts import SendCounts
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver, load_table
 from broker_core.broker.topics.directory import TopicDirectory
@@ -81,6 +82,7 @@ class Components:
             batch_wait_ms=settings.batch_wait_ms,
         )
         self.sampler = TrafficSampler(store.reader)
+        self.sends = SendCounts()
         self._load_tables()
         self._open_topics(announce)
         self.retries = RetryTopics(self.directory, groups=self.group_directory, locks=self.locks)

@@ -85,6 +85,7 @@ def _sends(components: Components) -> SendProcessor:
         store=components.store,
         directory=components.directory,
         retries=components.retries,
+        counts=components.sends,
         store_host=lambda: components.store_host,
     )
 

@@ -9,6 +9,7 @@ import structlog
 
 from broker_core.access.file import AccessFile
 from broker_core.broker.components import Components
+from broker_core.broker.figures import BrokerFigures, figures_of
 from broker_core.broker.housekeeping import repeated, retried
 from broker_core.broker.registration import EVERY_S, Registration
 from broker_core.broker.replicas.elector import Elector, Life
@@ -186,6 +187,18 @@ class Broker:
         if not components.replica.is_slave:  # a slave's data comes from its master
             components.delayed.start()
             components.transaction_check.start()
+
+    def figures(self) -> BrokerFigures | None:
+        """Return the figures now, None while the broker is not open. Raises OSError."""
+        return figures_of(self.components, self.server) if self.is_open else None
+
+    def not_ready(self) -> str | None:
+        """Return why the broker cannot serve clients, None if it can."""
+        if not self.is_open:
+            return "it is not open"
+        if self.components.replica.has_failed:
+            return "its disk refused a write of the log: replace the disk and restart the broker"
+        return None
 
     async def close(self) -> None:
         """Answer running requests, unregister, and write everything."""

@@ -63,6 +63,10 @@ class BrokerSettings(BaseModel):
     listen: Address = "127.0.0.1:10911"
     """host:port to listen on; port 0 takes any free port. Loopback by default: opening it to others
     is a decision."""
+    http: Address | None = None
+    """host:port of an HTTP port with metrics of the broker for Prometheus and probes (`/metrics`,
+    `/healthz`, `/readyz`), without authentication; port 0 takes any free one, null: none. Opening
+    it to others is a decision."""
     advertise_host: str | None = None
     """Host under which clients reach the broker; null: the host of listen."""
     nameserver: Annotated[tuple[Address, ...], BeforeValidator(_comma_separated)] = ()

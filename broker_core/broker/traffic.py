@@ -109,6 +109,8 @@ class Traffic:
         self._put_total = 0
         self._given: dict[tuple[Group, Topic], int] = {}
         self._given_total = 0
+        #: Bytes of all messages sent to groups, as stored.
+        self.given_bytes = 0
         self._groups: Tally[tuple[Group, Topic]] = Tally({}, now_ms=now_ms)
         self._pulled: dict[tuple[Group, Topic, int], int] = {}
         self._all_put, self._all_given = Series(Sample(now_ms, 0)), Series(Sample(now_ms, 0))
@@ -121,8 +123,9 @@ class Traffic:
         """Record a group's pull from *offset* on."""
         self._pulled[group, topic, queue_id] = offset
 
-    def gave(self, group: Group, topic: Topic, messages: int) -> None:
-        """Record messages sent to a group."""
+    def gave(self, group: Group, topic: Topic, messages: int, *, stored_bytes: int = 0) -> None:
+        """Record messages sent to a group, of *stored_bytes* together."""
+        self.given_bytes += stored_bytes
         self._given[group, topic] = self._given.get((group, topic), 0) + messages
         self._given_total += messages
 

@@ -86,8 +86,8 @@ name the keys. */}}
 {{- define "orderlane.brokerSettings" -}}
 {{- $given := .Values.embedded.settings }}
 {{- $fixed := "should not be given: the chart sets it" }}
-{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "data" $fixed "listen" $fixed "nameserver" $fixed "broker_name" $fixed)) }}
-{{- $own := dict "data" "/data" "listen" "0.0.0.0:10911" "nameserver" (include "orderlane.nameserver" .) }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "data" $fixed "listen" $fixed "http" $fixed "nameserver" $fixed "broker_name" $fixed)) }}
+{{- $own := dict "data" "/data" "listen" "0.0.0.0:10911" "http" "0.0.0.0:10914" "nameserver" (include "orderlane.nameserver" .) }}
 {{- if .Values.tls.brokers.secret }}
 {{- $why := "should be left out if tls.brokers.secret is given" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "tls" $why "client_tls" $why)) }}

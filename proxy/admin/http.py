@@ -11,12 +11,12 @@ from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import TlsConnection
 from proxy.admin.guard import Guard
 from proxy.admin.http_connections import HttpConnections
+from proxy.admin.http_listener import HttpListener, runner_of, server_of
+from proxy.admin.metric_families import metrics_response
 from proxy.admin.openapi import document
 from proxy.admin.operations import TEXT, Call, Operation, get
 from proxy.admin.routes import application
@@ -50,9 +50,7 @@ class AdminHttp:
             limits = LimitSettings()
             connections = HttpConnections(limits, Load(limits.max_inflight_bytes))
         self._connections = connections
-        self._listeners: list[asyncio.Server] = []
-        self._sweep: asyncio.Task[None] | None = None
-        self._runner = self._made(self._operations)
+        self._listener = HttpListener(self._made(self._operations), connections)
         self._shared: web.AppRunner | None = None
         self._passed: Callable[[], asyncio.BaseProtocol] | None = None
         self._tls: ssl.SSLContext | None = None
@@ -60,13 +58,7 @@ class AdminHttp:
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on *host*:*port* (0 for any free port) and return the port. Raises OSError."""
         self._tls = tls
-        await self._runner.setup()
-        listener = await asyncio.get_running_loop().create_server(
-            self._connections.factory(_server_of(self._runner), tls=tls), host, port
-        )
-        self._listeners.append(listener)
-        self._sweep = spawn(self._connections.sweep(), name="slow HTTP requests")
-        return int(listener.sockets[0].getsockname()[1])
+        return await self._listener.listen(host, port, tls=tls)
 
     def tls_connections(self) -> list[TlsConnection]:
         """Return the open connections."""
@@ -80,7 +72,7 @@ class AdminHttp:
         """Accept connections by ``accept_passed``, made to the address shared by *workers*."""
         self._shared = self._made(of_any_worker(self._operations, workers))
         await self._shared.setup()
-        self._passed = self._connections.factory(_server_of(self._shared), tls=self._tls)
+        self._passed = self._connections.factory(server_of(self._shared), tls=self._tls)
 
     async def accept_passed(self, connection: socket.socket) -> None:
         """Serve a connection made to the shared port. Requires ``share``."""
@@ -94,12 +86,10 @@ class AdminHttp:
 
     async def close(self) -> None:
         """Stop listening."""
-        for listener in self._listeners:
-            listener.close()
-        await cancel_and_wait(self._sweep)
+        self._listener.stop()
         if self._shared is not None:
             await self._shared.cleanup()
-        await self._runner.cleanup()
+        await self._listener.close()
 
     def _own(self) -> list[Operation]:
         return [
@@ -124,8 +114,7 @@ class AdminHttp:
     def _made(self, operations: Sequence[Operation]) -> web.AppRunner:
         patience_s = self._connections.patience_s
         served = application(operations, self._guard, body_within_s=patience_s)
-        self._connections.watched(served)
-        return web.AppRunner(served, access_log=None)  # its server makes no connections itself
+        return runner_of(served, self._connections)
 
     async def _healthz(self, _call: Call) -> str:
         return "ok\n"
@@ -137,8 +126,7 @@ class AdminHttp:
         return web.Response(status=503, text=f"not ready: {reason}\n")
 
     async def _metrics(self, _call: Call) -> web.Response:
-        body = generate_latest(self._registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        return metrics_response(self._registry)
 
     async def _openapi(self, _call: Call) -> dict[str, Any]:
         return self._document
@@ -150,8 +138,3 @@ class AdminHttp:
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
         return self._groups()
-
-
-def _server_of(runner: web.AppRunner) -> web.Server:
-    assert runner.server is not None  # it was set up
-    return runner.server

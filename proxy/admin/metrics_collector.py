@@ -4,88 +4,58 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
-from proxy.core.jobs.measures import Histogram
+from proxy.admin.metric_families import MetricFamilies, build_labels
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.effects import PipelineStatistics
-from proxy.core.pipeline.key_counts import key_counts
+from proxy.core.pipeline.key_counts import KeyCount, key_counts
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.downstream.send_counts import SendCounts
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.metrics import (
     ACCESS,
+    BUILD,
     BULK,
     CONFIGURATION,
     COUNTS_BY,
     DELIVERIES,
+    EPOCH,
+    FEW_READY_KEYS,
+    FULL_WINDOW,
+    HEAD_BLOCKED,
     HISTOGRAMS,
     HOT_KEYS,
     JOINED,
     KEYS,
     LIMITS,
-    PREFIX,
+    OWNED_QUEUES,
     PROCESS,
     QUEUE_GAUGES,
     RATES,
     REDRIVEN,
     REPLICAS,
     RETENTION,
+    SEND_FAILURES,
+    SEND_SECONDS,
+    SENDS,
     SESSIONS,
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
+    WITHOUT_CLIENTS,
     MetricDefinition,
     definitions,
 )
 
 _TOPS = [int(top) for top in HOT_KEYS.values]
-
-
-class _Families:
-    """The samples of one scrape."""
-
-    def __init__(self) -> None:
-        self._plain: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        self._histograms: dict[str, HistogramMetricFamily] = {}
-        for each in definitions():
-            name, labels = PREFIX + each.name, list(each.labels)
-            if each.bounds:
-                self._histograms[each.name] = HistogramMetricFamily(name, each.help, labels=labels)
-            else:
-                kind = CounterMetricFamily if each.counter else GaugeMetricFamily
-                plain = kind(name.removesuffix("_total"), each.help, labels=labels)
-                self._plain[each.name] = plain
-
-    def __iter__(self) -> Iterator[Metric]:
-        return chain(self._plain.values(), self._histograms.values())
-
-    def put(self, definition: MetricDefinition, labels: list[str], value: float) -> None:
-        """Add one sample."""
-        self._plain[definition.name].add_metric(labels, value)
-
-    def put_histogram(
-        self, definition: MetricDefinition, labels: list[str], histogram: Histogram
-    ) -> None:
-        """Add the samples of a histogram; times are in seconds."""
-        unit = 1e9 if definition.name.endswith("_seconds") else 1
-        bounds = [*(f"{bound:g}" for bound in definition.bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-        total = histogram.total / unit
-        self._histograms[definition.name].add_metric(labels, buckets, total)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +65,9 @@ class ProxyCollector(Collector):
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
-    value, and ``retention``, ``replicas`` and ``sessions`` by broker and field.
+    value, and ``retention``, ``replicas`` and ``sessions`` by broker and field, ``sends`` of thin
+    clients, and the lag ``without_clients`` by group and topic. ``per_queue``: one series for each
+    queue, or one for all of a topic.
     """
 
     lanes: Iterable[GroupLane]
@@ -110,13 +82,22 @@ class ProxyCollector(Collector):
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     sessions: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    sends: SendCounts = field(default_factory=SendCounts)
+    without_clients: Callable[[], Mapping[tuple[Group, Topic], int]] = dict
+    per_queue: bool = True
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        found = _Families()
+        found = MetricFamilies(definitions())
         put = found.put
+        put(BUILD, build_labels("proxy"), 1)
+        queues = _Queues(found, per_queue=self.per_queue)
         for lane in self.lanes:
-            _lane(found, lane)
+            _lane(found, lane, queues)
+        queues.finish()
+        for without, lag in self.without_clients().items():
+            put(WITHOUT_CLIENTS, [*without], lag)
+        _sends(found, self.sends)
         for place, count in self.redriven.items():
             put(REDRIVEN, [*place], count)
         for group, values in self.bulk().items():
@@ -149,7 +130,45 @@ class ProxyCollector(Collector):
         yield from found
 
 
-def _lane(found: _Families, lane: GroupLane) -> None:
+class _Queues:
+    """The samples of queues, as they are or combined by group and topic."""
+
+    def __init__(self, found: MetricFamilies, *, per_queue: bool) -> None:
+        self._found = found
+        self._per_queue = per_queue
+        self._combined: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._definitions = {each.name: each for each in (*QUEUE_GAUGES.values(), KEYS)}
+
+    def put(self, definition: MetricDefinition, labels: Sequence[str], value: float) -> None:
+        """Add a sample; *labels* begin with group, topic and queue."""
+        if self._per_queue:
+            self._found.put(definition, [*labels], value)
+            return
+        group, topic, _, *more = labels
+        place = definition.name, (group, topic, "", *more)
+        before = self._combined.get(place, 0)
+        self._combined[place] = max(before, value) if definition.highest else before + value
+
+    def put_epoch(self, labels: Sequence[str], epoch: int) -> None:
+        """Add the epoch of a queue, which means nothing for several."""
+        if self._per_queue:
+            self._found.put(EPOCH, [*labels], epoch)
+
+    def finish(self) -> None:
+        """Add the combined samples. Call once, at the end."""
+        for (name, labels), value in self._combined.items():
+            self._found.put(self._definitions[name], [*labels], value)
+
+
+def _sends(found: MetricFamilies, sends: SendCounts) -> None:
+    for name, definition in SENDS.items():
+        found.put(definition, [], getattr(sends, name))
+    for reason in SEND_FAILURES.values:
+        found.put(SEND_FAILURES, [reason], sends.failures[reason])
+    found.put_histogram(SEND_SECONDS, [], sends.seconds)
+
+
+def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
     """Add the samples of a group."""
     put = found.put
     put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
@@ -158,14 +177,16 @@ def _lane(found: _Families, lane: GroupLane) -> None:
     for topic, counts in lane.counts.items():
         _topic(found, [lane.name, topic], counts)
     if lane.presence.joined:
-        for topic, queues in lane.rates.queues.items():
-            put(TOPIC_QUEUES, [lane.name, topic], queues)
+        for topic, number in lane.rates.queues.items():
+            put(TOPIC_QUEUES, [lane.name, topic], number)
     for limited, share in lane.rates.shares().items():
         put(RATES["share"], [lane.name, limited or ""], share)
     held_back = lane.rates.held_back(lane.buffer.ready_topics())
     for topic in lane.rates.limited_topics():
         put(RATES["held_back"], [lane.name, topic], topic in held_back)
     hottest: defaultdict[Topic, _Hottest] = defaultdict(_Hottest)
+    owned: Counter[Topic] = Counter()
+    blocked: Counter[Topic] = Counter()
     now, wall = now_ns(), wall_ms()
     for pipeline in lane.buffer:
         figures = pipeline.statistics()
@@ -173,17 +194,25 @@ def _lane(found: _Families, lane: GroupLane) -> None:
         for name, definition in QUEUE_GAUGES.items():
             value = _queue_value(figures, name, now=now, wall=wall)
             if value is not None:
-                put(definition, labels, value)
+                queues.put(definition, labels, value)
+        queues.put_epoch(labels, figures.epoch)
         if pipeline.origin is pipeline:  # parked keys are counted at their original queue
-            for state, count in key_counts(pipeline).items():
-                put(KEYS, [*labels, state], count)
+            keys = key_counts(pipeline)
+            for state, count in keys.items():
+                queues.put(KEYS, [*labels, state], count)
+            owned[pipeline.topic] += 1
+            is_full = figures.window_used > FULL_WINDOW
+            blocked[pipeline.topic] += is_full and keys[KeyCount.READY] < FEW_READY_KEYS
             hottest[pipeline.topic].add(pipeline, now)
+    for topic in owned:
+        put(OWNED_QUEUES, [lane.name, topic], owned[topic])
+        put(HEAD_BLOCKED, [lane.name, topic], blocked[topic])
     for topic, each in hottest.items():
         for top in _TOPS:
             put(HOT_KEYS, [lane.name, topic, str(top)], each.share(top))
 
 
-def _topic(found: _Families, labels: list[str], counts: TopicCounts) -> None:
+def _topic(found: MetricFamilies, labels: list[str], counts: TopicCounts) -> None:
     for name, definition in TOPIC_COUNTERS.items():
         found.put(definition, labels, getattr(counts, name))
     for name, definition in COUNTS_BY.items():
@@ -227,12 +256,3 @@ def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int)
         waits = figures.base != figures.committed
         return max(0, now - figures.committed_ns) / 1e9 if waits else 0
     return float(getattr(figures, name))
-
-
-def registry_of(collector: ProxyCollector) -> CollectorRegistry:
-    """Return the registry of ``/metrics``: the proxy's metrics and those of its process."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    return registry

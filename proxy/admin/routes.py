@@ -49,20 +49,27 @@ _WRONG_ENCODING = (
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _POLICY = "Content-Security-Policy"
 
+_SEE = web.AppKey("see", str)
+
 _log = structlog.get_logger("admin")
 
 _Served = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(
-    operations: Iterable[Operation], guard: Guard, *, body_within_s: float | None = None
+    operations: Iterable[Operation],
+    guard: Guard,
+    *,
+    body_within_s: float | None = None,
+    see: str = "/api/openapi.json",
 ) -> web.Application:
     """Return an application that serves *operations*, authorized by *guard*.
 
-    Other requests get 404 or 405, and one whose body takes longer than *body_within_s* (None: no
-    limit) gets 408.
+    Other requests get 404, which names the path *see*, or 405, and one whose body takes longer than
+    *body_within_s* (None: no limit) gets 408.
     """
     made = web.Application(middlewares=[_errors], client_max_size=MAX_BODY_BYTES)
+    made[_SEE] = see
     made.on_response_prepare.append(_secured)
     for operation in operations:
         made.router.add_route(
@@ -259,7 +266,7 @@ def _refused(request: web.Request, error: web.HTTPException) -> web.Response:
         headers = {"Allow": allowed}
         sentence = f"{request.path} supports {allowed}, not {request.method}"
     elif isinstance(error, web.HTTPNotFound):
-        sentence = f"unknown path {request.path}: see /api/openapi.json"
+        sentence = f"unknown path {request.path}: see {request.app[_SEE]}"
     elif isinstance(error, web.HTTPRequestEntityTooLarge):
         sentence = f"the request body exceeds {MAX_BODY_BYTES:,} bytes"
     return _failed(error.status, sentence, headers=headers)

@@ -78,6 +78,23 @@ BrokerPort = Annotated[
         help="broker port, 0 for any free one (default: that of ORDERLANE_BROKER__LISTEN, 10911)",
     ),
 ]
+BrokerHttpPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="HTTP port with the broker's metrics, 0 for any free one (default: that of"
+        " ORDERLANE_BROKER__HTTP, none; without --workers the proxy's /metrics has them)",
+    ),
+]
+BrokerHttpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        help="address of an HTTP port with metrics and probes, host:port; port 0 for any free one"
+        " (default: none; environment ORDERLANE_BROKER__HTTP)",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -152,6 +169,7 @@ def up(
     http_port: HttpPort = None,
     nameserver_port: NameserverPort = 9876,
     broker_port: BrokerPort = None,
+    broker_http_port: BrokerHttpPort = None,
     workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:
@@ -170,6 +188,8 @@ def up(
         broker_settings, {"data": data, "flush": flush}, data=DEFAULT_DATA
     )
     changes: dict[str, object] = {"listen": at_port(embedded.listen, broker_port)}
+    if broker_http_port is not None:
+        changes["http"] = at_port(embedded.http or "127.0.0.1:0", broker_http_port)
     if "auto_create_topics" not in embedded.model_fields_set:
         changes["auto_create_topics"] = True
     embedded = embedded.model_copy(update=changes)
@@ -226,6 +246,7 @@ def broker(
     data: DataOption = None,
     settings: BrokerSettingsOption = None,
     listen: BrokerListen = None,
+    http: BrokerHttpOption = None,
     nameserver: BrokerNameservers = None,
     flush: Flush = None,
     role: Role = None,
@@ -246,6 +267,7 @@ def broker(
     options = {
         "data": data,
         "listen": listen,
+        "http": http,
         "nameserver": nameserver,
         "flush": flush,
         "role": role,

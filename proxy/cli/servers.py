@@ -8,22 +8,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.registry import Collector
 from pydantic import ValidationError
 
 from broker_core.broker import Broker, BrokerSettings
-from broker_core.errors import TlsError
+from broker_core.errors import TlsError, reason_of
 from broker_core.nameserver.server import NameServer
 from broker_core.store.data_folder import NAMESERVER
 from broker_core.tls_settings import ServerTls
 from proxy.app import Proxy
 from proxy.cli.connect import checked_address
 from proxy.cli.worker_processes import Wanted, running_workers
+from proxy.embedded.broker_collector import BrokerCollector
+from proxy.embedded.broker_http import BrokerHttp
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile
@@ -98,7 +101,33 @@ async def running_nameserver(
 @asynccontextmanager
 async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
     """Run a broker. Raises OrderlaneError or StoreError if it cannot start."""
-    server = Broker(settings)
+    async with _running(Broker(settings), settings) as addresses:
+        yield addresses
+
+
+@asynccontextmanager
+async def _running(server: Broker, settings: BrokerSettings) -> AsyncIterator[Addresses]:
+    """Run *server* with *settings*, and before it the HTTP port, which probes ask meanwhile."""
+    if settings.http is None:
+        async with _running_alone(server) as addresses:
+            yield addresses
+        return
+    port = BrokerHttp(server, name=settings.broker_name, address=settings.http)
+    try:
+        try:
+            at = await port.listen()
+        except OSError as error:
+            raise OrderlaneError(
+                f"broker: cannot listen on {settings.http}, its setting http: {reason_of(error)}"
+            ) from None
+        async with _running_alone(server) as addresses:
+            yield {**addresses, "broker_http": at}
+    finally:
+        await port.close()
+
+
+@asynccontextmanager
+async def _running_alone(server: Broker) -> AsyncIterator[Addresses]:
     try:
         await server.start()
     except TlsError as error:
@@ -115,13 +144,18 @@ async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
 
 @asynccontextmanager
 async def running_proxy(
-    settings: Settings, history: History, *, file: SettingsFile | None = None
+    settings: Settings,
+    history: History,
+    *,
+    file: SettingsFile | None = None,
+    collectors: Sequence[Collector] = (),
 ) -> AsyncIterator[Addresses]:
-    """Run a proxy, which closes *history* at its end; SIGHUP reloads *file*.
+    """Run a proxy, which closes *history* at its end; SIGHUP reloads *file*, and its /metrics
+    contains *collectors*.
 
     Raises OrderlaneError if it cannot listen.
     """
-    server = Proxy(settings, history=history, file=file)
+    server = Proxy(settings, history=history, file=file, collectors=collectors)
     try:
         addresses = await server.start()
         if file is not None:
@@ -140,12 +174,20 @@ async def running_all(
     nameserver: str,
     file: SettingsFile | None = None,
 ) -> AsyncIterator[Addresses]:
-    """Run a nameserver at the address *nameserver*, and a broker and a proxy that use it."""
+    """Run a nameserver at the address *nameserver*, and a broker and a proxy that use it.
+
+    The proxy's /metrics contains the broker's.
+    """
     async with _running_nameserver_of(settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
+        embedded = embedded.model_copy(update=use)
+        server = Broker(embedded)
+        figures = BrokerCollector(embedded.broker_name, server.figures, beside_proxy=True)
         async with (
-            running_broker(embedded.model_copy(update=use)) as broker,
-            running_proxy(settings.model_copy(update=use), history, file=file) as proxy,
+            _running(server, embedded) as broker,
+            running_proxy(
+                settings.model_copy(update=use), history, file=file, collectors=[figures]
+            ) as proxy,
         ):
             yield {**proxy, **at, **broker}
 

@@ -7,13 +7,14 @@ with the same UNIQ_KEY, so that consumers can detect the duplicate.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 
 from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
+from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
     NoSuchQueue,
@@ -26,9 +27,10 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
-from proxy.downstream.delay_requests import DelayRequests
+from proxy.downstream.delay_requests import ADD, DelayRequests
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
+from proxy.downstream.send_counts import SendCounts
 from proxy.errors import OrderlaneError, Overloaded
 from proxy.history.record import History
 from proxy.observe.logs import NoisyLog
@@ -38,6 +40,16 @@ _log = structlog.get_logger("producers")
 
 OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, TOO_FAST = 0, 10, 11, 12, 14, 15
 NOT_SENT, NOT_ALLOWED = 70, 71  # orderlane's own codes
+
+#: Reasons of failed sends for metrics; other codes are of invalid requests for delays.
+_REASONS = {
+    UNKNOWN: "unknown",
+    TIMED_OUT: "timed_out",
+    NO_TOPIC: "no_topic",
+    TOO_FAST: "limit",
+    NOT_SENT: "not_sent",
+    NOT_ALLOWED: "not_allowed",
+}
 
 _CODE_OF_ANSWER = {
     int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
@@ -62,6 +74,7 @@ class ProducerService:
         self._client = client
         self._history = history
         self._max_body_bytes = max_body_bytes
+        self.counts = SendCounts()
         self._noisy = NoisyLog(_log)
         # Requests of one connection are serialized; connections are independent.
         self._producer = Producer(
@@ -79,24 +92,36 @@ class ProducerService:
             "sendSync": Entry(
                 producer_service.sendSync_args,
                 awaiting(self._send_sync),
-                *_refusals(producer_service.sendSync_result, producer.Result),
+                *self._refusals(producer_service.sendSync_result, producer.Result),
             ),
             "sendAsync": Entry(
                 producer_service.sendAsync_args,
                 awaiting(self._send_async),
-                *_refusals(producer_service.sendAsync_result, producer.Result),
+                *self._refusals(producer_service.sendAsync_result, producer.Result),
             ),
             "sendBatchSync": Entry(
                 producer_service.sendBatchSync_args,
                 awaiting(self._send_batch),
-                *_refusals(producer_service.sendBatchSync_result, producer.Result),
+                *self._refusals(producer_service.sendBatchSync_result, producer.Result),
             ),
             "sendDelaySync": Entry(
                 producer_service.sendDelaySync_args,
                 awaiting(self._send_delay),
-                *_refusals(producer_service.sendDelaySync_result, producer.DelayResult),
+                *self._refusals(producer_service.sendDelaySync_result, producer.DelayResult),
             ),
         }
+
+    def _refusals(
+        self, result: Callable[..., Any], outcome: Callable[..., Any]
+    ) -> tuple[Refuse, Refuse]:
+        """Return the answers to a forbidden send, and to one over a limit."""
+
+        def refuse(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+            code = TOO_FAST if isinstance(error, Overloaded) else NOT_ALLOWED
+            self.counts.refused(_REASONS[code])
+            reply(result(success=outcome(code=code, msg=str(error))))
+
+        return refuse, refuse
 
     # ---- methods --------------------------------------------------------------------------------
 
@@ -115,7 +140,10 @@ class ProducerService:
 
     async def _send_delay(self, arguments: Any, _reply: Reply) -> Any:
         timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
-        result = await self._delays.request(arguments.delayMessage, timeout_s=timeout_s)
+        delayed = arguments.delayMessage
+        result = await self._counted(self._delays.request(delayed, timeout_s=timeout_s))
+        if result.code == OK and delayed.action == ADD:
+            self.counts.stored([len(delayed.body or b"")])
         return producer_service.sendDelaySync_result(success=result)
 
     # ---- sending --------------------------------------------------------------------------------
@@ -124,6 +152,17 @@ class ProducerService:
         """Send *messages*; return one Result, with one per message if not all were stored."""
         if all(each is not None and each.topic == HEARTBEAT_TOPIC for each in messages):
             return producer.Result(code=OK, msg="OK")
+        return await self._counted(self._send_all(messages, timeout_s))
+
+    async def _counted(self, sending: Awaitable[Any]) -> Any:
+        """Return the result of a send, and count it."""
+        began_ns = now_ns()
+        result = await sending
+        reason = None if result.code == OK else _REASONS.get(result.code, "illegal")
+        self.counts.answered(reason, now_ns() - began_ns)
+        return result
+
+    async def _send_all(self, messages: Sequence[Any], timeout_s: float) -> Any:
         outbound: list[Outbound] = []
         try:
             for each in messages:
@@ -133,7 +172,13 @@ class ProducerService:
             return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
         outcomes = await self._producer.send_batch(outbound, timeout_s=timeout_s)
         self._record([each for each in outcomes if isinstance(each, SendReceipt)])
-        failures = [failure for each in outcomes if (failure := _failure(each)) is not None]
+        judged = [_failure(each) for each in outcomes]
+        self.counts.stored(
+            len(sent.message.body)
+            for sent, failure in zip(outbound, judged, strict=True)
+            if failure is None
+        )
+        failures = [failure for failure in judged if failure is not None]
         if not failures:
             return producer.Result(code=OK, msg="OK")
         code, reason = failures[0]
@@ -251,13 +296,3 @@ def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
         results.append(producer.MessageResult(code=code, msg=None if reason == before else reason))
         before = reason
     return results
-
-
-def _refusals(result: Callable[..., Any], outcome: Callable[..., Any]) -> tuple[Refuse, Refuse]:
-    """Return the answers to a forbidden send, and to one over a limit."""
-
-    def refuse(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-        code = TOO_FAST if isinstance(error, Overloaded) else NOT_ALLOWED
-        reply(result(success=outcome(code=code, msg=str(error))))
-
-    return refuse, refuse

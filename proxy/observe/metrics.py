@@ -21,7 +21,8 @@ class MetricDefinition:
 
     It is a counter, a histogram with upper *bounds*, or (neither) a gauge. *values* lists all
     values of the last label: each is exported from the start, because a counter that first appears
-    with 1 shows no increase.
+    with 1 shows no increase. Over several queues, values are summed, or with *highest* the highest
+    one counts.
     """
 
     name: str
@@ -30,6 +31,7 @@ class MetricDefinition:
     counter: bool = False
     bounds: tuple[float, ...] = ()
     values: tuple[str, ...] = ()
+    highest: bool = False
 
     @property
     def kind(self) -> str:
@@ -37,7 +39,16 @@ class MetricDefinition:
         return "histogram" if self.bounds else "counter" if self.counter else "gauge"
 
 
-_QUEUE = ("group", "topic", "queue")
+#: The label that is empty, so absent, with ``metrics.per_queue: false``.
+QUEUE_LABEL = "queue"
+_QUEUE = ("group", "topic", QUEUE_LABEL)
+
+BUILD = MetricDefinition(
+    "build_info",
+    "Always 1; the labels have the component, proxy or broker, and the versions of orderlane and"
+    " Python",
+    ("component", "version", "python"),
+)
 
 #: From one queue's statistics; by field.
 QUEUE_GAUGES: dict[str, MetricDefinition] = {
@@ -60,20 +71,28 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "uncopied_messages", "Messages of parked keys not yet copied to the parked topic", _QUEUE
     ),
     "lag_seconds": MetricDefinition(
-        "lag_seconds", "Age of the oldest unfinished message since its broker stored it", _QUEUE
+        "lag_seconds",
+        "Age of the oldest unfinished message since its broker stored it",
+        _QUEUE,
+        highest=True,
     ),
     "most_attempts": MetricDefinition(
         "highest_attempts",
         "Deliveries of the unfinished message that failed most often; 0 if there is none",
         _QUEUE,
+        highest=True,
     ),
     "window_used": MetricDefinition(
-        "queue_window_used_ratio", "Messages in memory divided by max_jobs_in_memory", _QUEUE
+        "queue_window_used_ratio",
+        "Messages in memory divided by max_jobs_in_memory",
+        _QUEUE,
+        highest=True,
     ),
     "commit_age": MetricDefinition(
         "commit_age_seconds",
         "Time since the last commit while finished messages wait for a commit, else 0",
         _QUEUE,
+        highest=True,
     ),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
@@ -88,10 +107,30 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "Damaged messages that a queue or a key waits at; 0 if there are none",
         _QUEUE,
     ),
-    "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
 }
 
-#: By ``KeyCount``.
+#: Meaningful for one queue only.
+EPOCH = MetricDefinition(
+    "owner_epoch", "Epoch of this proxy's ownership; absent with metrics.per_queue: false", _QUEUE
+)
+
+OWNED_QUEUES = MetricDefinition("owned_queues", "Queues of the topic that this proxy owns")
+
+#: A queue is blocked by few keys if its window is fuller than this with fewer ready keys.
+FULL_WINDOW, FEW_READY_KEYS = 0.8, 8
+HEAD_BLOCKED = MetricDefinition(
+    "head_blocked_queues",
+    "Queues with a window more than 80 % full and fewer than 8 ready keys: few keys hold up the"
+    " others",
+)
+
+WITHOUT_CLIENTS = MetricDefinition(
+    "lag_without_clients_messages",
+    "Lag of the topic, asked at the brokers, while this proxy has no clients for it; another proxy"
+    " may have some",
+)
+
+#: By ``KeyCount``; summed without ``queue``.
 KEYS = MetricDefinition(
     "keys",
     "Order keys with unfinished messages by the state of their first message: ready, running,"
@@ -242,6 +281,36 @@ CONFIGURATION: dict[str, MetricDefinition] = {
         "config_bad", "1 while the newest group settings are not in use", ("source",)
     ),
 }
+
+#: Sends of thin clients; by field.
+SENDS: dict[str, MetricDefinition] = {
+    "requests": MetricDefinition(
+        "send_requests_total", "Sends of thin clients; a batch counts once", (), counter=True
+    ),
+    "messages": MetricDefinition(
+        "sent_messages_total", "Messages of thin clients that brokers stored", (), counter=True
+    ),
+    "body_bytes": MetricDefinition(
+        "sent_bytes_total", "Bytes of the bodies of these messages", (), counter=True
+    ),
+}
+
+SEND_FAILURES = MetricDefinition(
+    "send_failures_total",
+    "Sends that failed, batches with one failed message included, by reason: illegal (request),"
+    " no_topic, timed_out, not_sent (no broker reached), limit (a limit or quota), not_allowed (no"
+    " right), unknown (other answers)",
+    ("reason",),
+    counter=True,
+    values=("illegal", "no_topic", "timed_out", "not_sent", "limit", "not_allowed", "unknown"),
+)
+
+SEND_SECONDS = MetricDefinition(
+    "send_seconds",
+    "Time from a send's request to its answer, failures included; not of refused sends",
+    (),
+    bounds=SECONDS,
+)
 
 #: Topics that the proxy delivers itself; by field.
 DELIVERIES: dict[str, MetricDefinition] = {
@@ -426,7 +495,12 @@ PROCESS: dict[str, MetricDefinition] = {
 def definitions() -> list[MetricDefinition]:
     """Return all definitions, for the documentation and its test."""
     return [
+        BUILD,
         *QUEUE_GAUGES.values(),
+        EPOCH,
+        OWNED_QUEUES,
+        HEAD_BLOCKED,
+        WITHOUT_CLIENTS,
         KEYS,
         HOT_KEYS,
         TOPIC_QUEUES,
@@ -439,6 +513,9 @@ def definitions() -> list[MetricDefinition]:
         *RATES.values(),
         *BULK.values(),
         *CONFIGURATION.values(),
+        *SENDS.values(),
+        SEND_FAILURES,
+        SEND_SECONDS,
         *DELIVERIES.values(),
         *LIMITS.values(),
         *ACCESS.values(),

@@ -235,6 +235,18 @@ class TracingSettings(SettingsGroup):
     which messages are traced. null: no spans, at no cost."""
 
 
+class MetricsSettings(SettingsGroup):
+    """The content of /metrics."""
+
+    per_queue: StrictBool = True
+    """true: metrics of queues have one series for each queue. false: one for each group and topic,
+    the sum or the highest value over the queues of this proxy, for installations with very many
+    queues; alerts and dashboard work with either."""
+    lag_every_s: Seconds = 30.0
+    """Seconds between two looks at the brokers for the lag of groups and topics without clients at
+    this proxy."""
+
+
 class SecretSettings(SettingsGroup):
     """One secret for authentication or for signing requests; its value is stored outside the
     settings.
@@ -331,6 +343,8 @@ class Settings(SettingsGroup):
     costs repeated messages after a crash."""
     limits: LimitSettings = LimitSettings()
     """Limits of one proxy."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Metrics for Prometheus."""
     tracing: TracingSettings = TracingSettings()
     """Spans of OpenTelemetry."""
     auto_create_groups: StrictBool = False

@@ -107,6 +107,7 @@ def test_the_processes_take_their_settings(values: Mapping[str, Any], tmp_path: 
     file.write_text(rendered.settings("broker"))
     broker = load_broker_settings(file, {}, data=tmp_path)
     assert (str(broker.data), broker.listen) == ("/data", "0.0.0.0:10911")
+    assert broker.http == "0.0.0.0:10914"
     assert broker.nameserver == settings.nameserver
     assert broker.lock_expiry_s >= settings.lock.broker_lock_expiry_s
 

@@ -66,7 +66,7 @@ def test_every_setting_of_a_broker_arrives(tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
     file.write_text(Rendered.of(VALUES).settings("broker"))
     arrived = load_broker_settings(file, {}, data=tmp_path)
-    own = {"data": "/data", "listen": "0.0.0.0:10911"}
+    own = {"data": "/data", "listen": "0.0.0.0:10911", "http": "0.0.0.0:10914"}
     own["nameserver"] = "shop-orderlane-nameserver:9876"
     assert arrived == BrokerSettings.model_validate({**VALUES["embedded"]["settings"], **own})
     # A broker is a slave or one of the voters, so two files have all settings.

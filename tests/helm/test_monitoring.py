@@ -34,8 +34,12 @@ def chart(tmp_path: Path) -> Path:
     return tmp_path / "helm"
 
 
-def monitor(values: Mapping[str, Any]) -> dict[str, Any]:
-    (found,) = Rendered.of(values).all("ServiceMonitor")
+def monitor(values: Mapping[str, Any], component: str = "proxy") -> dict[str, Any]:
+    (found,) = (
+        each
+        for each in Rendered.of(values).all("ServiceMonitor")
+        if each["metadata"]["name"] == f"{NAME}-{component}"
+    )
     return found
 
 
@@ -52,8 +56,7 @@ def test_each_worker_is_asked_and_none_twice(workers: int) -> None:
         "monitoring": {"serviceMonitor": {"enabled": True, "interval": "15s"}},
     }
     rendered = Rendered.of(values)
-    (found,) = rendered.all("ServiceMonitor")
-    spec = found["spec"]
+    spec = monitor(values)["spec"]
     assert spec["namespaceSelector"] == {"matchNames": ["default"]}
     assert {each["interval"] for each in spec["endpoints"]} == {"15s"}
     selector = spec["selector"]["matchLabels"].items()
@@ -72,6 +75,31 @@ def test_each_worker_is_asked_and_none_twice(workers: int) -> None:
     shared = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
     own = [int(place.http.rpartition(":")[2]) for place in worker_addresses(workers, shared=shared)]
     assert asked == ([9714] if workers == 1 else own)
+
+
+def test_each_embedded_broker_is_asked_at_its_own_port() -> None:
+    values: dict[str, Any] = {"monitoring": {"serviceMonitor": {"enabled": True}}}
+    rendered = Rendered.of(values)
+    spec = monitor(values, "broker")["spec"]
+    (endpoint,) = spec["endpoints"]
+    (service,) = (
+        each
+        for each in rendered.all("Service")
+        if spec["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    )
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert (endpoint["path"], ports[endpoint["port"]]) == ("/metrics", 10914)
+    outside = {"embedded": {"enabled": False}, "nameserver": "rocketmq:9876", **values}
+    (only,) = Rendered.of(outside).all("ServiceMonitor")
+    assert only["metadata"]["name"] == f"{NAME}-proxy"
+
+
+def test_alerts_lead_to_the_readers_copy_of_the_documentation() -> None:
+    values = {"monitoring": {"prometheusRule": {"enabled": True, "runbookUrl": "https://w.x/op/"}}}
+    (rule,) = Rendered.of(values).all("PrometheusRule")
+    urls = {each["annotations"]["runbook_url"] for each in rule["spec"]["groups"][0]["rules"]}
+    assert "https://w.x/op/#orderlanelaggrows" in urls
+    assert all(url.startswith("https://w.x/op/#orderlane") for url in urls)
 
 
 def test_prometheus_knows_the_certificate_of_the_http_port() -> None:

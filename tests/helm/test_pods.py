@@ -28,7 +28,7 @@ VALUES: dict[str, Any] = {
     "groups": [{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
     "embedded": {"settings": {"auto_create_topics": True, "segment_bytes": 5_000_000}},
 }
-PORTS = {"nameserver": 9876, "broker": 10911, "thrift": 9713, "http": 9714}
+PORTS = {"nameserver": 9876, "broker": 10911, "metrics": 10914, "thrift": 9713, "http": 9714}
 
 
 class Pods:

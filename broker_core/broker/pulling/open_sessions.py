@@ -255,6 +255,11 @@ class OpenSessions:
         }
 
     @property
+    def refused(self) -> int:
+        """Number of queues that were not added for want of room."""
+        return self._room.limit.refused
+
+    @property
     def served(self) -> bool:
         """False if the limit permits no queue."""
         return self._room.limit.most != 0

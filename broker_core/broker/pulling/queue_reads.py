@@ -107,7 +107,9 @@ class QueueReads:
     def gave(self, wish: Wish, result: ReadResult) -> None:
         """Count the messages of *result*, which the client gets."""
         if result.messages:
-            self._traffic.gave(wish.group, wish.topic, result.messages)
+            self._traffic.gave(
+                wish.group, wish.topic, result.messages, stored_bytes=len(result.body)
+            )
 
     def outcome(self, wish: Wish, result: ReadResult) -> tuple[ResponseCode, str]:
         """Return code and remark of the answer."""

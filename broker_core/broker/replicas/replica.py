@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
@@ -60,6 +61,14 @@ def open_store(settings: BrokerSettings) -> MessageStore:
     return (ReplicatedStore if held else MessageStore)(
         settings.data, segment_bytes=settings.segment_bytes, flush=settings.flush
     )
+
+
+class ElectedFigures(NamedTuple):
+    """Numbers of replicas that elect their master, itself included, and the master's epoch."""
+
+    voters: int
+    in_sync: int
+    epoch: int
 
 
 class Replica:
@@ -225,6 +234,17 @@ class Replica:
             ids = sorted((self._settings.broker_id, *master.replicas.in_sync()))
             figures["inSyncReplicas"] = ",".join(map(str, ids))
         return figures
+
+    def elected_figures(self) -> ElectedFigures | None:
+        """Return what an elected master knows of the replicas, None of any other broker."""
+        elector, master = self._elector, self._master
+        if elector is None or master is None or not self.serves:
+            return None
+        return ElectedFigures(
+            voters=len(self._settings.replica_addresses),
+            in_sync=1 + len(master.replicas.in_sync()),
+            epoch=elector.term,
+        )
 
     @property
     def was_promoted(self) -> bool:

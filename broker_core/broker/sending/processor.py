@@ -9,6 +9,7 @@ from functools import lru_cache
 from broker_core import chance
 from broker_core.broker.groups.retries import without_delay
 from broker_core.broker.groups.retry_topics import RetryTopics
+from broker_core.broker.sending.counts import SendCounts
 from broker_core.broker.sending.placement import Placement, place, says_prepared
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.store_answers import ANSWERS
@@ -38,7 +39,7 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
 from broker_core.store.message_store import MessageStore
-from broker_core.store.pending import Stored
+from broker_core.store.pending import Kept, Stored
 
 #: Properties that producers add to the header of every batch; they have no meaning.
 _WAIT_ONLY = b"WAIT\x01true"
@@ -56,13 +57,17 @@ class SendProcessor:
         store: MessageStore,
         directory: TopicDirectory,
         retries: RetryTopics,
+        counts: SendCounts,
         store_host: Callable[[], bytes],
     ) -> None:
-        """Store in *store*; *store_host* is called at the first message, when the port is known."""
+        """Store in *store* and count in *counts*; *store_host* is called at the first message, when
+        the port is known.
+        """
         self._settings = settings
         self._store = store
         self._directory = directory
         self._retries = retries
+        self._counts = counts
         self._store_host = store_host
         self._delay_rules = settings.delay_rules
         self._warnings = RareWarnings("broker")
@@ -88,6 +93,15 @@ class SendProcessor:
     def _send_to(
         self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
     ) -> Result:
+        try:
+            return self._begun(request, header, channel)
+        except BrokerError as error:
+            self._counts.refuse(error.code)
+            raise
+
+    def _begun(
+        self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
+    ) -> Result:
         topic = _topic_of(header)
         sent = self._entries(request, header)
         if topic.startswith(RETRY_PREFIX) or self._may_create(topic, header):
@@ -104,13 +118,18 @@ class SendProcessor:
     ) -> Answer:
         """Store as ``_store_all``, after a topic was created or another one was chosen."""
         target = topic, header.queue_id
-        given_up = await self._retries.for_sent(topic, header, version=request.version)
-        if given_up is not None:
-            target = given_up
-            sent = [without_delay(entry) for entry in sent]
-        elif self._may_create(topic, header):
-            await self._create(topic, header)
-        return await self._store_all(request, header, channel, target, sent).given()
+        try:
+            given_up = await self._retries.for_sent(topic, header, version=request.version)
+            if given_up is not None:
+                target = given_up
+                sent = [without_delay(entry) for entry in sent]
+            elif self._may_create(topic, header):
+                await self._create(topic, header)
+            late = self._store_all(request, header, channel, target, sent)
+        except BrokerError as error:
+            self._counts.refuse(error.code)
+            raise
+        return await late.given()
 
     def _store_all(
         self,
@@ -144,9 +163,15 @@ class SendProcessor:
             if isinstance(stored, Stored):
                 receipt = self._receipt(envelope, placed, stored)
                 code, remark = ANSWERS[stored.kept]
+                if stored.kept is not Kept.UNCONFIRMED:
+                    self._counts.stored(len(sent), len(request.body))
+                if code != ResponseCode.SUCCESS:
+                    self._counts.refuse(code)
                 late.give(request.response(code, remark, ext=receipt))
             else:
-                late.give(self._failure(stored, channel))
+                failure = self._failure(stored, channel)
+                self._counts.refuse(failure.code if isinstance(failure, BrokerError) else -1)
+                late.give(failure)
 
         if placed.envelope.topic != topic and self._store.is_deletion_pending(topic):
             # After the deletion it would belong to the next life, which has not begun.

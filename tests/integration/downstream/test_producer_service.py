@@ -17,6 +17,7 @@ from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import spawn
 from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
+from proxy.downstream.send_counts import SendCounts
 from proxy.history.record import History, NullHistory
 from proxy.settings.proxy_settings import LimitSettings
 from testkit.eventually import eventually
@@ -31,6 +32,15 @@ async def sending(
     broker: FakeBrokerClient, *, history: History | None = None, max_body_bytes: int = 4_194_304
 ) -> AsyncIterator[ThriftClient]:
     """Return a client of a producer service that sends through *broker*."""
+    async with counted(broker, history=history, max_body_bytes=max_body_bytes) as (client, _):
+        yield client
+
+
+@asynccontextmanager
+async def counted(
+    broker: FakeBrokerClient, *, history: History | None = None, max_body_bytes: int = 4_194_304
+) -> AsyncIterator[tuple[ThriftClient, SendCounts]]:
+    """As ``sending``, with the counts of the service."""
     service = ProducerService(
         broker,  # type: ignore[arg-type]
         history or NullHistory(),
@@ -39,7 +49,7 @@ async def sending(
     server = ThriftServer(service.entries(), LimitSettings())
     try:
         async with connect(await server.listen("127.0.0.1", 0)) as client:
-            yield client
+            yield client, service.counts
     finally:
         await server.close()
 
@@ -355,6 +365,31 @@ async def test_ddmqs_heartbeat_topic_is_answered_without_a_send() -> None:
     async with sending(broker) as client:
         assert (await send(client, topic="carrera_heartbeat")).code == 0
     assert broker.sent == []
+
+
+# ---- counts ---------------------------------------------------------------------------------
+
+
+async def test_sends_are_counted_with_their_bytes_and_the_reasons_of_failures() -> None:
+    broker = FakeBrokerClient(orders=2)
+    async with counted(broker) as (client, counts):
+        await send(client, body=b"12345")
+        broker.fails["send", queue(0)] = BrokerError(13, "no")
+        await client.call("sendBatchSync", [outgoing(partitionId=n % 2) for n in range(4)])
+        await send(client, topic="")
+        await send(client, topic="nowhere")
+        await send(client, topic="carrera_heartbeat")  # nothing is sent
+    assert (counts.requests, counts.messages, counts.body_bytes) == (4, 3, 5 + 2 * 4)
+    assert counts.failures == {"illegal": 2, "no_topic": 1}
+    assert sum(counts.seconds.counts) == 4
+
+
+async def test_a_message_that_is_not_on_disk_counts_as_failed() -> None:
+    broker = FakeBrokerClient(orders=1)
+    broker.status = SendStatus.FLUSH_DISK_TIMEOUT
+    async with counted(broker) as (client, counts):
+        await send(client)
+    assert (counts.messages, counts.failures) == (0, {"timed_out": 1})
 
 
 # ---- unknown topics -------------------------------------------------------------------------

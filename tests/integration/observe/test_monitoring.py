@@ -15,9 +15,13 @@ from thin_client import AsyncConsumer, Message
 
 #: Samples that exist only after configuration or an event of their kind.
 SELDOM = ("orderlane_target_", "orderlane_bulk_", "orderlane_rate_limit", "orderlane_dropped_")
-SELDOM_TOO = ("orderlane_refused_requests_total", "orderlane_config_")
-#: Reported by brokers, which are asked now and then.
-OF_BROKERS = ("orderlane_unread_", "orderlane_broker_clock_", "orderlane_broker_replicas")
+SELDOM_TOO = (
+    "orderlane_refused_requests_total",
+    "orderlane_config_",
+    "orderlane_lag_without_clients_messages",
+)
+#: Reported by brokers, which are asked now and then, or at their own port.
+OF_BROKERS = ("orderlane_unread_", "orderlane_broker_")
 #: Only with principals, tokens that end, revocation lists, or an identity provider.
 OF_ACCESS = tuple(f"orderlane_{each}_" for each in ("principal", "token", "crl", "jwt", "signing"))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from dataclasses import fields
+from importlib.metadata import version
 from itertools import product
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.observe.metrics import (
     ACCESS,
+    BUILD,
     CONFIGURATION,
     COUNTS_BY,
     DELIVERIES,
@@ -39,6 +42,9 @@ from proxy.observe.metrics import (
     PROCESS,
     REPLICAS,
     RETENTION,
+    SEND_FAILURES,
+    SEND_SECONDS,
+    SENDS,
     SESSIONS,
     TOPIC_COUNTERS,
     definitions,
@@ -97,7 +103,9 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
     return lane, memory
 
 
-def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]:
+def scrape(
+    *lanes: GroupLane, memory: Budget, per_queue: bool = True
+) -> tuple[str, dict[Sample, float]]:
     """Return the text of a scrape, and its values."""
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
@@ -118,6 +126,8 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
             replicas=lambda: {"broker-a": dict.fromkeys(REPLICAS, 1.0)},
             sessions=lambda: {"broker-a": dict.fromkeys(SESSIONS, 1.0)},
+            without_clients=lambda: {(lane.name, ORDERS): 5 for lane in lanes},
+            per_queue=per_queue,
             access=lambda: [
                 (name, [ACCESS_LABELS[label] for label in each.labels], 1)
                 for name, each in ACCESS.items()
@@ -151,6 +161,8 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     values_of = {"group": [GROUP], "topic": ["orders"], "queue": ["broker-a_3"]}
     values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"], "broker": ["broker-a"]}
     values_of |= {label: [value] for label, value in ACCESS_LABELS.items()}
+    values_of |= {"component": ["proxy"], "version": [version("orderlane")]}
+    values_of |= {"python": [platform.python_version()]}
     expected = set()
     for each in definitions():
         if each.values:
@@ -247,6 +259,42 @@ async def test_no_key_stands_in_a_scrape() -> None:
     assert not any("key" in label for each in definitions() for label in each.labels)
 
 
+async def test_without_series_of_queues_their_values_are_those_of_the_topic() -> None:
+    """An empty label is no label for Prometheus."""
+    lane, memory = await lane_with_work()
+    second = pipeline(rules_of(lane.settings.topics[0]), of=queue(4), epoch=11)
+    lane.add(second)
+    lane.on_messages(second, [message(0, store_ms=wall_ms() - 200_000)], next_offset=1)
+    second.ends_at(3)
+    _, each = scrape(lane, memory=memory)
+    _, values = scrape(lane, memory=memory, per_queue=False)
+    lane.close()
+    place = (GROUP, "", "orders")
+    by_topic = {name for name, labels in values if labels == place}
+    by_queue = {name for name, labels in each if labels == (GROUP, "broker-a_4", "orders")}
+    assert by_topic == by_queue - {"orderlane_owner_epoch"}
+    assert values[Sample("orderlane_consumer_lag_messages", place)] == 8 + 3
+    assert values[Sample("orderlane_ready_messages", place)] == 1 + 1
+    assert 200 <= values[Sample("orderlane_lag_seconds", place)] < 260
+    assert values[Sample("orderlane_queue_window_used_ratio", place)] == 5 / 20_000
+    assert values[Sample("orderlane_keys", (GROUP, "", "ready", "orders"))] == 1 + 1
+    assert not any("broker-a_4" in labels for _, labels in values)
+    assert values[Sample("orderlane_owned_queues", (GROUP, "orders"))] == 2
+
+
+async def test_a_queue_whose_window_is_full_behind_few_keys_is_counted() -> None:
+    topic = group_settings().topics[0].model_copy(update={"max_jobs_in_memory": 10})
+    lane = make_lane(group_settings().model_copy(update={"topics": (topic,)}))
+    owned = pipeline(rules_of(topic), of=queue(3))
+    lane.add(owned)
+    place = Sample("orderlane_head_blocked_queues", (GROUP, "orders"))
+    lane.on_messages(owned, [keyed(n, "stuck") for n in range(8)], next_offset=8)
+    assert scrape(lane, memory=Budget(1000))[1][place] == 0
+    lane.on_messages(owned, [keyed(8, "stuck")], next_offset=9)
+    assert scrape(lane, memory=Budget(1000))[1][place] == 1
+    lane.close()
+
+
 async def test_keys_are_counted_by_the_state_of_their_first_message() -> None:
     lane, memory = await lane_with_work()
     (owned,) = lane.buffer
@@ -334,8 +382,9 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS, SESSIONS)))
-    assert len(values) == len(FIGURES) + of_labels + 2
+    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS, SESSIONS, SENDS)))
+    of_sends = len(SEND_FAILURES.values) + len(SEND_SECONDS.bounds) + 3
+    assert len(values) == len(FIGURES) + of_labels + of_sends + len((BUILD, *"mw"))
     assert text.count("# TYPE") == len(definitions())
 
 

@@ -107,6 +107,15 @@ async def test_operators_see_master_epoch_and_replicas_in_sync(tmp_path: Path) -
         assert await client.elected_replicas("broker-a") == ElectedReplicas(
             master=master, epoch=1, in_sync=(1, 2, 3), voters=(1, 2, 3)
         )
+        figures = {number: broker.figures() for number, broker in group.brokers.items()}
+        assert {
+            number: (each.serves_as_master, each.voters, each.in_sync, each.master_epoch)
+            for number, each in figures.items()
+            if each is not None
+        } == {
+            number: (True, 3, 3, 1) if number == master else (False, None, None, None)
+            for number in (1, 2, 3)
+        }
         away = next(number for number in group.brokers if number != master)
         await group.stop(away)
         found = await client.elected_replicas("broker-a")

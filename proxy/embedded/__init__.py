@@ -1,0 +1,1 @@
+"""The HTTP port of the embedded broker, and its metrics."""
