@@ -193,7 +193,7 @@ def _asked(
         asked = urllib.request.Request(
             f"{scheme}://{http}{path}", data=body, headers=_headers(), method=method
         )
-        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s, context=tls)
+        answer: HTTPResponse = _opener(tls).open(asked, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         sentence = f"the proxy at {http} answers {error.code}: {_sentence(error)}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
@@ -207,6 +207,21 @@ def _asked(
         answer.close()
         raise _no_answer(http, path, f"the server there sends {kind}")
     return answer
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Reports a redirect as an error: a followed one would take the token to another server."""
+
+    def redirect_request(self, *_request: object, **_more: object) -> None:
+        """Return no request, so that the redirect is an error."""
+
+
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Return an opener that connects directly, whatever proxies the environment names."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirects()]
+    if tls is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=tls))
+    return urllib.request.build_opener(*handlers)
 
 
 def _tls() -> ssl.SSLContext | None:
