@@ -234,19 +234,16 @@ def _asked(
     return answer
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Reports a redirect as an error: a followed one would take the token to another server."""
-
-    def redirect_request(self, *_request: object, **_more: object) -> None:
-        """Return no request, so that the redirect is an error."""
-
-
 def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Return an opener that connects directly, whatever proxies the environment names."""
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirects()]
-    if tls is not None:
-        handlers.append(urllib.request.HTTPSHandler(context=tls))
-    return urllib.request.build_opener(*handlers)
+    """Return an opener that connects directly, whatever proxies the environment names, and follows
+    no redirects: either would take the token to another server.
+    """
+    opener = urllib.request.OpenerDirector()
+    opener.add_handler(urllib.request.HTTPHandler())
+    opener.add_handler(urllib.request.HTTPSHandler(context=tls))
+    opener.add_handler(urllib.request.HTTPDefaultErrorHandler())
+    opener.add_handler(urllib.request.HTTPErrorProcessor())
+    return opener
 
 
 def _tls() -> ssl.SSLContext | None:

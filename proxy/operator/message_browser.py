@@ -72,7 +72,7 @@ class PageWish:
 
 @dataclass(slots=True)
 class _Budget:
-    """What a page may still read."""
+    """Messages, bytes and time left to a page."""
 
     messages: int = _MOST_READ
     size: int = _MOST_BYTES

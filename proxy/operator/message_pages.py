@@ -18,7 +18,7 @@ MOST_QUEUES = 256
 
 @dataclass(slots=True)
 class QueueScan:
-    """What was read of a queue for one page: the matching messages, and how far it was read."""
+    """The part of a queue that was read for one page: matching messages, and the position."""
 
     queue: QueueName
     begin: int

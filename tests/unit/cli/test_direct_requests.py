@@ -4,8 +4,6 @@ HTTP proxy of the environment, and not to the target of a redirect.
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -13,6 +11,7 @@ import pytest
 
 from proxy.cli.connect import ADMIN_TOKEN
 from tests.support.command_line import CommandLine, command_line
+from tests.support.http_answers import HttpAnswers, json_answer
 
 TOKEN = "token-of-the-operator"
 NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -30,44 +29,11 @@ def orderlane(
         yield run
 
 
-class Server:
-    """Answers each connection with *answer* and keeps the heads of the requests."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.heads: list[bytes] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.at = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return  # the test is over
-            with connection:
-                connection.settimeout(30)
-                self.heads.append(connection.recv(65536))
-                connection.sendall(self.answer)
-
-
-def answer(
-    body: bytes, *, status: str = "200 OK", kind: str = "application/json", **more: str
-) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in more.items()]
-    return ("\r\n".join([*lines, "Connection: close"]) + "\r\n\r\n").encode() + body
-
-
 @contextmanager
-def servers() -> Iterator[tuple[Server, Server]]:
-    """Yield a gateway without groups or dead letters, and another server."""
-    with closing(Server(answer(b"{}"))) as gateway, closing(Server(answer(b"{}"))) as other:
+def servers(answer: bytes = json_answer(b"{}")) -> Iterator[tuple[HttpAnswers, HttpAnswers]]:
+    """Yield a gateway that answers with *answer*, and another server."""
+    gateway, other = HttpAnswers(lambda _: answer), HttpAnswers(lambda _: json_answer(b"{}"))
+    with closing(gateway), closing(other):
         yield gateway, other
 
 
@@ -97,8 +63,9 @@ def test_no_http_proxy_of_the_environment_is_used(
 
 
 def test_a_redirect_is_not_followed(orderlane: CommandLine) -> None:
-    with servers() as (gateway, other):
-        gateway.answer = answer(b"", status="302 Found", Location=f"http://{other.at}/api/groups")
-        sentence = orderlane.problem("groups", "--http", gateway.at)
-    assert sentence.startswith(f"the proxy at {gateway.at} answers 302")
-    assert other.heads == []
+    with closing(HttpAnswers(lambda _: json_answer(b"{}"))) as target:
+        moved = json_answer(b"", status="302 Found", Location=f"http://{target.at}/api/groups")
+        with servers(moved) as (gateway, _):
+            sentence = orderlane.problem("groups", "--http", gateway.at)
+        assert sentence.startswith(f"the proxy at {gateway.at} answers 302")
+        assert target.heads == []

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from proxy.cli import connect
 from tests.support.command_line import CommandLine, command_line
+from tests.support.http_answers import HttpAnswers, json_answer
 
 
 @pytest.fixture
@@ -36,34 +35,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @contextmanager
-def refusing(times: int, *, passing: bool = True) -> Iterator[tuple[str, list[str]]]:
+def refusing(times: int, *, passing: bool = True) -> Iterator[tuple[str, list[bytes]]]:
     """Yield address and received requests of a proxy that refuses *times* requests."""
-    received: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # the library's name
-            received.append(self.path)
-            refused = len(received) <= times
-            body = b'{"error": "queue q is being handed over"}' if refused else b"{}"
-            self.send_response(409 if refused else 200)
-            if refused and passing:
-                self.send_header("Retry-After", "1")
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}", received
-        finally:
-            server.shutdown()
-            thread.join()
+    refusal = json_answer(
+        b'{"error": "queue q is being handed over"}',
+        status="409 Conflict",
+        **({"Retry_After": "1"} if passing else {}),
+    )
+    server = HttpAnswers(lambda number: refusal if number <= times else json_answer(b"{}"))
+    with closing(server):
+        yield server.at, server.heads
 
 
 def test_a_hand_over_is_waited_for(orderlane: CommandLine) -> None:
