@@ -259,7 +259,7 @@ def test_doctor_finds_messages_that_no_client_pulls(orderlane: CommandLine, live
     [
         (["tpoics"], "No such command 'tpoics'. Did you mean 'topics'?; see orderlane --help"),
         (["lag"], "Missing argument 'group'; see orderlane lag --help"),
-        (["topics", "-o", "xml"], "'xml' is not one of 'table', 'json'"),
+        (["topics", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'json'"),
         (["produce", "orders", "--count", "0"], "'--count'"),
         (["consume", "g", "--until-idle", "soon"], "'--until-idle'"),
         (["up", "--thrift-port", "65536"], "'--thrift-port'"),
