@@ -32,7 +32,15 @@ class Forbidden(NotAllowed):
 
 
 class WrongState(OrderlaneError):
-    """A request that is impossible in the current state; the message describes the state."""
+    """A request that is impossible in the current state; the message describes the state.
+
+    *passing*: the state ends by itself in a moment, as a hand-over does; the request changed
+    nothing and may be repeated.
+    """
+
+    def __init__(self, sentence: str, *, passing: bool = False) -> None:
+        super().__init__(sentence)
+        self.passing = passing
 
 
 class Unavailable(OrderlaneError):

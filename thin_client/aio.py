@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
@@ -22,6 +21,7 @@ from thin_client.base_consumer import BaseConsumer
 from thin_client.clock import now_ns
 from thin_client.handlers import BatchHandler, Handler, check_handler, is_coroutine_function
 from thin_client.key_batch import KeyBatch
+from thin_client.loop_signals import stop_on_signals
 from thin_client.message import (
     Defer,
     Message,
@@ -159,7 +159,7 @@ class AsyncConsumer(BaseConsumer):
         check_handler(handler)
         with contextlib.ExitStack() as stack:
             if handle_signals:
-                stack.enter_context(self._signals())
+                stack.enter_context(stop_on_signals(self.stop))
             handle: Callable[[T], Any] = handler
             if not is_coroutine_function(handler):
                 threads = ThreadPoolExecutor(self._session.options.concurrency, "orderlane")
@@ -356,21 +356,6 @@ class AsyncConsumer(BaseConsumer):
         finally:
             self._drain_limit = None
         return True
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        handled = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # Only the main thread may set signal handlers; in others the owner calls stop().
-            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, self.stop)
-                handled.append(number)
-        try:
-            yield
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
 
 
 def _wake(waiter: asyncio.Future[None]) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from thin_client.aio import AsyncConsumer
 from thin_client.handlers import check_handler
+from thin_client.loop_signals import stop_on_signals
 from thin_client.options import Observer, Timing
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
@@ -71,6 +72,9 @@ class App:
         }
         self._registered: list[_Registered] = []
         self._consumers: list[AsyncConsumer] = []
+        self._lock = threading.RLock()  # of the next two; a signal may interrupt stop() by stop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._stopped_early = False
 
     def on(
         self,
@@ -128,16 +132,40 @@ class App:
             )
             for number, each in enumerate(self._registered, start=1)
         ]
-        with self._signals() if handle_signals else contextlib.nullcontext():
-            ends = await asyncio.gather(
-                *map(self._one, self._registered, self._consumers), return_exceptions=True
-            )
+        self._begin()
+        try:
+            with stop_on_signals(self.stop) if handle_signals else contextlib.nullcontext():
+                ends = await asyncio.gather(
+                    *map(self._one, self._registered, self._consumers), return_exceptions=True
+                )
+        finally:
+            with self._lock:
+                self._loop = None
         for end in ends:
             if end is not None:
                 raise end
 
     def stop(self) -> None:
-        """Drain and let ``run`` return; a second call cancels running handlers at once."""
+        """Drain and let ``run`` return; a second call cancels running handlers at once.
+
+        May be called from any thread. Before ``run``, it lets the next one return at once.
+        """
+        with self._lock:
+            loop = self._loop
+            self._stopped_early = loop is None
+        if loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(self._stop_consumers)
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+            stopped, self._stopped_early = self._stopped_early, False
+        if stopped:
+            self._stop_consumers()
+
+    def _stop_consumers(self) -> None:
         for consumer in self._consumers:
             consumer.stop()
 
@@ -153,14 +181,3 @@ class App:
             for each in self._consumers:
                 if not each.stopping:
                     each.stop()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)

@@ -11,7 +11,8 @@ from broker_core.client.routes import RouteCache
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting import bodies, headers
+from broker_core.remoting import admin_bodies, bodies, headers
+from broker_core.remoting.admin_headers import StatsHeader, TopicOnlyHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 
 _ROUTE_WAIT_S = 10.0
@@ -122,14 +123,39 @@ async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
     )
 
 
+async def broker_settings(requests: BrokerRequests, broker: str) -> dict[str, str]:
+    """Return the settings that *broker* shows, under RocketMQ's names."""
+    answer = await requests.ask(broker, RequestCode.GET_BROKER_CONFIG)
+    lines = bytes(answer.body).decode(errors="replace").splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
 async def log_file_bytes(requests: BrokerRequests, broker: str) -> int | None:
     """Return the length of a log file of *broker*, or None if it does not report it."""
-    answer = await requests.ask(broker, RequestCode.GET_BROKER_CONFIG)
-    for line in bytes(answer.body).decode(errors="replace").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "mappedFileSizeCommitLog" and value.strip().isdecimal():
-            return int(value) or None
-    return None
+    length = (await broker_settings(requests, broker)).get("mappedFileSizeCommitLog", "")
+    return int(length) or None if length.isdecimal() else None
+
+
+async def consumers_at(requests: BrokerRequests, broker: str, topic: Topic) -> list[Group]:
+    """Return the groups that consume *topic* at *broker*, or have committed offsets there."""
+    header = TopicOnlyHeader(topic=topic).to_ext()
+    answer = await requests.ask(broker, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+    return admin_bodies.group_list_from_json(answer.body)
+
+
+async def put_rate(requests: BrokerRequests, broker: str, topic: Topic) -> float | None:
+    """Return the messages per second that *broker* stored in *topic* in the last minute, None if it
+    has no figures, as before the first message after its start.
+    """
+    header = StatsHeader(stats_name="TOPIC_PUT_NUMS", stats_key=topic).to_ext()
+    try:
+        answer = await requests.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
+    except BrokerError as error:
+        if error.code != ResponseCode.SYSTEM_ERROR:
+            raise
+        return None
+    return admin_bodies.minute_rate_from_json(answer.body)
 
 
 async def _runtime(requests: BrokerRequests, broker: str) -> dict[str, str]:

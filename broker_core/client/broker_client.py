@@ -45,7 +45,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
 from broker_core.remoting.lock_renewal import LockName
 from broker_core.remoting.message import OutgoingMessage
-from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm
+from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm, TopicRoute
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting.together import CommitEntry
 from broker_core.remoting_channel import Handler, RemotingChannel
@@ -190,6 +190,12 @@ class BrokerClient:
         route = await self._routes.route(topic)
         return sorted(data.broker for data in route.brokers)
 
+    async def topic_route(self, topic: Topic) -> TopicRoute:
+        """Return the route of *topic* as a nameserver has it now, without keeping it. Raise
+        BrokerError(17) if unknown.
+        """
+        return await self._routes.look(topic)
+
     async def clusters(self) -> ClusterTable:
         """Return all clusters and their brokers, according to nameservers."""
         return await self._routes.clusters()
@@ -232,6 +238,7 @@ class BrokerClient:
         tags: str = "*",
         timeout_s: float | None = None,
         life: int | None = None,
+        max_bytes: int | None = None,
     ) -> PullResult:
         """Read messages from *offset* on. Never commits.
 
@@ -247,6 +254,7 @@ class BrokerClient:
             tags: tags as in ``a || b``; ``*``: all
             timeout_s: default: *suspend_ms* plus some seconds
             life: do not wait if the topic is in another life
+            max_bytes: a request that brokers before 5.1 ignore; all have a limit of their own
         """
         pulled = await pulling.pull(
             self._requests,
@@ -258,6 +266,7 @@ class BrokerClient:
             tags=tags,
             timeout_s=timeout_s,
             life=life,
+            max_bytes=max_bytes,
         )
         return await self._decoded(pulled)
 
@@ -546,6 +555,20 @@ class BrokerClient:
     async def runtime(self, broker: str) -> dict[str, str]:
         """Return the figures that *broker* reports of itself, by name."""
         return await administration.runtime(self._requests, broker)
+
+    async def broker_settings(self, broker: str) -> dict[str, str]:
+        """Return the settings that *broker* shows, under RocketMQ's names."""
+        return await administration.broker_settings(self._requests, broker)
+
+    async def consumers_at(self, broker: str, topic: Topic) -> list[Group]:
+        """Return the groups that consume *topic* at *broker*, or have committed offsets there."""
+        return await administration.consumers_at(self._requests, broker, topic)
+
+    async def put_rate(self, broker: str, topic: Topic) -> float | None:
+        """Return the messages per second that *broker* stored in *topic* in the last minute, None
+        if it has no figures.
+        """
+        return await administration.put_rate(self._requests, broker, topic)
 
     async def confirm_clock(self, broker: str, *, by: str, reason: str) -> int:
         """Let messages at *broker* grow old by its wall clock again after a jump; return by how

@@ -75,6 +75,17 @@ class RouteCache:
             self._routes.pop(topic, None)
             raise
 
+    async def look(self, topic: Topic) -> TopicRoute:
+        """Ask for the route of *topic*, without keeping it: a kept one is refreshed for ever.
+
+        Raises BrokerError(17) if there is none.
+        """
+        header = TopicHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self._ask(
+            RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.to_ext())
+        )
+        return TopicRoute.from_json(answer.body)
+
     def known_master(self, broker: str) -> str | None:
         """Return the address of a broker's master, if it is known and not in doubt."""
         return None if broker in self._doubted else self._masters.get(broker)
@@ -155,11 +166,7 @@ class RouteCache:
                     _log.debug("route not refreshed", topic=topic, reason=str(error))
 
     async def _fetch(self, topic: Topic) -> TopicRoute:
-        header = TopicHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._ask(
-            RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.to_ext())
-        )
-        route = TopicRoute.from_json(answer.body)
+        route = await self.look(topic)
         self._miss(topic, before=self._routes.get(topic), now=route)
         self._routes[topic] = route
         self._learn(route.brokers)

@@ -16,7 +16,7 @@ import orjson
 from broker_core.errors import InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import Subscription
-from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.json_fields import JsonObject, short
 from broker_core.remoting.queue_maps import object_to_json, queue_fields, queue_map_to_json
 from broker_core.remoting.route_bodies import TopicConfig
 
@@ -173,6 +173,11 @@ def group_list_to_json(groups: Iterable[Group]) -> bytes:
     return orjson.dumps({"groupList": sorted(groups)})
 
 
+def group_list_from_json(data: bytes | memoryview) -> list[Group]:
+    """Read the body that answers 300, sorted. Raise InvalidCommand."""
+    return sorted(map(Group, JsonObject.parse(data, "group list").texts("groupList")))
+
+
 def topics_at_to_json(topics: Iterable[str], address: str | None) -> bytes:
     """Return the body that answers 304, 305 and 343; *address* of the broker with more details."""
     return orjson.dumps({"topicList": sorted(topics), "brokerAddr": address})
@@ -264,6 +269,16 @@ def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
             for name, pace in named.items()
         }
     )
+
+
+def minute_rate_from_json(data: bytes | memoryview) -> float:
+    """Return the messages per second in the last minute, from a body that answers 315. Raise
+    InvalidCommand.
+    """
+    rate = JsonObject.parse(data, "stats").object("statsMinute").all().get("tps")
+    if not isinstance(rate, int | float) or not 0 <= rate < float("inf"):
+        raise InvalidCommand(f"statsMinute.tps is {short(rate)}: expected a number from 0")
+    return float(rate)
 
 
 def subscribed_from_json(data: bytes | memoryview) -> frozenset[Topic]:

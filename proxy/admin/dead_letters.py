@@ -16,6 +16,15 @@ MOST_SHOWN = 10_000
 _ERRORS = (404, 409, 503)
 
 
+Since = Annotated[
+    int | None,
+    Field(description="the first store time, milliseconds since 1970", ge=0, le=2**52),
+]
+PartOfReason = Annotated[
+    str | None, Field(description="a part of the reason", min_length=1, max_length=500)
+]
+
+
 class DeadLettersQuery(RequestModel):
     """Selects dead letters to list."""
 
@@ -25,6 +34,12 @@ class DeadLettersQuery(RequestModel):
     topic: Annotated[str | None, Field(description="the original topic", min_length=1)] = None
     key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
+    since_ms: Since = None
+    reason: PartOfReason = None
+    positions: Annotated[
+        str | None,
+        Field(description="the positions of an earlier page", min_length=1, max_length=65_536),
+    ] = None
 
 
 class ExportQuery(RequestModel):
@@ -36,6 +51,8 @@ class ExportQuery(RequestModel):
     topic: Annotated[str | None, Field(description="the original topic", min_length=1)] = None
     key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
+    since_ms: Since = None
+    reason: PartOfReason = None
 
 
 class DeadLetterQuery(RequestModel):
@@ -115,9 +132,12 @@ class WholeDeadLetterView(DeadLetterView):
 
 
 class DeadLettersView(Answer):
-    """Dead letters of a group. ``complete``: no matching one is left out."""
+    """Dead letters of a group. ``complete``: no matching one is left out; ``positions``: of the
+    next page.
+    """
 
     group: str
+    positions: str
     waiting: int
     dead_letters: list[DeadLetterView]
     complete: bool
@@ -183,7 +203,7 @@ class DeadLetterSurface:
 
     async def _show(self, call: Call) -> dict[str, Any]:
         asked: DeadLettersQuery = call.query
-        wish = Wish(limit=asked.limit, topic=asked.topic, key=asked.key, everything=asked.all)
+        wish = _wish(asked, asked.limit, positions=asked.positions)
         return await self._desk.show(call.path["group"], wish)
 
     async def _find(self, call: Call) -> dict[str, Any]:
@@ -191,7 +211,7 @@ class DeadLetterSurface:
 
     async def _export(self, call: Call) -> Pieces:
         asked: ExportQuery = call.query
-        wish = Wish(limit=asked.count, topic=asked.topic, key=asked.key, everything=asked.all)
+        wish = _wish(asked, asked.count)
         return self._desk.export(call.path["group"], wish)
 
     async def _redrive(self, call: Call) -> dict[str, Any]:
@@ -207,3 +227,17 @@ class DeadLetterSurface:
 
     async def _stop(self, call: Call) -> dict[str, Any]:
         return await self._desk.stop(call.path["group"], by=call.by, reason=call.body.reason)
+
+
+def _wish(
+    asked: DeadLettersQuery | ExportQuery, limit: int | None, *, positions: str | None = None
+) -> Wish:
+    return Wish(
+        limit=limit,
+        topic=asked.topic,
+        key=asked.key,
+        everything=asked.all,
+        since_ms=asked.since_ms,
+        reason=asked.reason,
+        positions=positions,
+    )

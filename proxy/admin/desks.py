@@ -19,17 +19,24 @@ from proxy.admin.operations import Operation
 from proxy.admin.order_keys import OrderKeySurface
 from proxy.admin.owners import OwnerSurface
 from proxy.admin.process import ProcessSurface
+from proxy.admin.topic_messages import TopicMessageSurface
+from proxy.admin.topics import TopicSurface
 from proxy.lane.lanes import Lanes
 from proxy.live.configuration import Configuration
+from proxy.operator.broker_desk import BrokerDesk
+from proxy.operator.broker_questions import Readers
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.hand_over_desk import HandoffDesk
 from proxy.operator.key_board import KeyBoard
 from proxy.operator.key_desk import KeyDesk
 from proxy.operator.lease_desk import LeaseDesk
+from proxy.operator.message_browser import MessageBrowser
 from proxy.operator.message_desk import MessageDesk
+from proxy.operator.message_states import MessageStates
 from proxy.operator.offset_desk import OffsetDesk
 from proxy.operator.order_key_desk import OrderKeyDesk
 from proxy.operator.owner_desk import Doors, OwnerDesk
+from proxy.operator.topic_desk import TopicDesk
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook
@@ -45,6 +52,8 @@ def desk_operations(
 ) -> list[Operation]:
     """Return the operations of one proxy's desks."""
     book = OwnerBook(context.client, context.log)
+    readers = Readers()
+    states = MessageStates(context, lanes, ownerships, book)
     return [
         *ConfigurationSurface(configuration).operations(),
         *GroupSurface(configuration.desk).operations(),
@@ -59,5 +68,7 @@ def desk_operations(
         *OffsetSurface(OffsetDesk(context, lanes, ownerships, book)).operations(),
         *ProcessSurface(context).operations(),
         *OwnerSurface(OwnerDesk(context, lanes, ownerships, book, doors)).operations(),
+        *TopicSurface(TopicDesk(context, readers), BrokerDesk(context)).operations(),
+        *TopicMessageSurface(MessageBrowser(context, readers), states).operations(),
         *HandoffSurface(HandoffDesk(context, lanes, ownerships, book)).operations(),
     ]

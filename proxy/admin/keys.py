@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
-from proxy.operator.key_desk import KeyDesk
+from pydantic import Field
+
+from proxy.admin.operations import LOOKS, NDJSON, OWNED, Call, Operation, Pieces, get, post
+from proxy.operator.key_desk import KeyDesk, ParkedWish
 from proxy.operator.key_models import RedriveAllBody
 from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS, KeyVerb, OfGroup, Reach
-from proxy.operator.request_models import Answer, ChangeBody
+from proxy.operator.request_models import Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
+MOST_PARKED = 10_000
 
 
 class RedrivenQueue(Answer):
@@ -49,8 +52,33 @@ class ParkedKeyView(Answer):
     redriven_by: str
 
 
+class ParkedQuery(RequestModel):
+    """Selects parked keys."""
+
+    reason: Annotated[str, Field(description="a part of the reason", max_length=500)] = ""
+    after: Annotated[
+        str,
+        Field(
+            description="the queue and key of the last row of an earlier page, such as"
+            " broker-a_0@customer-17",
+            max_length=1_000,
+        ),
+    ] = ""
+    limit: Annotated[
+        int, Field(description=f"a number from 1 to {MOST_PARKED:,}", ge=1, le=MOST_PARKED)
+    ] = MOST_PARKED
+
+
+class ParkedExportQuery(RequestModel):
+    """Selects parked keys to export."""
+
+    reason: Annotated[str, Field(description="a part of the reason", max_length=500)] = ""
+
+
 class KeySurface:
-    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with the key in the body."""
+    """``GET …/keys/parked`` and ``…/keys/parked/export``; ``POST …/keys/VERB`` with the key in the
+    body.
+    """
 
     def __init__(self, desk: KeyDesk) -> None:
         self._desk = desk
@@ -61,7 +89,16 @@ class KeySurface:
             f"{_PLACE}/parked",
             "List parked keys in the queues owned by this proxy.",
             self._parked,
+            query=ParkedQuery,
             answer=list[ParkedKeyView],
+            errors=LOOKS,
+        )
+        export = get(
+            f"{_PLACE}/parked/export",
+            "Export parked keys in the queues owned by this proxy as lines of JSON.",
+            self._export,
+            query=ParkedExportQuery,
+            media=NDJSON,
             errors=LOOKS,
         )
         redrive_all = post(
@@ -74,6 +111,7 @@ class KeySurface:
         )
         return [
             parked,
+            export,
             redrive_all,
             *map(self._verb, KEY_VERBS),
         ]
@@ -90,7 +128,13 @@ class KeySurface:
         )
 
     async def _parked(self, call: Call) -> list[dict[str, Any]]:
-        return self._desk.parked(call.path["group"], call.path["topic"])
+        asked: ParkedQuery = call.query
+        wish = ParkedWish(limit=asked.limit, reason=asked.reason, after=asked.after)
+        return await self._desk.parked(call.path["group"], call.path["topic"], wish)
+
+    async def _export(self, call: Call) -> Pieces:
+        wish = ParkedWish(reason=call.query.reason)
+        return self._desk.export_parked(call.path["group"], call.path["topic"], wish)
 
     async def _act(self, verb: KeyVerb, call: Call) -> dict[str, Any]:
         group, topic = call.path["group"], call.path["topic"]

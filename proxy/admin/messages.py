@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from proxy.admin.operations import LOOKS, Call, Operation, get
-from proxy.operator.message_desk import MOST_SHOWN, MessageDesk
+from proxy.operator.message_desk import MessageDesk
+from proxy.operator.message_lookup import MOST_SHOWN
 from proxy.operator.request_models import PLAIN_KEY, Answer, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/messages"

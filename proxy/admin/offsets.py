@@ -46,12 +46,27 @@ class ToEnd(RequestModel):
         return self
 
 
+class ToBegin(RequestModel):
+    """Continue at the oldest message that is still stored."""
+
+    begin: Annotated[bool, Field(description="true", json_schema_extra={"const": True})]
+
+    @model_validator(mode="after")
+    def _is_true(self) -> Self:
+        if not self.begin:
+            raise ValueError("begin should be true")
+        return self
+
+
 class ResetBody(ChangeBody):
     """Target and conditions of a reset."""
 
     to: Annotated[
-        ToOffset | ToTime | ToEnd,
-        Field(description='one of {"offset": 812}, {"time_ms": 1767225600000}, {"end": true}'),
+        ToOffset | ToTime | ToEnd | ToBegin,
+        Field(
+            description='one of {"offset": 812}, {"time_ms": 1767225600000}, {"end": true},'
+            ' {"begin": true}'
+        ),
     ]
     expect: Annotated[
         int | None,
@@ -166,6 +181,7 @@ class OffsetSurface:
             **call.why,
             to_offset=asked.to.offset if isinstance(asked.to, ToOffset) else None,
             to_ms=asked.to.time_ms if isinstance(asked.to, ToTime) else None,
+            to_begin=isinstance(asked.to, ToBegin),
             expect=asked.expect,
             dry_run=asked.dry_run,
         )

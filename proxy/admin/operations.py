@@ -30,7 +30,7 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 #: Path parameters. An unknown name is answered by 404, never 400.
 PARAMETERS = {
     "group": "a consumer group",
-    "topic": "a topic of the group",
+    "topic": "a topic",
     "queue": "a queue, such as broker-a_0",
     "lease": "a lease as shown by orderlane leases ls",
 }

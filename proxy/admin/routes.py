@@ -35,6 +35,7 @@ from proxy.errors import (
     OwnedElsewhere,
     Unavailable,
     UnknownName,
+    WrongState,
 )
 from proxy.net.tls import common_name
 
@@ -224,6 +225,8 @@ async def _errors(request: web.Request, handler: _Served) -> web.StreamResponse:
         return _failed(421, str(error), owners=list(error.addresses), headers=headers)
     except Unavailable as error:
         return _failed(503, str(error))
+    except WrongState as error:
+        return _failed(409, str(error), headers={"Retry-After": "1"} if error.passing else None)
     except OrderlaneError as error:
         return _failed(409, str(error))
     except RemotingError as error:

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -21,6 +22,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.signing import Credentials
+from proxy.cli.output import say
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.net.tls import broker_context, client_context
 from proxy.settings.proxy_settings import broker_tls
@@ -36,6 +38,8 @@ _PROCESS = "/api/process"
 _KINDS = ("application/json", "application/x-ndjson")
 #: Token for proxies that require one. Not an option, which other users could see in ``ps``.
 ADMIN_TOKEN = "ORDERLANE_ADMIN_TOKEN"
+#: How long a request is repeated that a hand-over refuses, and how often.
+_PATIENCE_S, _AGAIN_S = 10.0, 0.5
 #: CA file for nameservers and brokers with TLS, like a proxy's broker_tls.ca.
 BROKER_CA = "ORDERLANE_BROKER_TLS__CA"
 #: Account for brokers with access control: name and secret.
@@ -131,9 +135,9 @@ def ask_proxy(
 ) -> bytes:
     """GET *path* from a proxy's HTTP port, or send *body* by POST or *method*.
 
-    Raises OrderlaneError.
+    A request that is refused because of a hand-over is repeated for 10 s. Raises OrderlaneError.
     """
-    with _asked(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
+    with _asked_patiently(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
         try:
             return bytes(answer.read())
         except HTTPException as error:
@@ -178,6 +182,25 @@ def _broken_off(http: str, error: Exception) -> OrderlaneError:
     )
 
 
+class _HandOver(OrderlaneError):
+    """The request was refused during a hand-over, changed nothing, and may be repeated."""
+
+
+def _asked_patiently(http: str, path: str, **request: Any) -> HTTPResponse:
+    until = time.monotonic() + _PATIENCE_S
+    waits = False
+    while True:
+        try:
+            return _asked(http, path, **request)
+        except _HandOver:
+            if time.monotonic() >= until:
+                raise
+        if not waits:
+            say(f"a queue changes its owner: trying again for up to {_PATIENCE_S:g} s")
+            waits = True
+        time.sleep(_AGAIN_S)
+
+
 def _asked(
     http: str,
     path: str,
@@ -193,12 +216,14 @@ def _asked(
         asked = urllib.request.Request(
             f"{scheme}://{http}{path}", data=body, headers=_headers(), method=method
         )
-        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s, context=tls)
+        answer: HTTPResponse = _opener(tls).open(asked, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         sentence = f"the proxy at {http} answers {error.code}: {_sentence(error)}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
             owners = error.headers.get("Orderlane-Owners", "").split(", ")
             raise OwnedElsewhere(sentence, addresses=tuple(filter(None, owners))) from None
+        if error.code == HTTPStatus.CONFLICT and "Retry-After" in error.headers:
+            raise _HandOver(sentence) from None
         raise OrderlaneError(sentence) from None
     except (OSError, HTTPException, UnicodeError) as error:
         raise _no_answer(http, path, error) from None
@@ -207,6 +232,18 @@ def _asked(
         answer.close()
         raise _no_answer(http, path, f"the server there sends {kind}")
     return answer
+
+
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Return an opener that connects directly, whatever proxies the environment names, and follows
+    no redirects: either would take the token to another server.
+    """
+    opener = urllib.request.OpenerDirector()
+    opener.add_handler(urllib.request.HTTPHandler())
+    opener.add_handler(urllib.request.HTTPSHandler(context=tls))
+    opener.add_handler(urllib.request.HTTPDefaultErrorHandler())
+    opener.add_handler(urllib.request.HTTPErrorProcessor())
+    return opener
 
 
 def _tls() -> ssl.SSLContext | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import orjson
 import typer
 
+from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json_line, print_rows, say
+from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 
 app = typer.Typer(no_args_is_help=True, help="List, export and redrive dead letters of a group.")
@@ -26,6 +27,10 @@ _TIMEOUT_S = 30.0
 
 Topic = Annotated[str | None, typer.Option(help="only dead letters from this topic")]
 Key = Annotated[str | None, typer.Option(help="only dead letters with this order key")]
+Since = Annotated[str | None, typer.Option(help="only dead letters stored at or after this time")]
+WithReason = Annotated[
+    str | None, typer.Option("--reason", help="only dead letters with this text in their reason")
+]
 Limit = Annotated[
     int, typer.Option(min=1, max=10_000, help="maximum number of dead letters, oldest first")
 ]
@@ -43,14 +48,15 @@ def ls(
     group: GroupArgument,
     topic: Topic = None,
     key: Key = None,
+    since: Since = None,
+    reason: WithReason = None,
     limit: Limit = 100,
     everything: Everything = False,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List dead letters that are not redriven yet, oldest first."""
-    asked = {"limit": limit, "topic": topic, "key": key, "all": "true" if everything else None}
-    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    given = _query(topic, key, since, reason, everything=everything, limit=limit)
     found = orjson.loads(ask_proxy(http, f"{_place(group)}?{given}", timeout_s=_TIMEOUT_S))
     rows = [_with_times(row) for row in found["dead_letters"]]
     print_rows(rows, columns=_COLUMNS, output=output)
@@ -91,6 +97,8 @@ def export(
     group: GroupArgument,
     topic: Topic = None,
     key: Key = None,
+    since: Since = None,
+    reason: WithReason = None,
     count: Annotated[int | None, typer.Option(min=1, help="maximum number of dead letters")] = None,
     everything: Everything = False,
     http: HttpOption = DEFAULT_HTTP,
@@ -100,8 +108,7 @@ def export(
     They are printed queue by queue, oldest first. A body that is not UTF-8 is printed as base64 in
     "body_base64". Exit code 2 means that the output is incomplete.
     """
-    asked = {"count": count, "topic": topic, "key": key, "all": "true" if everything else None}
-    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    given = _query(topic, key, since, reason, everything=everything, count=count)
     path = f"{_place(group)}/export" + (f"?{given}" if given else "")
     printed = 0
     for line in lines_of_proxy(http, path):
@@ -120,6 +127,7 @@ def redrive(
     rate: Rate = 0.0,
     dry_run: DryRun = False,
     skip: Skip = None,
+    yes: Yes = False,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -127,8 +135,16 @@ def redrive(
 
     All groups of a topic receive the messages. Dead letters that arrive during the redrive are not
     included. The proxy does the work: "ls" shows its progress, and a new redrive continues a
-    stopped one.
+    stopped one. It asks before it begins.
     """
+    if not dry_run:
+        may_ask(yes)
+        if not yes:
+            plan = _changed(
+                http, group, "redrive", dry_run=True, skip=skip or [], **given_reason(reason, True)
+            )
+            left = number(plan["left"], "dead letter")
+            confirm(f"send {left} of {group} to their original topics?", yes=yes)
     _act(
         http,
         group,
@@ -153,10 +169,34 @@ def stop(
 
 
 def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:
+    print_rows([_changed(http, group, verb, **asked)], columns=_STATE, output=output)
+
+
+def _changed(http: str, group: str, verb: str, **asked: Any) -> dict[str, Any]:
     body = body_of({"by": actor(), **asked})
     path = f"{_place(group)}/{verb}"
-    row = orjson.loads(ask_proxy(http, path, body=body, timeout_s=_TIMEOUT_S))
-    print_rows([row], columns=_STATE, output=output)
+    return dict(orjson.loads(ask_proxy(http, path, body=body, timeout_s=_TIMEOUT_S)))
+
+
+def _query(
+    topic: str | None,
+    key: str | None,
+    since: str | None,
+    reason: str | None,
+    *,
+    everything: bool,
+    **more: int | None,
+) -> str:
+    """Return the query string of a selection, without what is not given."""
+    asked = {
+        "topic": topic,
+        "key": key,
+        "since_ms": None if since is None else given_ms(since, option="--since"),
+        "reason": reason,
+        "all": "true" if everything else None,
+        **more,
+    }
+    return urlencode({name: value for name, value in asked.items() if value is not None})
 
 
 def _place(group: str) -> str:
@@ -167,12 +207,6 @@ def _with_times(row: dict[str, Any]) -> dict[str, Any]:
     """Return *row* with ISO times beside those in milliseconds."""
     return {
         **row,
-        "first_failure": _time(row["first_failure_ms"]),
-        "last_failure": _time(row["last_failure_ms"]),
+        "first_failure": shown_time(row["first_failure_ms"]),
+        "last_failure": shown_time(row["last_failure_ms"]),
     }
-
-
-def _time(ms: int | None) -> str | None:
-    if ms is None:
-        return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

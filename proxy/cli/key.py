@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from proxy.cli.all_owners import TopicAnswers, change_at_owners, query_all_owners
+from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
@@ -24,6 +25,7 @@ from proxy.cli.connect import (
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.cli.owner_requests import path_of
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.key_models import Cli
 from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
@@ -56,11 +58,17 @@ DryRun = Annotated[
 def parked(
     group: GroupArgument,
     topic: Topic = None,
+    reason: Annotated[
+        str | None, typer.Option(help="only keys with this text in their reason")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="maximum number of keys of each proxy")
+    ] = 10_000,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List parked keys."""
-    seen = look_at_keys(http, group, topic, "parked")
+    seen = look_at_keys(http, group, topic, "parked", reason=reason, limit=limit)
     print_rows(seen.rows, columns=_PARKED, output=output)
     seen.report_missing()
 
@@ -111,19 +119,30 @@ def redrive(
     queue: Queue = None,
     dry_run: DryRun = False,
     rate: Rate = 0.0,
+    yes: Yes = False,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Redrive one parked key, or all of them."""
+    """Redrive one parked key, or all of them; for all, it asks first."""
     if (key is None) != every:
         raise OrderlaneError("no key to redrive: give a key or --all, not both")
     asked = {"dry_run": dry_run, "rate": rate, **given_reason(reason, dry_run)}
     if key is not None:
         _act(http, group, topic, "redrive", output, key=key, queue=queue, **asked)
         return
+    if not dry_run:
+        may_ask(yes)
+    path, first = f"{place_of(http, group, topic)}/redrive-all", one_of(http)
+    if not dry_run and not yes:
+        why = given_reason(reason, True)
+        plan = body_of({"by": actor(), "queue": queue, "dry_run": True, **why})
+        planned, _ = change_at_all(first, path, plan)
+        parts = [each for answer in planned.values() for each in answer["queues"]]
+        keys = number(sum(len(each["keys"]) for each in parts), "parked key")
+        copies = number(sum(each["copies"] for each in parts), "message")
+        confirm(f"redrive {keys} of {group} with {copies}?", yes=yes)
     body = body_of({"by": actor(), "queue": queue, **asked})
-    path = f"{place_of(http, group, topic)}/redrive-all"
-    done, failed = change_at_all(one_of(http), path, body)
+    done, failed = change_at_all(first, path, body)
     rows = [
         {"key": name, "queue": each["queue"], "proxy": address}
         for address, answer in done.items()

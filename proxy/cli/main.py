@@ -6,14 +6,15 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from importlib import metadata
+from itertools import pairwise, takewhile
 from typing import Annotated
 
 import typer
 
 from broker_core.errors import RemotingError, StoreError
 from proxy.cli.examples import add_examples
-from proxy.cli.output import say
+from proxy.cli.output import print_text, say
 from proxy.errors import OrderlaneError
 from proxy.observe.logs import configure_logs
 
@@ -26,7 +27,9 @@ _VERBS = {
     "proxy": "processes:proxy",
     "produce": "produce:produce",
     "consume": "consume:consume",
-    "topics": "topics:topics",
+    "topics": "topics:app",
+    "messages": "messages:app",
+    "brokers": "brokers:app",
     "lag": "lag:lag",
     "top": "top:top",
     "demo": "demo.command:demo",
@@ -49,6 +52,22 @@ _VERBS = {
     "spark": "spark_judging:app",
 }
 
+#: Shown by ``orderlane --help``.
+_ENVIRONMENT = "\n\n".join(
+    (
+        "Environment:",
+        "ORDERLANE_ADMIN_TOKEN: token for the HTTP port of proxies (--http)",
+        "ORDERLANE_ADMIN_CA: use TLS there, with this CA file; empty for the system's",
+        "ORDERLANE_CLIENT_TOKEN: token for the Thrift port of proxies (--proxy)",
+        "ORDERLANE_BROKER_ACCESS_KEY, ORDERLANE_BROKER_SECRET_KEY: account for nameservers and"
+        " brokers (--nameserver)",
+        "ORDERLANE_BROKER_TLS__CA: use TLS there, with this CA file",
+        "ORDERLANE_LOG_LEVEL: log level",
+        "HTTP_PROXY and the like have no effect: all connections are direct.",
+    )
+)
+#: Short form of an option, as in other tools.
+_SHORT_FORMS = {"--wide": "--output=wide"}
 #: Options with names. An empty one would otherwise mean all topics or queues.
 _NAMING = frozenset({"--topic", "--queue", "--group", "--client"})
 
@@ -63,6 +82,7 @@ def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         help="A consumer proxy gateway for ordered messages: every order key gets its own lane.",
+        epilog=_ENVIRONMENT,
     )
     for verb in verbs:
         module, _, name = _VERBS[verb].partition(":")
@@ -92,11 +112,21 @@ def _completed() -> typer.Typer:
     return app_of([words[1]]) if known else _names()
 
 
+def _show_version(given: bool) -> None:
+    if given:
+        print_text(f"orderlane {metadata.version('orderlane')}")
+        raise typer.Exit
+
+
 def _options(
     log_level: Annotated[
         str,
         typer.Option(help="log level: debug, info, warning, error", envvar="ORDERLANE_LOG_LEVEL"),
     ] = "info",
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="show the version"),
+    ] = False,
 ) -> None:
     if log_level not in ("debug", "info", "warning", "error"):
         raise OrderlaneError(
@@ -110,7 +140,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
     Errors that a user can fix end with one sentence on stderr and exit code 2.
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = _expanded(sys.argv[1:] if arguments is None else list(arguments))
     for word, following in pairwise([*words, None]):
         option, given, value = str(word).partition("=")
         if option in _NAMING and (value if given else following) == "":
@@ -138,6 +168,12 @@ def run(arguments: Sequence[str] | None = None) -> None:
             raise
         say(f"orderlane: {error}")
         sys.exit(2)
+
+
+def _expanded(words: Sequence[str]) -> list[str]:
+    """Return *words* with short forms replaced, up to ``--``."""
+    options = list(takewhile(lambda word: word != "--", words))
+    return [_SHORT_FORMS.get(word, word) for word in options] + list(words[len(options) :])
 
 
 def _no_text(error: UnicodeEncodeError, words: Sequence[str]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
+from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.output import Output, OutputFormat, print_preview, print_rows, say
 from proxy.cli.owner_requests import ReasonOption, change, look, path_of
+from proxy.cli.times import given_ms
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
@@ -23,9 +26,12 @@ _PLAN = (
     *("topic", "queue", "from", "to", "skipped", "repeated", "leases_ended"),
     "parked_keys_kept",
 )
+_BY_TOPIC = ("topic", "queues", "skipped", "repeated", "leases_ended", "parked_keys_kept")
 _SKIPPED = ("topic", "queue", "offset", "skipped")
 #: Covers a take-over in progress, or a lock that must expire first.
 _TIMEOUT_S = 30.0
+#: Interval of reports on stderr.
+_REPORT_S = 5.0
 
 Topic = Annotated[str | None, typer.Option(help="topic (default: all of the group)")]
 
@@ -58,8 +64,12 @@ def reset(
         str | None,
         typer.Option(help="continue at the first message stored at or after this time"),
     ] = None,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="continue at the oldest message still stored")
+    ] = False,
     skip: Annotated[
-        bool, typer.Option("--skip", help="continue at the end, skipping all messages")
+        bool,
+        typer.Option("--skip", "--to-latest", help="continue at the end, skipping all messages"),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show the effect without resetting")
@@ -68,15 +78,19 @@ def reset(
         list[str] | None,
         typer.Option(help="reset only from this base: 812 or broker-a_0=812; repeatable"),
     ] = None,
+    yes: Yes = False,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Reset the offsets of a group: skip messages, or deliver them again.
 
-    Leases on these queues end, and their verdicts are ignored. Parked keys stay parked. All queues
-    are checked first; if one cannot be reset, none is.
+    Without --topic and --queue in all queues of all its topics. Leases on these queues end, and
+    their verdicts are ignored. Parked keys stay parked. All queues are checked first; if one cannot
+    be reset, none is. The effect on each topic is shown before the question.
     """
-    to = _to(to_offset, to_time, skip=skip)
+    to = _to(to_offset, to_time, begin=to_earliest, end=skip)
+    if not dry_run:
+        may_ask(yes)
     rows = _chosen(look(http, path_of("groups", group, "offsets"), topic=topic)["queues"], queue)
     expected = _expected(expect or [], rows)
     plans = [
@@ -86,10 +100,23 @@ def reset(
     if dry_run:
         print_rows(plans, columns=_PLAN, output=output)
         return
+    if not yes:
+        totals = _by_topic(plans)
+        print_preview(totals, columns=_BY_TOPIC)
+        skipped, repeated = (sum(row[name] for row in totals) for name in ("skipped", "repeated"))
+        confirm(
+            f"reset {number(len(rows), 'queue')} of {group}: skip up to {skipped:,} messages and"
+            f" deliver up to {repeated:,} again?",
+            yes=yes,
+        )
     done: list[Any] = []
+    reported = time.monotonic()
     try:
         for row in rows:
             done.append(_ask(http, group, row, reason=reason, to=to, expected=expected))
+            if time.monotonic() - reported >= _REPORT_S:
+                reported = time.monotonic()
+                say(f"{len(done)} of {number(len(rows), 'queue')} reset so far")
     except OrderlaneError as error:
         if done:
             print_rows(done, columns=_PLAN, output=output)
@@ -140,24 +167,27 @@ def _ask(
     return change(http, path, asked, timeout_s=_TIMEOUT_S)
 
 
-def _to(offset: int | None, time: str | None, *, skip: bool) -> dict[str, Any]:
-    if (offset is not None) + (time is not None) + skip != 1:
-        raise OrderlaneError("give exactly one of --to-offset, --to-time and --skip")
+def _to(offset: int | None, when: str | None, *, begin: bool, end: bool) -> dict[str, Any]:
+    if (offset is not None) + (when is not None) + begin + end != 1:
+        raise OrderlaneError(
+            "give exactly one of --to-offset, --to-time, --to-earliest and --skip (--to-latest)"
+        )
     if offset is not None:
         return {"offset": offset}
-    return {"end": True} if time is None else {"time_ms": _milliseconds(time)}
+    if when is not None:
+        return {"time_ms": given_ms(when, option="--to-time")}
+    return {"begin": True} if begin else {"end": True}
 
 
-def _milliseconds(time: str) -> int:
-    try:
-        when = datetime.fromisoformat(time)
-    except ValueError:
-        when = None
-    if when is None or when.tzinfo is None or when.timestamp() < 0:
-        raise OrderlaneError(
-            f"invalid --to-time {time!r}: give a time with its zone, such as 2026-01-01T00:00:00Z"
-        )
-    return int(when.timestamp() * 1000)
+def _by_topic(plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sums of *plans*, one of each queue, by topic."""
+    topics: defaultdict[str, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(_BY_TOPIC[1:], 0))
+    for plan in plans:
+        sums = topics[plan["topic"]]
+        sums["queues"] += 1
+        for name in _BY_TOPIC[2:]:
+            sums[name] += plan[name]
+    return [{"topic": topic, **sums} for topic, sums in sorted(topics.items())]
 
 
 def _chosen(rows: Sequence[dict[str, Any]], queues: Sequence[str] | None) -> list[dict[str, Any]]:

@@ -14,9 +14,22 @@ GroupArgument = Annotated[str, typer.Argument(help="consumer group")]
 ProxyOption = Annotated[
     str, typer.Option("--proxy", help="host:port of the proxy's Thrift port; comma-separated list")
 ]
-HttpOption = Annotated[str, typer.Option("--http", help="host:port of the proxy's HTTP port")]
+HttpOption = Annotated[
+    str,
+    typer.Option(
+        "--http",
+        help="host:port of the proxy's HTTP port; environment: ORDERLANE_ADMIN_TOKEN (token),"
+        " ORDERLANE_ADMIN_CA (use TLS: CA file)",
+    ),
+]
 NameserverOption = Annotated[
-    str, typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list")
+    str,
+    typer.Option(
+        "--nameserver",
+        help="host:port of the nameserver; comma-separated list; environment:"
+        " ORDERLANE_BROKER_ACCESS_KEY and ORDERLANE_BROKER_SECRET_KEY (account),"
+        " ORDERLANE_BROKER_TLS__CA (use TLS: CA file)",
+    ),
 ]
 SettingsOption = Annotated[
     Path | None,

@@ -50,6 +50,9 @@ def produce(
     keyed: Annotated[
         bool, typer.Option("--keyed", help="read lines of stdin as KEY, tab, body")
     ] = False,
+    key: Annotated[
+        str | None, typer.Option(help="message key of every line of stdin, or generated message")
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="tag of every message")] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages per request")] = 100,
     rate: Annotated[
@@ -70,9 +73,17 @@ def produce(
     A failed request is repeated with the same message ids until --timeout. SIGTERM stops after the
     current request.
     """
+    if key is not None and (keyed or not key):
+        raise OrderlaneError(
+            "--key and --keyed exclude each other: the key is that of the option, or of each line"
+            if keyed
+            else "--key is empty: give a key, or leave the option out"
+        )
     if rate is not None:
         batch = min(batch, max(1, int(rate / 10)))  # about ten requests per second
     made = _from_stdin(keyed=keyed) if count is None else _made(count, keys)
+    if key is not None:
+        made = ([(key, body) for _, body in part] for part in made)
     chunks = _chunks(made, topic=topic, tag=tag, batch=batch)
     try:
         tls = client_tls(tls_ca, tls_certificate, tls_key)

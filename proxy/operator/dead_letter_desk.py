@@ -24,6 +24,7 @@ from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_let
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
 from proxy.errors import OrderlaneError, UnknownName
+from proxy.operator.message_pages import parse_positions, positions_text
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
@@ -35,16 +36,28 @@ AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Selects dead letters. ``everything`` includes redriven ones; ``limit`` None means all."""
+    """Selects dead letters. ``everything`` includes redriven ones; ``limit`` None means all.
+
+    ``since_ms``: first store time; ``reason``: a part of the reason. ``positions``: of an earlier
+    page, which this one continues.
+    """
 
     limit: int | None = 100
     topic: str | None = None
     key: str | None = None
     everything: bool = False
+    since_ms: int | None = None
+    reason: str | None = None
+    positions: str | None = None
 
     def takes(self, letter: DeadLetter) -> bool:
         """Return whether *letter* is selected."""
-        return self.topic in (None, letter.topic) and self.key in (None, letter.key)
+        return (
+            self.topic in (None, letter.topic)
+            and self.key in (None, letter.key)
+            and (self.since_ms is None or letter.store_ms >= self.since_ms)
+            and (self.reason is None or self.reason in (letter.reason or ""))
+        )
 
 
 class DeadLetterDesk:
@@ -59,24 +72,32 @@ class DeadLetterDesk:
     async def show(self, name: str, wish: Wish) -> dict[str, Any]:
         """Return dead letters of a group, oldest first, and the number not yet redriven.
 
-        ``complete``: no selected dead letter is left out. Raises UnknownName, RemotingError.
+        ``complete``: no selected dead letter is left out; ``positions``: where the next page
+        begins. Raises UnknownName, RemotingError.
         """
         group, queues = await self._find(name)
+        given = _positions(wish, queues)
+        reached: dict[QueueName, int] = {}
         found: list[DeadLetter] = []
         waiting, complete, room = 0, True, _MOST_READ
         for queue in queues:
             start, first, end = await self._bounds(group, queue)
             waiting += max(0, end - first)
             begin = start if wish.everything else first
+            begin = min(end, max(begin, given.get(queue, 0)))
             letters, read_to = await self._read(
                 queue, wish, start=begin, end=min(end, begin + room)
             )
             found += letters
+            reached[queue] = read_to
             room -= read_to - begin
             complete = complete and read_to >= end
         found.sort(key=lambda letter: (letter.store_ms, letter.queue, letter.offset))
+        for letter in found[wish.limit :] if wish.limit is not None else ():
+            reached[letter.queue] = min(reached[letter.queue], letter.offset)
         return {
             "group": group,
+            "positions": positions_text(reached),
             "waiting": waiting,
             "dead_letters": [_row(letter) for letter in found[: wish.limit]],
             "complete": complete and (wish.limit is None or len(found) <= wish.limit),
@@ -281,6 +302,16 @@ class DeadLetterDesk:
             room = max(0, room - (end - start))
         among = "" if room else f" among the first {_MOST_READ:,}: give its queue and offset"
         raise UnknownName(f"group {group!r} has no dead letter {message_id!r}{among}")
+
+
+def _positions(wish: Wish, queues: Sequence[QueueName]) -> dict[QueueName, int]:
+    """Return the positions of *wish*, none if it has none. Raises UnknownName."""
+    if wish.positions is None:
+        return {}
+    try:
+        return parse_positions(queues[0].topic, wish.positions, queues)
+    except ValueError as error:
+        raise UnknownName(str(error)) from None
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -7,13 +7,18 @@ to all queues of the topic or group, even those without messages of the key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.access.audit_record import Change
 from proxy.core.keys.order_key import key_text, known_as
+from proxy.core.pipeline.key_views import slices
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
 from proxy.operator.key_models import KeyBody
@@ -25,6 +30,17 @@ from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.parking.parked_keys import Parking
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedWish:
+    """Selects parked keys: at most *limit* with *reason* in their reason, behind *after*, the queue
+    and key of a row, such as ``broker-a_0@customer-17``.
+    """
+
+    limit: int = 10_000
+    reason: str = ""
+    after: str = ""
+
+
 class KeyDesk:
     """Finds the queue of a key. If another proxy owns it, the error names that proxy."""
 
@@ -34,13 +50,36 @@ class KeyDesk:
         self._context = context
         self._ownerships = ownerships
 
-    def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
+    async def parked(self, group: str, topic: str, wish: ParkedWish) -> list[dict[str, Any]]:
         """Return parked keys by queue. Raises UnknownName for an unknown group or topic."""
-        return [
-            parking.view(key)
-            for parking in self._owned(group, topic)
-            for key in sorted(parking.keys())
-        ]
+        found: list[dict[str, Any]] = []
+        async for rows in self._parked(group, topic, wish):
+            found += rows
+            if len(found) >= wish.limit:
+                break
+        return found[: wish.limit]
+
+    async def export_parked(self, group: str, topic: str, wish: ParkedWish) -> AsyncIterator[bytes]:
+        """Yield all parked keys that match as lines of JSON. Raises UnknownName."""
+        async for rows in self._parked(group, topic, wish):
+            yield b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+    async def _parked(
+        self, group: str, topic: str, wish: ParkedWish
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield matching keys by queue in small lists; other tasks run in between."""
+        place, _, text = wish.after.partition("@")
+        for parking in sorted(self._owned(group, topic), key=lambda each: each.place):
+            if parking.place < place:
+                continue
+            keys = sorted(parking.keys())
+            if parking.place == place:
+                keys = keys[bisect_right(keys, KeyVerbs(self._context, parking).named(text)) :]
+            for some in slices(keys):
+                rows = [parking.view(key) for key in some if key in parking.pipeline.parked]
+                if matching := [row for row in rows if wish.reason in row["reason"]]:
+                    yield matching
+                await asyncio.sleep(0)
 
     async def act(
         self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, *, by: str

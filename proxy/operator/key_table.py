@@ -250,14 +250,20 @@ REDRIVE = KeyVerb(
     summary="Redrive a parked key: deliver its messages again, in order.",
     help="""Redrive a parked key: deliver its parked messages in order, then newer ones.
 
---all redrives every parked key of the group, or of --topic or --queue.""",
+--all redrives every parked key of the group, or of --topic or --queue. It shows their number
+and asks first.""",
     reach=Reach.FIRST,
     body=RedriveKeyBody,
     may=_is_parked,
     refusal="key {key!r} is not parked",
     effect=_redrive,
     after=lambda asked, _head: {"state": "redriven", "rate": asked.rate},
-    examples=("customer-17 --dry-run", "customer-17 --rate 10 {why}", "--all {why}"),
+    examples=(
+        "customer-17 --dry-run",
+        "customer-17 --rate 10 {why}",
+        "--all --dry-run",
+        "--all {why} --yes",
+    ),
     dialog=Dialog(
         rank=5,
         label="Redrive",

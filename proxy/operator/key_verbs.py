@@ -288,4 +288,6 @@ class KeyVerbs:
         for each in self._pipelines:
             each.at(now_ns())
         if not self._parking.may_act:
-            raise WrongState(f"queue {self.pipeline.place} is being handed over: retry in a moment")
+            raise WrongState(
+                f"queue {self.pipeline.place} is being handed over: retry in a moment", passing=True
+            )

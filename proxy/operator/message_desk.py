@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.client import PullStatus
 from broker_core.errors import RemotingError
-from broker_core.names import Group, QueueName, Topic, parse_qid
+from broker_core.names import QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
 from proxy.core.dead_letters.copies import as_sent
 from proxy.core.dead_letters.dead_letter import content_of
 from proxy.core.keys.order_key import key_text
 from proxy.core.records.parked_key import TWIN_MARK, parked_topic
-from proxy.errors import Unavailable, UnknownName
+from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
 from proxy.lane.topic_rules import rules_of
+from proxy.operator.message_lookup import found_by, message_at, parse_place
 from proxy.upstream.context import UpstreamContext
-
-#: Messages per request and broker.
-MOST_SHOWN = 64
 
 
 class MessageDesk:
@@ -43,22 +40,11 @@ class MessageDesk:
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)
-        found: list[dict[str, Any]] = []
-        unanswered: dict[str, str] = {}
-        brokers = await self._context.client.broker_names(ours)
         text = message_id if message_id is not None else key or ""
-        for broker in brokers:
-            try:
-                messages = await self._context.client.queries.find(
-                    broker, ours, text, most=limit, is_id=message_id is not None
-                )
-            except RemotingError as error:
-                unanswered[broker] = str(error)
-                continue
-            found += [_row(lane, queue, message) for queue, message in messages]
-        if unanswered and len(unanswered) == len(brokers):
-            raise Unavailable("; ".join(f"{broker}: {why}" for broker, why in unanswered.items()))
-        found.sort(key=lambda row: (row["store_ms"], row["message"]))
+        messages, unanswered = await found_by(
+            self._context.client, ours, text, limit=limit, is_id=message_id is not None
+        )
+        found = [_row(lane, queue, message) for queue, message in messages]
         return {"group": group, "topic": topic, "messages": found, "unanswered": unanswered}
 
     async def show(self, group: str, topic: str, place: str) -> dict[str, Any]:
@@ -68,11 +54,7 @@ class MessageDesk:
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)
-        text, _, number = place.rpartition("@")
-        if not (text and number.isascii() and number.isdecimal() and len(number) < 19):
-            raise UnknownName(
-                f"invalid location {place[:200]!r}: give queue and offset, such as broker-a_0@17"
-            )
+        text, offset = parse_place(place)
         parked = text.endswith(TWIN_MARK)
         stands_in = parked_topic(lane.name, ours) if parked else ours
         try:
@@ -81,7 +63,7 @@ class MessageDesk:
             raise UnknownName(str(error)) from None
         if queue not in await self._queues(stands_in):
             raise UnknownName(f"topic {stands_in} has no queue {text}")
-        message = await self._at(queue, int(number))
+        message = await message_at(self._context.client, queue, offset)
         if message is None:
             raise UnknownName(f"no message at {place}: it is deleted, or not written yet")
         if parked:
@@ -93,17 +75,6 @@ class MessageDesk:
             return await self._context.client.queues(topic)
         except RemotingError as error:
             raise UnknownName(f"topic {topic} cannot be found: {error}") from None
-
-    async def _at(self, queue: QueueName, offset: int) -> StoredMessage | None:
-        client = self._context.client
-        if not await client.min_offset(queue) <= offset < await client.max_offset(queue):
-            return None
-        result = await client.pull(
-            queue, group=Group(queue.topic), offset=offset, max_messages=1, suspend_ms=0
-        )
-        if result.status is not PullStatus.FOUND:
-            return None
-        return next((each for each in result.messages if each.queue_offset == offset), None)
 
 
 def _row(

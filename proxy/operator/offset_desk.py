@@ -27,12 +27,15 @@ from proxy.upstream.ownership.resets import Place
 
 @dataclass(frozen=True, slots=True)
 class ResetWish:
-    """Target of a reset: an offset, a time, or the end. ``expect``: the required current offset."""
+    """Target of a reset: an offset, a time, the begin, or else the end. ``expect``: the required
+    current offset.
+    """
 
     by: str
     reason: str
     to_offset: int | None = None
     to_ms: int | None = None
+    to_begin: bool = False
     expect: int | None = None
     dry_run: bool = False
 
@@ -206,6 +209,8 @@ class OffsetDesk:
         begin, end = await client.min_offset(queue), await client.max_offset(queue)
         if wish.to_ms is not None:
             return min(end, max(begin, await client.offset_at(queue, wish.to_ms)))
+        if wish.to_begin:
+            return begin
         to = end if wish.to_offset is None else wish.to_offset
         if not begin <= to <= end:
             raise WrongState(

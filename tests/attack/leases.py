@@ -94,7 +94,7 @@ async def forged_origin(at: Installation) -> str:
     await broker.send(queue, forged)
     ended = await asyncio.to_thread(
         at.children.run,
-        *("dead-letters", "redrive", GROUP, "--reason", "attack", "--http", at.http),
+        *("dead-letters", "redrive", GROUP, "--reason", "attack", "--yes", "--http", at.http),
     )
     await broker.close()
     assert ended.code == 2, ended

@@ -173,6 +173,34 @@ def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
     )
 
 
+def sent_again(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
+    """Return a new message for the topic of *stored*, a message in *queue*: the same key, tag, body
+    and properties of its producer, without its id, delay and transaction.
+
+    Raise NotSendable if its body could not be decompressed.
+    """
+    if stored.body_is_compressed:
+        raise NotSendable("its body cannot be decompressed")
+    left_out = {*_BOOKKEEPING, UNIQ_KEY}
+    if is_marked(stored.properties):
+        left_out |= MARKS
+    raw = changed_properties(stored.raw_properties, without=[each.encode() for each in left_out])
+    key = tag = None
+    properties = text_properties(raw)
+    if properties is not None:
+        key, tag, raw = properties.pop(KEYS, None), properties.pop(TAGS, None), b""
+    return OutgoingMessage(
+        topic=queue.topic,
+        body=body_as_sent(stored),
+        key=key,
+        tag=tag,
+        properties=properties or {},
+        encoded=raw,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
+    )
+
+
 def queue_for(
     message: OutgoingMessage, queues: Sequence[QueueName], *, stored: StoredMessage
 ) -> QueueName:

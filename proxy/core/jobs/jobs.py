@@ -293,6 +293,18 @@ class Jobs:
         """Number of unfinished jobs."""
         return len(self._tracker) + sum(each.unfinished for _, each in self.spilled_chains)
 
+    def is_unfinished(self, offset: int, key: bytes | None) -> bool:
+        """Return whether the job at *offset*, whose order key is *key*, is unfinished, or not read
+        yet. O(log n).
+        """
+        if offset in self._tracker:
+            return True
+        spilled = () if key is None else self.by_key.spilled_offsets(key)
+        at = bisect_left(spilled, offset)
+        if at < len(spilled) and spilled[at] == offset:
+            return True
+        return offset >= self.position and not self.knows(offset)
+
     @property
     def spilled(self) -> int:
         """Number of unfinished jobs that are not in memory."""

@@ -684,7 +684,9 @@ class QueuePipeline:
         position all damaged ones from there on. Raise WrongState if none is waited for there.
         """
         if self.closed or self.draining:
-            raise WrongState(f"queue {self.place} is being handed over: try again in a moment")
+            raise WrongState(
+                f"queue {self.place} is being handed over: try again in a moment", passing=True
+            )
         if self.keys.planned:
             raise WrongState(f"the order key of queue {self.place} changes now: try again")
         again = self._damaged_again.get(offset)

@@ -60,7 +60,8 @@ class FreePeriod:
         if self._queue not in answer.granted:
             raise WrongState(
                 f"another proxy has the lock of queue {self._queue.qid}, or had it a moment ago:"
-                " try again in a moment"
+                " try again in a moment",
+                passing=True,
             )
         yield before_ns + int(lock.trust_s * 1e9)
 

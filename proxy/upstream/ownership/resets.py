@@ -35,7 +35,8 @@ class NoOwnerNow(WrongState):
 
     def __init__(self, queue: QueueName) -> None:
         super().__init__(
-            f"queue {queue.qid} is being taken over or handed over: try again in a moment"
+            f"queue {queue.qid} is being taken over or handed over: try again in a moment",
+            passing=True,
         )
 
 

@@ -110,6 +110,19 @@ def test_lines_of_stdin_are_messages(live: Live) -> None:
     assert shown == {("a", "one"), ("b", "two"), (None, "no key"), ("c", "/w==")}
 
 
+def test_one_key_is_that_of_all_lines_and_excludes_keys_of_lines(
+    orderlane: CommandLine, live: Live
+) -> None:
+    produce = ("produce", "bytes", "--key", "k", *live.proxy)
+    sent = live.children.run(*produce, stdin=b"one\ntwo\n")
+    assert sent.json == {"sent": 2}, sent.err
+    consumed = live.children.run("consume", "audit", "--count", 2, *live.proxy)
+    shown = [(message["key"], message["body"]) for message in json_lines(consumed.out)]
+    assert shown == [("k", "one"), ("k", "two")]
+    assert "exclude each other" in orderlane.problem(*produce, "--keyed")
+    assert "--key is empty" in orderlane.problem("produce", "bytes", "--key", "", *live.proxy)
+
+
 @pytest.mark.slow
 def test_consume_ends_when_its_reader_closes_the_pipe(live: Live) -> None:
     """As in ``orderlane consume … | head -1``: no error output, and unprinted messages are
@@ -246,7 +259,7 @@ def test_doctor_finds_messages_that_no_client_pulls(orderlane: CommandLine, live
     [
         (["tpoics"], "No such command 'tpoics'. Did you mean 'topics'?; see orderlane --help"),
         (["lag"], "Missing argument 'group'; see orderlane lag --help"),
-        (["topics", "-o", "xml"], "'xml' is not one of 'table', 'json'"),
+        (["topics", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'json'"),
         (["produce", "orders", "--count", "0"], "'--count'"),
         (["consume", "g", "--until-idle", "soon"], "'--until-idle'"),
         (["up", "--thrift-port", "65536"], "'--thrift-port'"),

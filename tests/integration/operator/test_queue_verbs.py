@@ -119,7 +119,7 @@ async def _move(it: Site, *to: str, expect: int) -> None:
     (plan,) = await it.rows("offsets", "reset", GROUP, *to, *WHY, "--dry-run")
     assert (plan["from"], plan["dry_run"]) == (expect, True)
     assert it.audited("offsets reset") == []
-    (done,) = await it.rows("offsets", "reset", GROUP, *to, *WHY, "--expect", str(expect))
+    (done,) = await it.rows("offsets", "reset", GROUP, *to, *WHY, "--expect", str(expect), "--yes")
     assert {**done, "dry_run": True} == plan
 
 
@@ -133,7 +133,7 @@ async def test_skipped_messages_are_not_delivered_and_late_verdicts_have_no_effe
             await eventually(lambda: desk.seen["stuck"] == [1] and desk.seen["a"] == [3])
             (plan,) = await it.rows("offsets", "reset", GROUP, "--skip", *WHY, "--dry-run")
             assert (plan["from"], plan["to"], plan["skipped"], plan["leases_ended"]) == (0, 3, 3, 1)
-            await it.rows("offsets", "reset", GROUP, "--skip", *WHY)
+            await it.rows("offsets", "reset", GROUP, "--skip", *WHY, "--yes")
             desk.let_go()
             await it.send("stuck", "a")
             await eventually(lambda: desk.seen["stuck"] == [1, 4], within_s=30)
@@ -148,6 +148,9 @@ async def test_a_time_selects_an_offset(tmp_path: Path) -> None:
         for time, to in (("2001-01-01T00:00:00Z", 0), ("2099-01-01T00:00:00+02:00", 2)):
             words = ("offsets", "reset", GROUP, "--to-time", time, *WHY, "--dry-run")
             assert [row["to"] for row in await it.rows(*words)] == [to]
+        for where, to in (("--to-earliest", 0), ("--to-latest", 2)):
+            words = ("offsets", "reset", GROUP, where, *WHY, "--dry-run")
+            assert [row["to"] for row in await it.rows(*words)] == [to]
 
 
 async def test_invalid_resets_are_one_sentence(tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ async def test_invalid_resets_are_one_sentence(tmp_path: Path) -> None:
         await it.send(*"abcd")
 
         async def refused(*words: str) -> str:
-            return await it.refused("offsets", "reset", GROUP, *words)
+            return await it.refused("offsets", "reset", GROUP, *words, "--yes")
 
         assert (await refused("--skip")).startswith("Missing option '--reason'")
         assert "give exactly one of" in await refused(*WHY)
@@ -171,6 +174,8 @@ async def test_invalid_resets_are_one_sentence(tmp_path: Path) -> None:
         )
         assert "offset 99 is outside queue" in await refused(*WHY, "--to-offset", "99")
         assert "has no topic 'letters'" in await refused(*WHY, "--skip", "--topic", "letters")
+        unasked = await it.refused("offsets", "reset", GROUP, "--skip", *WHY)
+        assert unasked.endswith("look at it with --dry-run, then add --yes")
         assert (await it.refused("offsets", "show", "other")).count("no group 'other'") == 1
         path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_7/reset"
         body = orjson.dumps({"reason": "so", "to": {"offset": 1}})
@@ -198,7 +203,9 @@ async def test_each_proxy_lists_the_same_owners_and_a_drained_one_owns_no_queue(
             assert {row["owner"] for row in rows} == {it.proxy.client_id, other.client_id}
             assert {row["state"] for row in rows} == {"owned"}
             lost = next(row["queue"] for row in rows if row["owner"] == other.client_id)
-            shown = await it.rows("offsets", "reset", GROUP, "--queue", lost, "--skip", *WHY)
+            shown = await it.rows(
+                "offsets", "reset", GROUP, "--queue", lost, "--skip", *WHY, "--yes"
+            )
             assert [row["queue"] for row in shown] == [lost]  # by the proxy that owns it
             await eventually(lambda: _shares(it.proxy, other) == (2, 2), within_s=30)
             (row,) = await it.rows("owners", "drain", other.client_id, *WHY)

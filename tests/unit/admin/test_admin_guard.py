@@ -209,3 +209,31 @@ def test_settings_of_a_group_name_their_topics() -> None:
     body = GroupBody(reason="r", settings={"topics": topics})
     assert body.named_topics() == ("a", "%DLQ%x")
     assert GroupBody(reason="r", settings={}).named_topics() == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "may"),
+    [
+        ({"topic": "orders"}, {"anna", "carl"}),
+        ({"topic": "payments"}, {"anna"}),
+        ({"topic": "%DLQ%billing"}, set()),  # only a pattern that begins so matches it
+        ({}, {"anna"}),  # all topics
+    ],
+)
+def test_a_topic_without_a_group_needs_a_right_to_all_groups(
+    names: dict[str, str], may: set[str]
+) -> None:
+    """Every group may have the messages of the topic, and the request shows them all."""
+    checked = guard(
+        {"principals": ["anna"], "may": ["admin"]},
+        {"principals": ["bob"], "may": ["admin"], "groups": ["billing"]},
+        {"principals": ["carl"], "may": ["admin"], "topics": ["orders"]},
+        tokens=("anna", "bob", "carl"),
+    )
+    path = "/api/topics/{topic}/messages" if names else "/api/topics"
+    for name in ("anna", "bob", "carl"):
+        if name in may:
+            assert checked.check(path, names, shown(name)) == name
+        else:
+            with pytest.raises(Forbidden):
+                checked.check(path, names, shown(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
+from proxy.cli.owner_requests import look
 from proxy.operator import dead_letter_desk
 from testkit.gateway import GROUP, Gateway
 from tests.integration.operator.queue_site import Site, site
@@ -63,7 +65,7 @@ async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path)
         of_a_key = await exported(it, "--key", "k1", "--count", "2", "--topic", it.gateway.topic)
         assert [each["dead_letter"] for each in of_a_key] == ["broker-a_1@0", "broker-a_1@1"]
         assert await exported(it, "--key", "none") == []
-        await it.rows("dead-letters", "redrive", GROUP, "--reason", "fixed")
+        await it.rows("dead-letters", "redrive", GROUP, "--reason", "fixed", "--yes")
         assert len(await exported(it, "--all")) == LETTERS
 
         for which in ("broker-a_1@3", last["message_id"]):
@@ -74,6 +76,39 @@ async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path)
         fields = dict(line.split(maxsplit=1) for line in out.splitlines() if "property" not in line)
         assert fields["body"].strip() == "body 0"
         assert any(line.split() == ["property", "region", "north"] for line in out.splitlines())
+
+
+async def test_dead_letters_are_selected_by_time_and_reason_page_by_page(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        await die(it.gateway)
+        ls = ("dead-letters", "ls", GROUP)
+        assert len(await it.rows(*ls, "--reason", "is unknown")) == LETTERS
+        assert await it.rows(*ls, "--reason", "another") == []
+        assert await it.rows(*ls, "--since", "2099-01-01T00:00:00Z") == []
+        assert len(await it.rows(*ls, "--since", "2001-01-01T00:00:00Z")) == LETTERS
+        assert "invalid --since" in await it.refused(*ls, "--since", "yesterday")
+        assert len(await exported(it, "--reason", "unknown", "--count", "3")) == 3
+
+        def all_pages() -> list[str]:
+            path, seen, positions = f"/api/groups/{GROUP}/dead-letters", list[str](), None
+            while True:
+                page = look(it.at.http, path, limit=3, positions=positions)
+                seen += [row["dead_letter"] for row in page["dead_letters"]]
+                if page["complete"]:
+                    return seen
+                positions = page["positions"]
+
+        seen = await asyncio.to_thread(all_pages)
+        assert (len(seen), len(set(seen))) == (LETTERS, LETTERS)
+
+
+async def test_a_redrive_asks_first(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        await die(it.gateway)
+        redrive = ("dead-letters", "redrive", GROUP, "--reason", "fixed")
+        assert (await it.refused(*redrive)).endswith("with --dry-run, then add --yes")
+        (row,) = await it.rows(*redrive, "--dry-run")
+        assert row["left"] == LETTERS
 
 
 async def test_missing_dead_letters_are_reported_in_a_sentence(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ import re
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 
 from proxy.admin.snapshots import groups_view
 from proxy.cli import doctor
 from proxy.cli import key as command_line
+from proxy.cli.connect import lines_of_proxy
+from proxy.cli.owner_requests import look, path_of
 from proxy.core.records.record import Clean, Delta, Record, SnapshotPart
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.upstream.records import ownership_log
@@ -84,6 +87,7 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
                 *(command_line.redrive, gateway.group),
                 every=True,
                 reason="fixed",
+                yes=True,
                 dry_run=True,
                 rate=0.0,
                 http=other.http,
@@ -93,6 +97,9 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
                 await asyncio.to_thread(every, "a")
             await asyncio.to_thread(every)
             assert set(parking(proxy, gateway).keys().values()) == {False}, "nothing was redriven"
+            await asyncio.to_thread(_parked_in_pages, at.http, gateway.group, gateway.topic)
+            with pytest.raises(OrderlaneError, match="then add --yes"):
+                await asyncio.to_thread(every, dry_run=False, yes=False)
             desk.broken.clear()
             await asyncio.to_thread(every, dry_run=False)
             await eventually(lambda: (desk.done["a"], desk.done["b"]) == ([1, 3], [2]))
@@ -152,3 +159,18 @@ async def test_parked_keys_outlive_their_ownership_records(
             lane = proxy.lanes.find(gateway.group)
             assert lane is not None
             assert lane.counts[gateway.topic].damaged_records == 0
+
+
+def _parked_in_pages(http: str, group: str, topic: str) -> None:
+    """Assert that the parked keys a and b are filtered by reason, paged and exported."""
+    path = path_of("groups", group, "topics", topic, "keys", "parked")
+    rows = look(http, path)
+    reason = rows[0]["reason"]
+    assert {row["key"] for row in rows} == {"a", "b"}
+    assert look(http, path, reason=reason) == [row for row in rows if reason in row["reason"]]
+    assert look(http, path, reason="no such reason") == []
+    (first,) = look(http, path, limit=1)
+    rest = look(http, path, after=f"{first['queue']}@{first['key']}")
+    assert [first, *rest] == rows
+    lines = lines_of_proxy(http, f"{path}/export")
+    assert [orjson.loads(line) for line in lines] == rows

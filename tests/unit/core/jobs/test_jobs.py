@@ -115,3 +115,13 @@ def test_with_little_memory_left_it_keeps_the_configured_number() -> None:
     jobs.window.memory.resize(jobs.window.memory.used + 400)
     jobs.residency.room(demand=True)
     assert jobs.spilled == 2_000 - 2
+
+
+def test_each_unfinished_offset_is_found_in_memory_spilled_and_unread() -> None:
+    jobs = jobs_of(*[b"a"] * 4, b"b")
+    jobs.residency.room(demand=True)
+    assert jobs.spilled == 2
+    assert finish_next(jobs) == 0
+    keys = [b"a"] * 4 + [b"b", None]
+    found = [jobs.is_unfinished(offset, key) for offset, key in enumerate(keys)]
+    assert found == [False, True, True, True, True, True], "the last one is not read yet"

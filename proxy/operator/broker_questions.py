@@ -1,0 +1,80 @@
+"""Requests to brokers for one request of an operator, limited in number, and readers in time.
+
+An operator's request may need thousands of offsets, or read megabytes. Neither may keep the event
+loop, the brokers or other operators waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from broker_core.errors import BrokerError, RemotingError
+from proxy.errors import Overloaded
+
+T = TypeVar("T")
+
+#: Concurrent requests to brokers for one request of an operator.
+_AT_ONCE = 16
+#: Operators' requests that read messages or many offsets at a time, and how long others wait.
+_MOST_READERS, _WAIT_S = 4, 5.0
+
+
+class BrokerQuestions:
+    """Asks brokers, 16 questions at a time; one that failed is asked no more."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        #: Errors of brokers that failed, by name.
+        self.unanswered: dict[str, str] = {}
+
+    async def ask(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:
+        """Return the answer to *question*, None if *broker* fails or has failed."""
+        async with self._slots:
+            if broker in self.unanswered:
+                return None
+            try:
+                return await question()
+            except RemotingError as error:
+                self.unanswered.setdefault(broker, str(error))
+                return None
+
+    async def ask_optional(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:
+        """As ``ask``, for a question that not every broker answers, or not for every account."""
+
+        async def answered() -> T | None:
+            try:
+                return await question()
+            except BrokerError:
+                return None
+
+        return await self.ask(broker, answered)
+
+
+class Readers:
+    """Admits a few readers at a time, in order of arrival. One object per process.
+
+    Each holds its place for one page only, whose size and time are limited, so that neither a
+    reader that is slow to take its answer nor many of them keep others out.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(_MOST_READERS)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place. Raises Overloaded if none becomes free within 5 s."""
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Overloaded(
+                "readers of the admin API",
+                f"{_MOST_READERS} other requests of operators are reading: try again in a moment",
+            ) from None
+        try:
+            yield
+        finally:
+            self._places.release()

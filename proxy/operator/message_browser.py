@@ -1,0 +1,366 @@
+"""Messages of a topic for operators: in pages, as an export, one by one; sends them again.
+
+Any proxy can read any topic. A page reads at most 10,000 messages, 16 MiB or two seconds, and at
+most four pages are read at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import orjson
+
+from broker_core.client import PullStatus
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic, check_name, parse_qid
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.route_bodies import Perm
+from broker_core.time_slices import TimeSlices
+from proxy.core.access.audit_record import Change
+from proxy.core.dead_letters.dead_letter import NotSendable, content_of, queue_for, sent_again
+from proxy.errors import UnknownName, WrongState
+from proxy.operator.broker_questions import Readers
+from proxy.operator.message_lookup import found_by, message_at, parse_place
+from proxy.operator.message_pages import (
+    MOST_QUEUES,
+    QueueScan,
+    matches,
+    merged,
+    parse_positions,
+    positions_text,
+)
+from proxy.operator.topic_desk import is_internal
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.records.durable import check_on_disk
+
+#: Messages of a page.
+MOST_LISTED = 200
+_AT_ONCE, _AT_ONCE_BYTES = 256, 1 << 20
+#: Limits of one page.
+_MOST_READ, _MOST_BYTES, _LONGEST_NS = 10_000, 16 << 20, 2_000_000_000
+#: With a filter, messages before the end of the topic that the newest ones are searched in.
+_SEARCHED_BACK = 5_000
+_PREVIEW = 120  # characters of a body
+_EXPORT_BYTES = 1 << 18
+
+#: Where a page begins if neither positions, an offset nor a time says so.
+Start = Literal["newest", "oldest", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class PageWish:
+    """A page of messages that contain *contains* in the body or a property.
+
+    *queue* None means all queues. The page begins at *positions* (of an earlier page), at *offset*
+    of the queue, at *time_ms* (store time), or at *start*.
+    """
+
+    limit: int = 100
+    queue: str | None = None
+    positions: str | None = None
+    offset: int | None = None
+    time_ms: int | None = None
+    start: Start = "newest"
+    contains: str = ""
+
+
+@dataclass(slots=True)
+class _Budget:
+    """Messages, bytes and time left to a page."""
+
+    messages: int = _MOST_READ
+    size: int = _MOST_BYTES
+    until_ns: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the page has to end."""
+        return self.messages <= 0 or self.size <= 0 or now_ns() >= self.until_ns
+
+
+class MessageBrowser:
+    """Messages of all topics, one object per process."""
+
+    def __init__(self, context: UpstreamContext, readers: Readers) -> None:
+        self._context = context
+        self._readers = readers
+        self._slices = TimeSlices()
+
+    async def page(self, name: str, wish: PageWish) -> dict[str, Any]:
+        """Return messages of topic *name*, oldest first, and the ``positions`` of the next page.
+
+        ``complete``: the page reaches the end of all queues. ``read`` counts the messages that were
+        looked at. Raises UnknownName, WrongState, RemotingError, Overloaded.
+        """
+        async with self._readers.place():
+            scans, read = await self._scan(await self._scans(_topic(name), wish), wish)
+            taken, positions = merged(scans, wish.limit)
+            rows = [await self._slices.result(partial(row_of, *each)) for each in taken]
+        ends = {scan.queue: scan.end for scan in scans}
+        return {
+            "topic": name,
+            "messages": rows,
+            "positions": positions_text(positions),
+            "complete": all(offset >= ends[queue] for queue, offset in positions.items()),
+            "read": read,
+        }
+
+    async def find(self, name: str, text: str, *, limit: int, is_id: bool) -> dict[str, Any]:
+        """Return messages with a key or id, from the brokers' indexes: the newest *limit* per
+        broker, oldest first. Raises UnknownName, Unavailable, RemotingError, Overloaded.
+        """
+        async with self._readers.place():
+            topic = _topic(name)
+            await self._queues(topic)
+            found, unanswered = await found_by(
+                self._context.client, topic, text, limit=limit, is_id=is_id
+            )
+            rows = [await self._slices.result(partial(row_of, *each)) for each in found]
+        return {"topic": name, "messages": rows, "unanswered": unanswered}
+
+    async def export(self, name: str, wish: PageWish, count: int | None) -> AsyncIterator[bytes]:
+        """Yield messages with their bodies as lines of JSON, up to the ends at the beginning.
+
+        Raises UnknownName, WrongState, RemotingError, Overloaded.
+        """
+        topic, left = _topic(name), count
+        async with self._readers.place():
+            scans = await self._scans(topic, wish)
+        while left != 0:
+            async with self._readers.place():
+                scans, _ = await self._scan(scans, wish)
+                limit = MOST_LISTED if left is None else min(left, MOST_LISTED)
+                taken, positions = merged(scans, limit)
+            async for lines in self._lines(taken):
+                yield lines
+            left = None if left is None else left - len(taken)
+            scans = [
+                QueueScan(scan.queue, positions[scan.queue], scan.end)
+                for scan in scans
+                if positions[scan.queue] < scan.end
+            ]
+            if not scans:
+                return
+
+    async def show(self, name: str, place: str) -> tuple[QueueName, StoredMessage]:
+        """Return the message at *place*, such as ``broker-a_0@17``, and its queue.
+
+        Raises UnknownName, RemotingError.
+        """
+        topic = _topic(name)
+        qid, offset = parse_place(place)
+        queue = _one_of(topic, qid, await self._queues(topic))
+        message = await message_at(self._context.client, queue, offset)
+        if message is None:
+            raise UnknownName(f"no message at {place}: it is deleted, or not written yet")
+        return queue, message
+
+    async def resend(
+        self, name: str, place: str, *, by: str, reason: str, dry_run: bool
+    ) -> dict[str, Any]:
+        """Send a copy of the message at *place* to its topic: a new message, with a new id.
+
+        Raises UnknownName, WrongState, RemotingError.
+        """
+        if is_internal(name):
+            raise WrongState(
+                f"messages of {name!r} are not sent again from here: redrive dead letters with"
+                " orderlane dead-letters redrive, and parked keys with orderlane key redrive"
+            )
+        client = self._context.client
+        queue, stored = await self.show(name, place)
+        try:
+            message = sent_again(stored, queue)
+        except NotSendable as error:
+            raise WrongState(f"the message at {place} is not sent again: {error}") from None
+        to = queue_for(message, await client.writable_queues(queue.topic), stored=stored)
+        done = {**row_of(queue, stored), "to": to.qid, "sent": None, "dry_run": dry_run}
+        if dry_run:
+            return done
+        change = Change(
+            actor=by,
+            verb="messages resend",
+            group="",
+            reason=reason,
+            topic=queue.topic,
+            target=place,
+            before={"message_id": stored.message_id},
+            after={"queue": to.qid},
+        )
+        async with self._context.audit.change(change) as entry:
+            receipt = await client.send(to, message)
+            check_on_disk([receipt])
+            sent = f"{receipt.queue.qid}@{receipt.offset}"
+            entry.ended_as({"queue": to.qid, "sent": sent, "message_id": receipt.message_id})
+        return {**done, "sent": sent}
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    async def _queues(self, topic: Topic) -> list[QueueName]:
+        try:
+            route = await self._context.client.topic_route(topic)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise UnknownName(f"there is no topic {topic!r}: see orderlane topics ls") from None
+        return sorted(
+            QueueName(topic, data.broker, number)
+            for data in route.queues
+            if data.perm & Perm.READ
+            for number in range(data.read_queues)
+        )
+
+    async def _scans(self, topic: Topic, wish: PageWish) -> list[QueueScan]:
+        queues = await self._queues(topic)
+        if wish.queue is not None:
+            queues = [_one_of(topic, wish.queue, queues)]
+        elif len(queues) > MOST_QUEUES:
+            raise WrongState(
+                f"topic {topic!r} has {len(queues)} queues, and a page covers {MOST_QUEUES}: name"
+                " one queue"
+            )
+        elif wish.offset is not None:
+            raise WrongState("an offset belongs to one queue: name the queue")
+        given: dict[QueueName, int] = {}
+        if wish.positions is not None:
+            try:
+                given = parse_positions(topic, wish.positions, queues)
+            except ValueError as error:
+                raise UnknownName(str(error)) from None
+        share = (_SEARCHED_BACK if wish.contains else wish.limit) // max(1, len(queues)) + 1
+        slots = asyncio.Semaphore(16)
+
+        async def one(queue: QueueName) -> QueueScan:
+            async with slots:
+                return await self._from(queue, wish, given.get(queue), share)
+
+        return list(await asyncio.gather(*map(one, queues)))
+
+    async def _from(
+        self, queue: QueueName, wish: PageWish, position: int | None, share: int
+    ) -> QueueScan:
+        """Return the scan of *queue*, which begins *share* messages before the end by default."""
+        client = self._context.client
+        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        if position is not None:
+            at = position
+        elif wish.offset is not None:
+            at = wish.offset
+        elif wish.time_ms is not None:
+            at = await client.offset_at(queue, wish.time_ms)
+        elif wish.positions is not None or wish.start == "oldest":
+            at = begin  # a queue that the topic did not have at the earlier page
+        else:
+            at = end if wish.start == "end" else end - share
+        return QueueScan(queue, min(end, max(begin, at)), end)
+
+    async def _scan(self, scans: list[QueueScan], wish: PageWish) -> tuple[list[QueueScan], int]:
+        """Read *scans*, queue after queue in rounds, until the page is full or its budget spent."""
+        budget = _Budget(until_ns=now_ns() + _LONGEST_NS)
+        left = [scan for scan in scans if not scan.at_end]
+        while left:
+            for scan in left:
+                if budget.spent:
+                    return scans, _MOST_READ - budget.messages
+                await self._read(scan, wish.contains, budget)
+            left = [each for each in left if not each.at_end and len(each.found) < wish.limit]
+        return scans, _MOST_READ - budget.messages
+
+    async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> None:
+        """Read the next messages of a queue; damaged ones are passed over."""
+        result = await self._context.client.pull(
+            scan.queue,
+            group=Group(scan.queue.topic),
+            offset=scan.position,
+            max_messages=min(_AT_ONCE, scan.end - scan.position),
+            max_bytes=_AT_ONCE_BYTES,
+            suspend_ms=0,
+        )
+        for message in result.messages:
+            if message.queue_offset >= scan.end:
+                break
+            found = await self._slices.result(partial(matches, message, contains))
+            scan.saw(message, matches=found)
+            scan.came_to(message.queue_offset + 1)
+            budget.messages -= 1
+            budget.size -= message.size + len(message.body) if found else 0
+        goes_on = result.next_offset > scan.position and result.status is not PullStatus.NO_NEW
+        if goes_on and not (result.messages and result.messages[-1].queue_offset >= scan.end):
+            scan.came_to(result.next_offset)
+        elif not result.messages:
+            scan.came_to(scan.end)  # retention deleted the rest meanwhile
+
+    async def _lines(self, messages: list[tuple[QueueName, StoredMessage]]) -> AsyncIterator[bytes]:
+        lines, size = [], 0
+        for queue, message in messages:
+            line = await self._slices.result(partial(_line, queue, message))
+            lines.append(line)
+            size += len(line)
+            if size >= _EXPORT_BYTES:
+                yield b"".join(lines)
+                lines, size = [], 0
+        if lines:
+            yield b"".join(lines)
+
+
+def row_of(queue: QueueName, message: StoredMessage) -> dict[str, Any]:
+    """Return *message* without its body, of which the beginning is shown if it is text."""
+    return {
+        "message": f"{queue.qid}@{message.queue_offset}",
+        "topic": queue.topic,
+        "queue": queue.qid,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "keys": message.key,
+        "tag": message.properties.get("TAGS"),
+        "born_ms": message.born_ms,
+        "store_ms": message.store_ms,
+        "bytes": message.size,
+        "preview": _preview(message),
+    }
+
+
+def _preview(message: StoredMessage) -> str | None:
+    """Return the beginning of the body; None if it is not text."""
+    if message.body_is_compressed:
+        return None
+    beginning = message.body[: 4 * _PREVIEW]
+    try:
+        text = beginning.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(beginning) - 3 or len(beginning) == len(message.body):
+            return None
+        text = beginning[: error.start].decode()
+    whole = len(text) <= _PREVIEW and len(beginning) == len(message.body)
+    return text if whole else f"{text[:_PREVIEW]}…"
+
+
+def _line(queue: QueueName, message: StoredMessage) -> bytes:
+    row = row_of(queue, message)
+    del row["preview"]
+    return orjson.dumps({**row, **content_of(message)}) + b"\n"
+
+
+def _topic(name: str) -> Topic:
+    try:
+        return Topic(check_name("topic", name))
+    except ValueError as error:
+        raise UnknownName(str(error)) from None
+
+
+def _one_of(topic: Topic, qid: str, queues: list[QueueName]) -> QueueName:
+    try:
+        queue = parse_qid(topic, qid)
+    except ValueError as error:
+        raise UnknownName(str(error)) from None
+    if queue not in queues:
+        known = ", ".join(each.qid for each in queues[:20])
+        more = ", …" if len(queues) > 20 else ""
+        raise UnknownName(f"topic {topic!r} has no queue {qid[:80]!r}; its queues: {known}{more}")
+    return queue

@@ -1,0 +1,55 @@
+"""Single messages: by key or id from the brokers' indexes, and by queue and offset."""
+
+from __future__ import annotations
+
+from broker_core.client import BrokerClient, PullStatus
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.errors import Unavailable, UnknownName
+
+#: Messages per request and broker.
+MOST_SHOWN = 64
+
+
+async def found_by(
+    client: BrokerClient, topic: Topic, text: str, *, limit: int, is_id: bool
+) -> tuple[list[tuple[QueueName, StoredMessage]], dict[str, str]]:
+    """Return the newest *limit* messages per broker with a key or id, oldest first, and the errors
+    of brokers that failed by name. Raises Unavailable if all failed, RemotingError without a route.
+    """
+    found: list[tuple[QueueName, StoredMessage]] = []
+    unanswered: dict[str, str] = {}
+    route = await client.topic_route(topic)
+    brokers = sorted({data.broker for data in route.brokers})
+    for broker in brokers:
+        try:
+            found += await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
+        except RemotingError as error:
+            unanswered[broker] = str(error)
+    if unanswered and len(unanswered) == len(brokers):
+        raise Unavailable("; ".join(f"{broker}: {why}" for broker, why in unanswered.items()))
+    found.sort(key=lambda each: (each[1].store_ms, each[0], each[1].queue_offset))
+    return found, unanswered
+
+
+def parse_place(place: str) -> tuple[str, int]:
+    """Return queue and offset of a *place*, such as ``broker-a_0@17``. Raises UnknownName."""
+    text, _, number = place.rpartition("@")
+    if not (text and number.isascii() and number.isdecimal() and len(number) < 19):
+        raise UnknownName(
+            f"invalid location {place[:200]!r}: give queue and offset, such as broker-a_0@17"
+        )
+    return text, int(number)
+
+
+async def message_at(client: BrokerClient, queue: QueueName, offset: int) -> StoredMessage | None:
+    """Return the message at *offset* of *queue*, None if there is none. Raises RemotingError."""
+    if not await client.min_offset(queue) <= offset < await client.max_offset(queue):
+        return None
+    result = await client.pull(
+        queue, group=Group(queue.topic), offset=offset, max_messages=1, suspend_ms=0
+    )
+    if result.status is not PullStatus.FOUND:
+        return None
+    return next((each for each in result.messages if each.queue_offset == offset), None)

@@ -1,0 +1,109 @@
+"""Pages of the messages of a topic: positions in its queues, and the merge by store time. Pure.
+
+A page ends where the next one begins: at an offset in each queue. Its positions are a text, such as
+``broker-a_0@17,broker-a_1@4``, which an operator passes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker_core.names import QueueName, Topic, parse_qid
+from broker_core.remoting.message import StoredMessage
+
+#: Queues that one page may cover: their positions fit into a request line.
+MOST_QUEUES = 256
+
+
+@dataclass(slots=True)
+class QueueScan:
+    """The part of a queue that was read for one page: matching messages, and the position."""
+
+    queue: QueueName
+    begin: int
+    end: int
+    position: int = field(init=False)
+    last_ms: int | None = None
+    """The latest store time of a message read; None before the first."""
+    found: list[tuple[int, StoredMessage]] = field(default_factory=list)
+    """Matching messages with ``last_ms`` at that time, which never decreases in a queue, even if
+    the broker's clock was set back."""
+
+    def __post_init__(self) -> None:
+        self.position = self.begin
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything up to ``end`` was read."""
+        return self.position >= self.end
+
+    def came_to(self, offset: int) -> None:
+        """Note that everything below *offset* was read."""
+        self.position = max(self.position, offset)
+
+    def saw(self, message: StoredMessage, *, matches: bool) -> None:
+        """Note a message that was read."""
+        self.last_ms = max(message.store_ms, self.last_ms or 0)
+        if matches:
+            self.found.append((self.last_ms, message))
+
+
+def merged(
+    scans: Sequence[QueueScan], limit: int
+) -> tuple[list[tuple[QueueName, StoredMessage]], dict[QueueName, int]]:
+    """Return the oldest *limit* messages of *scans* by store time, and where the next page begins.
+
+    Messages newer than the last one read of a queue that was not read to its end are left to the
+    next page, which may find older ones there.
+    """
+    unread = [each.last_ms for each in scans if not each.at_end and each.last_ms is not None]
+    horizon = min(unread, default=None)
+    ordered = sorted(
+        (time_ms, scan.queue, message.queue_offset, message)
+        for scan in scans
+        for time_ms, message in scan.found
+        if horizon is None or time_ms <= horizon
+    )
+    taken = [(queue, message) for _, queue, _, message in ordered[:limit]]
+    last = {queue: message.queue_offset for queue, message in taken}
+    positions = {}
+    for scan in scans:
+        left = [
+            message.queue_offset
+            for _, message in scan.found
+            if message.queue_offset > last.get(scan.queue, -1)
+        ]
+        positions[scan.queue] = min(left, default=scan.position)
+    return taken, positions
+
+
+def positions_text(positions: Mapping[QueueName, int]) -> str:
+    """Return *positions* as a text."""
+    return ",".join(f"{queue.qid}@{offset}" for queue, offset in sorted(positions.items()))
+
+
+def parse_positions(topic: Topic, text: str, known: Iterable[QueueName]) -> dict[QueueName, int]:
+    """Undo ``positions_text`` for queues in *known*. Raise ValueError with one sentence."""
+    queues, positions = set(known), dict[QueueName, int]()
+    for part in text.split(","):
+        qid, _, number = part.rpartition("@")
+        if not (qid and number.isascii() and number.isdecimal() and len(number) < 19):
+            raise ValueError(
+                f"invalid position {part[:80]!r}: give queue and offset, such as broker-a_0@17"
+            )
+        queue = parse_qid(topic, qid)
+        if queue not in queues:
+            raise ValueError(f"topic {topic!r} has no queue {qid!r:.80}")
+        if queue in positions:
+            raise ValueError(f"queue {qid!r:.80} has two positions")
+        positions[queue] = int(number)
+    return positions
+
+
+def matches(message: StoredMessage, text: str) -> bool:
+    """Return whether the body or a property of *message* contains *text*; an empty one always."""
+    if not text:
+        return True
+    wanted = text.encode()
+    return wanted in message.body or wanted in message.raw_properties
