@@ -470,7 +470,6 @@ class Proxy:
             ),
             retention=self._context.log.ranges.retention,
             replicas=self._context.log.ranges.replicas,
-            sessions=self._context.log.ranges.sessions,
             sends=self._producers.counts,
             without_clients=self._lag_without_clients.figures,
             per_queue=self.settings.metrics.per_queue,

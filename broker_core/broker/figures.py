@@ -45,6 +45,8 @@ class BrokerFigures:
     read_sessions: int
     session_queues: int
     refused_session_queues: int
+    batch_wait: float
+    batch_waits: int
     serves_as_master: bool
     available_replicas: int
     voters: int | None
@@ -89,6 +91,8 @@ def figures_of(components: Components, server: RemotingServer) -> BrokerFigures:
         read_sessions=len(sessions),
         session_queues=sessions.queues,
         refused_session_queues=sessions.refused,
+        batch_wait=components.settings.batch_wait_ms / 1000,
+        batch_waits=sessions.batch_waits,
         serves_as_master=components.replica.serves,
         available_replicas=components.replica.available,
         voters=None if replicas is None else replicas.voters,

@@ -174,7 +174,6 @@ def _of_administrators(components: Components) -> dict[int, Handler]:
             address=lambda: components.address,
             delete_expired=components.delete_expired,
             replica_figures=components.replica.figures,
-            session_figures=components.read_sessions.figures,
         ).handlers(),
         **_of_progress(components),
     }

@@ -21,7 +21,6 @@ _ROUTE_LOOK_S = 0.05
 RETENTION_FIGURES = (
     *("retentionClockAheadMillis", "retentionUnreadExpiring", "retentionUnreadDeleted"),
 )
-SESSION_FIGURES = ("readSessionQueues", "readSessionBatchWaitMillis", "readSessionBatchWaits")
 _BOOT = "bootTimestamp"
 
 
@@ -119,7 +118,6 @@ async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
         end=_number(table, "commitLogMaxOffset"),
         retention={name: int(table[name]) for name in RETENTION_FIGURES if name in table},
         replicas=_elected(table),
-        sessions={name: _number(table, name) for name in SESSION_FIGURES if name in table},
     )
 
 

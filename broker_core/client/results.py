@@ -118,11 +118,9 @@ class LogSpan:
 
     ``retention``: figures of its retention under the names of the runtime table, empty if the
     broker does not report them. ``replicas``: those that elect the broker's master, if they do.
-    ``sessions``: figures of its read sessions, in the same way.
     """
 
     begin: int
     end: int
     retention: Mapping[str, int] = field(default_factory=dict)
     replicas: ElectedReplicas | None = None
-    sessions: Mapping[str, int] = field(default_factory=dict)

@@ -46,7 +46,6 @@ from proxy.observe.metrics import (
     SEND_FAILURES,
     SEND_SECONDS,
     SENDS,
-    SESSIONS,
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
@@ -65,7 +64,7 @@ class ProxyCollector(Collector):
     Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
-    value, and ``retention``, ``replicas`` and ``sessions`` by broker and field, ``sends`` of thin
+    value, and ``retention`` and ``replicas`` by broker and field, ``sends`` of thin
     clients, and the lag ``without_clients`` by group and topic. ``per_queue``: one series for each
     queue, or one for all of a topic.
     """
@@ -81,7 +80,6 @@ class ProxyCollector(Collector):
     access: Callable[[], Iterable[tuple[str, list[str], float]]] = tuple
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
-    sessions: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     sends: SendCounts = field(default_factory=SendCounts)
     without_clients: Callable[[], Mapping[tuple[Group, Topic], int]] = dict
     per_queue: bool = True
@@ -120,9 +118,6 @@ class ProxyCollector(Collector):
         for broker, values in self.replicas().items():
             for name, value in values.items():
                 put(REPLICAS[name], [broker], value)
-        for broker, values in self.sessions().items():
-            for name, value in values.items():
-                put(SESSIONS[name], [broker], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

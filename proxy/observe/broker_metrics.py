@@ -71,6 +71,16 @@ FIGURES: dict[str, MetricDefinition] = {
             "Queues not added to a read session because of max_session_queues",
         ),
         (
+            "batch_wait",
+            "broker_batch_wait_seconds",
+            "batch_wait_ms, the time for which answers wait for further messages under load",
+        ),
+        (
+            "batch_waits",
+            "broker_batch_waits_total",
+            "Answers to read sessions that waited for further messages",
+        ),
+        (
             "serves_as_master",
             "broker_serves_as_master",
             "1 while clients should use this broker as the master, else 0",

@@ -426,25 +426,6 @@ REPLICAS: dict[str, MetricDefinition] = {
     ),
 }
 
-#: Read sessions of embedded brokers, as seen by this proxy; by field.
-SESSIONS: dict[str, MetricDefinition] = {
-    "queues": MetricDefinition(
-        "broker_session_queues", "Queues that clients of a broker read by sessions", ("broker",)
-    ),
-    "batch_wait": MetricDefinition(
-        "broker_batch_wait_seconds",
-        "Time for which a broker's answers wait for further messages under load, its setting"
-        " batch_wait_ms",
-        ("broker",),
-    ),
-    "batch_waits": MetricDefinition(
-        "broker_batch_waits_total",
-        "Answers of a broker that waited for further messages",
-        ("broker",),
-        counter=True,
-    ),
-}
-
 #: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
@@ -521,6 +502,5 @@ def definitions() -> list[MetricDefinition]:
         *ACCESS.values(),
         *RETENTION.values(),
         *REPLICAS.values(),
-        *SESSIONS.values(),
         *PROCESS.values(),
     ]

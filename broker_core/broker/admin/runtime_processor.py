@@ -45,7 +45,7 @@ class RuntimeProcessor:
     *boot_ms*: start of the broker, *locks_since_ms*: of its table of orderly locks, both in ms
     since 1970; *delete_expired* applies the retention, *retention* returns its figures, and
     *confirm_clock* lets messages grow old by the wall clock again; *replica_figures*: figures of
-    replicas that elect their master; *session_figures*: of read sessions.
+    replicas that elect their master.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class RuntimeProcessor:
         address: Callable[[], str],
         delete_expired: Callable[[], Awaitable[None]],
         replica_figures: Callable[[], dict[str, str]] = dict,
-        session_figures: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self._settings = settings
         self._reader = reader
@@ -73,7 +72,6 @@ class RuntimeProcessor:
         self._address = address
         self._delete_expired = delete_expired
         self._replica_figures = replica_figures
-        self._session_figures = session_figures
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -108,7 +106,7 @@ class RuntimeProcessor:
                 self._traffic.all_given(span, now_ms=now_ms) for span in RATE_SPANS_MS
             ),
         )
-        table = {**runtime_table(facts), **self._session_figures(), **self._replica_figures()}
+        table = {**runtime_table(facts), **self._replica_figures()}
         if damaged := len(self._reader.damaged):
             table["damagedMessages"] = str(damaged)
         return request.response(body=table_to_json(table))

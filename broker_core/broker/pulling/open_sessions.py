@@ -243,16 +243,10 @@ class OpenSessions:
         """The room that they take, in queues."""
         return self._room.used
 
-    def figures(self) -> dict[str, str]:
-        """Return figures for RocketMQ's tools; none of these are in RocketMQ."""
-        ended = self._waits_before
-        return {
-            "readSessionQueues": str(self.queues),
-            "readSessionBatchWaitMillis": str(self._batch_wait_ms),
-            "readSessionBatchWaits": str(
-                ended + sum(each.batch_waits for each in self._sessions.values())
-            ),
-        }
+    @property
+    def batch_waits(self) -> int:
+        """Answers that waited for further messages since the start."""
+        return self._waits_before + sum(each.batch_waits for each in self._sessions.values())
 
     @property
     def refused(self) -> int:

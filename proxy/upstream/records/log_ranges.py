@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient
-from broker_core.client.administration import RETENTION_FIGURES, SESSION_FIGURES
+from broker_core.client.administration import RETENTION_FIGURES
 from broker_core.client.results import ElectedReplicas
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
@@ -27,7 +27,6 @@ class _Known:
     file_asked: bool = False
     retention: Mapping[str, int] = field(default_factory=dict)
     replicas: ElectedReplicas | None = None
-    sessions: Mapping[str, int] = field(default_factory=dict)
 
 
 class LogRanges:
@@ -65,20 +64,6 @@ class LogRanges:
             if known.replicas is not None
         }
 
-    def sessions(self) -> dict[str, dict[str, float]]:
-        """Return the last known figures of each broker's read sessions: queues, batch_wait (s) and
-        batch_waits; none of a broker without sessions.
-        """
-        return {
-            broker: {
-                "queues": known.sessions["readSessionQueues"],
-                "batch_wait": known.sessions["readSessionBatchWaitMillis"] / 1000,
-                "batch_waits": known.sessions["readSessionBatchWaits"],
-            }
-            for broker, known in self._known.items()
-            if len(known.sessions) == len(SESSION_FIGURES)
-        }
-
     async def of(self, broker: str) -> LogRange:
         """Return the range that *broker* keeps, at most half a second old.
 
@@ -100,7 +85,6 @@ class LogRanges:
     async def _ask(self, broker: str, known: _Known) -> LogRange:
         span = await self._client.log_span(broker)
         known.retention, known.replicas = span.retention, span.replicas
-        known.sessions = span.sessions
         if not known.file_asked:
             known.file_bytes = await self._file_bytes(broker)
             known.file_asked = True

@@ -45,7 +45,6 @@ from proxy.observe.metrics import (
     SEND_FAILURES,
     SEND_SECONDS,
     SENDS,
-    SESSIONS,
     TOPIC_COUNTERS,
     definitions,
 )
@@ -125,7 +124,6 @@ def scrape(
             limits=lambda: limits,
             retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
             replicas=lambda: {"broker-a": dict.fromkeys(REPLICAS, 1.0)},
-            sessions=lambda: {"broker-a": dict.fromkeys(SESSIONS, 1.0)},
             without_clients=lambda: {(lane.name, ORDERS): 5 for lane in lanes},
             per_queue=per_queue,
             access=lambda: [
@@ -382,7 +380,7 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS, SESSIONS, SENDS)))
+    of_labels = sum(map(len, (CONFIGURATION, LIMITS, ACCESS, RETENTION, REPLICAS, SENDS)))
     of_sends = len(SEND_FAILURES.values) + len(SEND_SECONDS.bounds) + 3
     assert len(values) == len(FIGURES) + of_labels + of_sends + len((BUILD, *"mw"))
     assert text.count("# TYPE") == len(definitions())
