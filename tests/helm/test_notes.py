@@ -1,4 +1,4 @@
-"""What a person reads after an installation, and the pod of `helm test`."""
+"""Notes after an installation, and the pod of `helm test`."""
 
 from __future__ import annotations
 
