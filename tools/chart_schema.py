@@ -68,6 +68,19 @@ _SWITCH: Schema = {"type": "boolean"}
 #: Kubernetes checks their contents.
 _MAP: Schema = {"type": "object"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+#: Without the labels by which services and policies select pods.
+_LABELS: Schema = {
+    **_TEXTS,
+    "propertyNames": {
+        "not": {"enum": [f"app.kubernetes.io/{name}" for name in ("name", "instance", "component")]}
+    },
+}
+#: The beginning of all names; with the longest addition they are still names of Services.
+_NAME: Schema = {
+    "type": "string",
+    "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$",
+    "maxLength": 40,
+}
 #: Allowing none to be unavailable would mean that a node can never be drained.
 _SOME_PODS: Schema = {
     "anyOf": [_whole(1), {"type": "string", "pattern": "^([1-9]|[1-9][0-9]|100)%$"}]
@@ -88,8 +101,46 @@ def _placement() -> dict[str, Schema]:
     }
 
 
-def _files() -> dict[str, Schema]:
-    return {"volumes": _list(), "volumeMounts": _list()}
+def _labelled() -> dict[str, Schema]:
+    return {"labels": _LABELS, "annotations": _TEXTS}
+
+
+def _component() -> dict[str, Schema]:
+    """Return what each component has of its own."""
+    return {
+        **_labelled(),
+        "podLabels": _LABELS,
+        "podAnnotations": _TEXTS,
+        "extraEnv": _list(),
+        "extraEnvFrom": _list(),
+        "initContainers": _list(),
+        "extraContainers": _list(),
+    }
+
+
+def _pods() -> dict[str, Schema]:
+    """Return what brokers and nameservers share."""
+    return {
+        "extraVolumes": _list(),
+        "extraVolumeMounts": _list(),
+        "priorityClassName": _text(),
+        **_placement(),
+    }
+
+
+def _everywhere() -> dict[str, Schema]:
+    return {
+        "nameOverride": _NAME,
+        "fullnameOverride": _NAME,
+        "commonLabels": _LABELS,
+        "commonAnnotations": _TEXTS,
+        "serviceAccount": _closed(
+            create=_SWITCH, name=_text(), annotations=_TEXTS, automountToken=_SWITCH
+        ),
+        "podSecurityContext": _MAP,
+        "containerSecurityContext": _MAP,
+        "openshift": _SWITCH,
+    }
 
 
 def _proxy() -> Schema:
@@ -117,23 +168,39 @@ def _proxy() -> Schema:
         maxUnavailable=_SOME_PODS,
         autoscaling=autoscaling,
         service=service,
-        podAnnotations=_TEXTS,
-        env=_list(),
-        **_files(),
-        **_placement(),
+        **_component(),
+        **_pods(),
     )
 
 
 def _embedded(settings: Schema) -> Schema:
+    keep = _choice("Retain", "Delete")
+    storage = _closed(
+        size=_text(filled=True),
+        className=_text(),
+        existingClaim=_text(),
+        persistentVolumeClaimRetentionPolicy=_closed(whenDeleted=keep, whenScaled=keep),
+    )
+    nameserver = _closed(
+        replicas=_whole(1, 9),
+        args=_list(_text()),
+        size=_text(filled=True),
+        existingClaim=_text(),
+        resources=_MAP,
+        **_component(),
+    )
     return _closed(
         enabled=_SWITCH,
-        brokers=_whole(1),
+        brokers=_whole(1, 99),
+        replication=_closed(
+            mode=_choice("none", "async", "sync", "elected"), replicas=_whole(2, 9)
+        ),
         settings=settings,
-        storage=_closed(size=_text(filled=True), className=_text()),
+        storage=storage,
         resources=_MAP,
-        **_files(),
-        **_placement(),
-        nameserver=_closed(args=_list(_text()), size=_text(filled=True), resources=_MAP),
+        **_component(),
+        **_pods(),
+        nameserver=nameserver,
     )
 
 
@@ -156,7 +223,28 @@ def _secrets() -> dict[str, Schema]:
 
 def _around() -> dict[str, Schema]:
     peers = _list()
+    path = {
+        **_closed(
+            path=_text(filled=True),
+            pathType=_choice("Prefix", "Exact", "ImplementationSpecific"),
+        ),
+        "required": ["path"],
+    }
+    host = {**_closed(host=_text(filled=True), paths=_list(path)), "required": ["host"]}
+    route = {"enabled": _SWITCH, **_labelled(), "parentRefs": _list()}
     return {
+        "ingress": _closed(
+            enabled=_SWITCH, className=_text(), **_labelled(), hosts=_list(host), tls=_list()
+        ),
+        "gateway": _closed(
+            http=_closed(**route, hostnames=_list(_text(filled=True))), thrift=_closed(**route)
+        ),
+        "tests": _closed(
+            enabled=_SWITCH,
+            topic=_text(),
+            group=_text(),
+            token=_closed(name=_text(), key=_text(filled=True)),
+        ),
         "networkPolicy": _closed(
             enabled=_SWITCH, clients=peers, operators=peers, prometheus=peers, brokerClients=peers
         ),
@@ -219,13 +307,14 @@ def chart_schema() -> Schema:
     broker, of_broker = _of(BrokerSettings)
     _set_apart(broker, of_broker, OWN_BROKER)
     image = _closed(
-        repository=_text(filled=True),
+        repository=_text(),
         tag=_text(),
         pullPolicy=_choice("Always", "IfNotPresent", "Never"),
     )
     values = _closed(
         image=image,
         imagePullSecrets=_list(),
+        **_everywhere(),
         nameserver=_text(),
         groups=groups,
         settings=settings,

@@ -2,7 +2,12 @@
 {{- define "orderlane.nameserver" -}}
 {{- if .Values.embedded.enabled }}
 {{- if .Values.nameserver }}{{ fail "nameserver should be empty while embedded.enabled is true: the chart runs its own" }}{{ end }}
-{{- include "orderlane.name" . }}-nameserver:9876
+{{- $name := printf "%s-nameserver" (include "orderlane.name" .) }}
+{{- $addresses := list }}
+{{- range $number := until (int .Values.embedded.nameserver.replicas) }}
+{{- $addresses = append $addresses (printf "%s-%d.%s:9876" $name $number $name) }}
+{{- end }}
+{{- join "," $addresses }}
 {{- else }}
 {{- required "nameserver should name those of Apache RocketMQ (host:port, comma separated) while embedded.enabled is false" .Values.nameserver }}
 {{- end }}
@@ -51,6 +56,9 @@ name the keys. */}}
 {{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "thrift" $fixed "http" $fixed)) }}
 {{- $listen := dict "thrift" "0.0.0.0:9713" "http" "0.0.0.0:9714" }}
 {{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
+{{- if and .Values.embedded.enabled (not (hasKey $given "auto_create_groups")) }}
+{{- $_ := set $own "auto_create_groups" true }}
+{{- end }}
 {{- with .Values.tls.thrift }}{{ if .secret }}
 {{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "tls" "should be left out if tls.thrift.secret is given")) }}
 {{- $_ := set $listen "tls" (include "orderlane.portTls" (dict "folder" "/tls/thrift" "clientCa" .clientCa "crl" .crl) | fromYaml) }}
@@ -82,11 +90,22 @@ name the keys. */}}
 {{- mergeOverwrite (deepCopy $given) $own | toYaml }}
 {{- end }}
 
-{{/* Settings of an embedded broker. */}}
+{{/* Settings of the embedded brokers, without those that differ between replicas. */}}
 {{- define "orderlane.brokerSettings" -}}
 {{- $given := .Values.embedded.settings }}
 {{- $fixed := "should not be given: the chart sets it" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "data" $fixed "listen" $fixed "http" $fixed "nameserver" $fixed "broker_name" $fixed)) }}
+{{- with .Values.embedded.replication }}{{ if ne .mode "none" }}
+{{- $why := "should be left out if embedded.replication.mode is not none: the chart sets it for each replica" }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "role" $why "broker_id" $why "voters" $why "replication" $why "total_replicas" $why)) }}
+{{- if eq .mode "elected" }}
+{{- if lt (int .replicas) 3 }}{{ fail "embedded.replication.replicas should be 3 or more with mode elected: two have no majority if one is away" }}{{ end }}
+{{- $why := "should be left out with embedded.replication.mode elected: a majority of the replicas confirms messages and locks" }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "in_sync_replicas" $why "lock_in_strict_mode" $why)) }}
+{{- else if lt (int .replicas) (int ($given.in_sync_replicas | default 2)) }}
+{{- fail "embedded.settings.in_sync_replicas should be no more than embedded.replication.replicas" }}
+{{- end }}
+{{- end }}{{ end }}
 {{- $own := dict "data" "/data" "listen" "0.0.0.0:10911" "http" "0.0.0.0:10914" "nameserver" (include "orderlane.nameserver" .) }}
 {{- if .Values.tls.brokers.secret }}
 {{- $why := "should be left out if tls.brokers.secret is given" }}
@@ -95,6 +114,27 @@ name the keys. */}}
 {{- $_ := set $own "client_tls" (include "orderlane.brokerTls" . | fromYaml) }}
 {{- end }}
 {{- mergeOverwrite (deepCopy $given) $own | toYaml }}
+{{- end }}
+
+{{/* What one replica of a broker has beside them: (dict "root" $ "name" STATEFULSET "service" HEADLESS
+"number" POD). Pod 0 is the master, or the voter with id 1. */}}
+{{- define "orderlane.replicaSettings" -}}
+{{- $replication := .root.Values.embedded.replication }}
+{{- $replicas := int $replication.replicas -}}
+broker_name: {{ .name }}
+{{- if eq $replication.mode "elected" }}
+role: elected
+broker_id: {{ add1 .number }}
+voters:
+  {{- range $number := until $replicas }}
+  - {{ printf "%d@%s-%d.%s:10911" (add1 $number) $.name $number $.service }}
+  {{- end }}
+{{- else }}
+role: {{ ternary "slave" "master" (gt (int .number) 0) }}
+broker_id: {{ .number }}
+replication: {{ $replication.mode }}
+total_replicas: {{ $replicas }}
+{{- end }}
 {{- end }}
 
 {{/* Ports of the proxies' containers, as a list of {name, port}: (dict "root" $ "kind" "thrift"). With

@@ -15,6 +15,11 @@ from testkit.processes import ROOT
 CHART = ROOT / "helm"
 RELEASE = "shop"
 NAME = "shop-orderlane"
+#: Addresses of the embedded nameservers.
+NAMESERVERS = tuple(f"{NAME}-nameserver-{n}.{NAME}-nameserver:9876" for n in range(2))
+
+#: The chart has no image of its own.
+IMAGE: Mapping[str, Any] = {"image": {"repository": "registry.example.com/orderlane"}}
 
 #: Values for each supported use of the chart.
 USES: Mapping[str, Mapping[str, Any]] = {
@@ -60,14 +65,14 @@ USES: Mapping[str, Mapping[str, Any]] = {
             "nameserver": {
                 "args": ["--tls-certificate", "/tls/tls.crt", "--tls-key", "/tls/tls.key"]
             },
-            "volumes": [{"name": "tls", "secret": {"secretName": "orderlane-tls"}}],
-            "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "extraVolumes": [{"name": "tls", "secret": {"secretName": "orderlane-tls"}}],
+            "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
         },
         "imagePullSecrets": [{"name": "pull"}],
         "proxy": {
-            "volumes": [{"name": "tls", "secret": {"secretName": "orderlane-tls"}}],
-            "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
-            "env": [{"name": "ORDERLANE_COMMIT_EVERY_S", "value": "2"}],
+            "extraVolumes": [{"name": "tls", "secret": {"secretName": "orderlane-tls"}}],
+            "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "extraEnv": [{"name": "ORDERLANE_COMMIT_EVERY_S", "value": "2"}],
             "service": {"type": "LoadBalancer", "annotations": {"internal": "yes"}},
             "podAnnotations": {"team": "orders"},
             "tolerations": [{"key": "mq", "operator": "Exists"}],
@@ -123,6 +128,17 @@ USES: Mapping[str, Mapping[str, Any]] = {
         "networkPolicy": {"operators": [], "prometheus": []},
     },
     "without policies of the network": {"networkPolicy": {"enabled": False}},
+    "brokers that elect their masters": {
+        "embedded": {"brokers": 2, "replication": {"mode": "elected"}},
+        "networkPolicy": {"clients": [{"podSelector": {}}]},
+    },
+    "a broker with slaves": {
+        "embedded": {
+            "replication": {"mode": "sync", "replicas": 3},
+            "settings": {"lock_in_strict_mode": True},
+            "nameserver": {"replicas": 1},
+        },
+    },
 }
 
 #: Contents of Secrets that tests need: name of the Secret, key.
@@ -131,18 +147,39 @@ SECRETS = {
 }
 
 
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge *above* over *below*, as Helm merges values."""
+    merged = dict(below)
+    for name, value in above.items():
+        inner = merged.get(name)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[name] = laid_over(inner, value) if both else value
+    return merged
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Refuses a key that is there twice, as API servers do: plain YAML keeps the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        assert len(names) == len(set(names)), f"a name is given twice: {names}"
+        return dict(super().construct_mapping(node, deep=deep))
+
+
 @dataclass(frozen=True)
 class Rendered:
     """All manifests of one rendering."""
 
     manifests: list[dict[str, Any]]
+    notes: str
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, name: str = RELEASE, chart: Path = CHART) -> Rendered:
-        files = Chart.load(chart).render(dict(values), name=name, namespace="default")
+        files = Chart.load(chart).render({**IMAGE, **values}, name=name, namespace="default")
         texts = [text for path, text in files.items() if path.endswith(".yaml")]
-        found = [each for text in texts for each in yaml.safe_load_all(text) if each]
-        return cls(found)
+        found = [each for text in texts for each in yaml.load_all(text, _Loader) if each]
+        (notes,) = (text for path, text in files.items() if path.endswith("/NOTES.txt"))
+        return cls(found, notes)
 
     def one(self, kind: str, name: str) -> dict[str, Any]:
         """Return the manifest of that kind and name."""
@@ -167,9 +204,15 @@ class Rendered:
             if each["kind"] in ("Deployment", "StatefulSet")
         }
 
+    def templates(self) -> list[dict[str, Any]]:
+        """Return the templates of all pods."""
+        workloads = self.all("Deployment") + self.all("StatefulSet")
+        return [each["spec"]["template"] for each in workloads]
+
     def container(self, component: str) -> dict[str, Any]:
         """Return the container of that component."""
-        (container,) = self.pods()[component]["spec"]["containers"]
+        container = self.pods()[component]["spec"]["containers"][0]
+        assert container["name"] == component
         return dict(container)
 
     def environment(self, component: str) -> dict[str, str]:
@@ -184,6 +227,21 @@ class Rendered:
                 found[each["name"]] = f"{NAME}-{component}-0"  # metadata.name
             else:
                 found[each["name"]] = str(each["value"])
+        return found
+
+    def broker_settings(self) -> dict[str, str]:
+        """Return the settings file of each broker by the name of its pod."""
+        found = {}
+        for workload in self.all("StatefulSet"):
+            spec = workload["spec"]["template"]["spec"]
+            container = spec["containers"][0]
+            if container["name"] == "broker":
+                (volume,) = (each for each in spec["volumes"] if each["name"] == "settings")
+                files = self.one("ConfigMap", volume["configMap"]["name"])["data"]
+                for number in range(workload["spec"]["replicas"]):
+                    pod = f"{workload['metadata']['name']}-{number}"
+                    path = container["args"][-1].replace("$(POD_NAME)", pod)
+                    found[pod] = files[path.removeprefix("/etc/orderlane/")]
         return found
 
     def settings(self, component: str) -> str:

@@ -82,19 +82,21 @@ def test_who_may_connect_to_what() -> None:
     }
     here = {"podSelector": {}}  # pods of the namespace
     assert peers(rendered, "proxy", "thrift") is None
-    assert peers(rendered, "proxy", "http") == [pods_of("proxy"), here, prometheus]
+    assert peers(rendered, "proxy", "http") == [
+        *(pods_of("proxy"), pods_of("test"), here, prometheus)
+    ]
     for component in ("broker", "nameserver"):
         assert peers(rendered, component, component) == [pods_of("proxy"), pods_of("broker")]
 
     rendered = Rendered.of(USES["scaled by processors and lag"])
     team = {"namespaceSelector": {"matchLabels": {"team": "orders"}}}
-    assert peers(rendered, "proxy", "thrift") == [team]
+    assert peers(rendered, "proxy", "thrift") == [team, pods_of("test")]
     outside = {"ipBlock": {"cidr": "10.0.0.0/8"}}
     assert peers(rendered, "broker", "broker") == [pods_of("proxy"), pods_of("broker"), outside]
 
-    # Only the proxies themselves: an empty list would admit all.
+    # Only the pods of the release: an empty list would admit all.
     rendered = Rendered.of(USES["on Apache RocketMQ, scaled by lag alone"])
-    assert peers(rendered, "proxy", "http-2") == [pods_of("proxy")]
+    assert peers(rendered, "proxy", "http-2") == [pods_of("proxy"), pods_of("test")]
 
 
 @uses

@@ -18,7 +18,7 @@ from proxy.cli.servers import load_broker_settings
 from proxy.settings.proxy_settings import load_settings
 from proxy.settings.types import host_port
 from proxy.workers.addresses import worker_addresses
-from tests.helm.rendering import CHART, NAME, USES, Rendered
+from tests.helm.rendering import CHART, IMAGE, NAME, NAMESERVERS, USES, Rendered, laid_over
 
 #: As ``kubeVersion`` of Chart.yaml says, and the newest known version.
 VERSIONS = [version for version in all_versions() if float(version.split(".")[1]) >= 25]
@@ -38,10 +38,14 @@ SWITCHES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
 )
 
 
+#: Groups of custom resources, whose schemas are not part of Kubernetes.
+ELSEWHERE = {"monitoring.coreos.com", "gateway.networking.k8s.io"}
+
+
 def validate(rendered: Rendered, version: str) -> None:
     """Validate all objects of Kubernetes itself against its schemas."""
     for manifest in rendered.manifests:
-        if not manifest["apiVersion"].startswith("monitoring.coreos.com/"):
+        if manifest["apiVersion"].partition("/")[0] not in ELSEWHERE:
             kubernetes_validate.validate(manifest, version, strict=True)
 
 
@@ -49,16 +53,6 @@ def validate(rendered: Rendered, version: str) -> None:
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
 def test_manifests_are_valid(values: Mapping[str, Any], version: str) -> None:
     validate(Rendered.of(values), version)
-
-
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge *above* over *below*, as Helm merges values."""
-    merged = dict(below)
-    for name, value in above.items():
-        inner = merged.get(name)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[name] = laid_over(inner, value) if both else value
-    return merged
 
 
 @pytest.mark.parametrize("run", range(8))
@@ -84,7 +78,7 @@ def test_a_wrong_manifest_would_be_seen() -> None:
 
 @uses
 def test_helm_finds_nothing_to_complain_of(values: Mapping[str, Any]) -> None:
-    report = lint(CHART, dict(values), strict=True)
+    report = lint(CHART, {**IMAGE, **values}, strict=True)
     worse_than_info = [each for each in report["messages"] if each["severity"] > 1]
     assert (worse_than_info, report["errors"]) == ([], [])
 
@@ -103,13 +97,16 @@ def test_the_processes_take_their_settings(values: Mapping[str, Any], tmp_path: 
     if "broker" not in rendered.pods():
         assert ",".join(settings.nameserver) == values["nameserver"]
         return
-    assert settings.nameserver == (f"{NAME}-nameserver:9876",)
-    file.write_text(rendered.settings("broker"))
-    broker = load_broker_settings(file, {}, data=tmp_path)
-    assert (str(broker.data), broker.listen) == ("/data", "0.0.0.0:10911")
-    assert broker.http == "0.0.0.0:10914"
-    assert broker.nameserver == settings.nameserver
-    assert broker.lock_expiry_s >= settings.lock.broker_lock_expiry_s
+    number = values.get("embedded", {}).get("nameserver", {}).get("replicas", 2)
+    assert settings.nameserver == NAMESERVERS[:number]
+    assert rendered.broker_settings()
+    for text in rendered.broker_settings().values():
+        file.write_text(text)
+        broker = load_broker_settings(file, {}, data=tmp_path)
+        assert (str(broker.data), broker.listen) == ("/data", "0.0.0.0:10911")
+        assert broker.http == "0.0.0.0:10914"
+        assert broker.nameserver == settings.nameserver
+        assert broker.lock_expiry_s >= settings.lock.broker_lock_expiry_s
 
 
 @uses
@@ -264,17 +261,6 @@ def documented() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("values", documented())
 def test_values_in_the_document_are_right(values: dict[str, Any]) -> None:
     assert Rendered.of(values).manifests != Rendered.of({}).manifests
-
-
-def test_two_releases_share_no_name() -> None:
-    def names(release: str) -> set[tuple[str, str]]:
-        manifests = Rendered.of({}, name=release).manifests
-        return {(each["kind"], each["metadata"]["name"]) for each in manifests}
-
-    assert not names("a") & names("b")
-    assert ("Deployment", "orderlane-proxy") in names("orderlane")
-    long = names("a-name-as-long-as-a-release-may-have-it-fifty-three")
-    assert max(len(name) for _, name in long) <= 63
 
 
 def test_the_chart_has_the_version_of_the_application() -> None:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from broker_core.broker.settings import BrokerSettings
 from proxy.cli.servers import load_broker_settings
 from proxy.settings.proxy_settings import Settings, load_settings
-from tests.helm.rendering import Rendered
+from tests.helm.rendering import NAMESERVERS, Rendered
 from tools.chart_schema import OWN_BROKER, OWN_PROXY
 from tools.setting_fields import setting_fields
 from tools.tables import ROOT
@@ -53,7 +53,7 @@ def test_every_setting_of_a_proxy_arrives(tmp_path: Path) -> None:
     file.write_text(Rendered.of(VALUES).settings("proxy"))
     arrived = load_settings(file, environment={})
     overrides = {
-        "nameserver": "shop-orderlane-nameserver:9876",
+        "nameserver": ",".join(NAMESERVERS),
         "listen.thrift": "0.0.0.0:9713",
         "listen.http": "0.0.0.0:9714",
     }
@@ -67,7 +67,7 @@ def test_every_setting_of_a_broker_arrives(tmp_path: Path) -> None:
     file.write_text(Rendered.of(VALUES).settings("broker"))
     arrived = load_broker_settings(file, {}, data=tmp_path)
     own = {"data": "/data", "listen": "0.0.0.0:10911", "http": "0.0.0.0:10914"}
-    own["nameserver"] = "shop-orderlane-nameserver:9876"
+    own["nameserver"] = ",".join(NAMESERVERS)
     assert arrived == BrokerSettings.model_validate({**VALUES["embedded"]["settings"], **own})
     # A broker is a slave or one of the voters, so two files have all settings.
     elected = BrokerSettings.model_validate({**ELECTED, **own})

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ import yaml
 
 from testkit.processes import Child, wait_until
 from tests.helm.image import Image, environment
-from tests.helm.rendering import NAME, Rendered
+from tests.helm.rendering import NAME, NAMESERVERS, Rendered
 
 #: The first test builds the image: packages are downloaded, verified and built.
 pytestmark = pytest.mark.timeout(300)
+#: A small log, since each segment is allocated as a whole.
+SMALL = {"segment_bytes": 5_000_000}
 VALUES: dict[str, Any] = {
     "groups": [{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
-    "embedded": {"settings": {"auto_create_topics": True, "segment_bytes": 5_000_000}},
+    "embedded": {"settings": SMALL},
 }
 PORTS = {"nameserver": 9876, "broker": 10911, "metrics": 10914, "thrift": 9713, "http": 9714}
 
@@ -34,9 +36,9 @@ PORTS = {"nameserver": 9876, "broker": 10911, "metrics": 10914, "thrift": 9713, 
 class Pods:
     """A release on loopback: each port of the chart is a free one of this machine."""
 
-    def __init__(self, image: Image, folder: Path) -> None:
-        self.rendered = Rendered.of(VALUES)
-        self.ports = _free_ports()
+    def __init__(self, image: Image, folder: Path, values: Mapping[str, Any]) -> None:
+        self.rendered = Rendered.of(values)
+        self.ports = _free_ports((*PORTS, "away"))
         self.children: dict[str, Child] = {}
         self._image, self._folder = image, folder
 
@@ -57,6 +59,24 @@ class Pods:
         child.ready()
         return child
 
+    def start_replicas(self) -> None:
+        """Start the pods of brokers with replicas, each with its file."""
+        texts = self.rendered.broker_settings()
+        ports = _free_ports(texts)
+        arguments = self.rendered.container("broker")["args"]
+        for pod, text in texts.items():
+            folder = self._folder / pod
+            folder.mkdir()
+            text = text.replace("0.0.0.0:10911", f"127.0.0.1:{ports[pod]}")
+            for other, port in ports.items():
+                text = text.replace(f"{other}.{NAME}-broker:10911", f"127.0.0.1:{port}")
+            (folder / f"{pod}.yaml").write_text(self._here(text, folder))
+            command = [str(self._image.entrypoint)]
+            command += [self._here(each, folder).replace("$(POD_NAME)", pod) for each in arguments]
+            self.children[pod] = Child(command, folder / "container", environment())
+        for pod in texts:
+            self.children[pod].ready()
+
     def probe(self, component: str, name: str) -> bool:
         """Return whether that probe passes now."""
         probe = self.rendered.container(component)[f"{name}Probe"]
@@ -72,6 +92,10 @@ class Pods:
         except urllib.error.HTTPError:
             return False
 
+    def run(self, *arguments: str) -> str:
+        """Return the output of a command in a pod, which must succeed."""
+        return self._image.run(*(self._here(each, self._folder) for each in arguments))
+
     @property
     def thrift(self) -> str:
         return f"127.0.0.1:{self.ports['thrift']}"
@@ -81,14 +105,21 @@ class Pods:
 
     def _here(self, text: str, folder: Path) -> str:
         for name, port in PORTS.items():
-            for host in ("0.0.0.0", f"{NAME}-{name}"):
-                text = text.replace(f"{host}:{port}", f"127.0.0.1:{self.ports[name]}")
+            text = text.replace(f"0.0.0.0:{port}", f"127.0.0.1:{self.ports[name]}")
+        # One of two nameservers suffices: nothing listens where the second one would be.
+        others = {
+            NAMESERVERS[0]: "nameserver",
+            NAMESERVERS[1]: "away",
+            f"{NAME}-proxy.default.svc:9713": "thrift",
+        }
+        for address, name in others.items():
+            text = text.replace(address, f"127.0.0.1:{self.ports[name]}")
         return text.replace("/etc/orderlane", str(folder)).replace("/data", str(folder / "data"))
 
 
 @contextmanager
-def release(image: Image, folder: Path) -> Iterator[Pods]:
-    pods = Pods(image, folder)
+def release(image: Image, folder: Path, values: Mapping[str, Any] = VALUES) -> Iterator[Pods]:
+    pods = Pods(image, folder, values)
     try:
         yield pods
     finally:
@@ -128,6 +159,37 @@ def test_the_pods_serve_and_pass_their_probes(image: Image, tmp_path: Path) -> N
         image.run("produce", "orders", "--count", "5", "--proxy", pods.thrift)
         image.run("consume", "billing", "--count", "5", "--quiet", "--proxy", pods.thrift)
         assert pods.children["proxy"].terminate() == 0
+
+
+def test_the_first_commands_after_an_installation_work(image: Image, tmp_path: Path) -> None:
+    """Those of NOTES and of `helm test`, on a default installation."""
+    with release(image, tmp_path, {"embedded": {"settings": SMALL}}) as pods:
+        for component in ("nameserver", "broker", "proxy"):
+            pods.start(component)
+        spec = pods.rendered.one("Pod", f"{NAME}-test")["spec"]
+        for container in (*spec["initContainers"], *spec["containers"]):
+            pods.run(*container["args"])
+        lines = [line for line in pods.rendered.notes.splitlines() if " -- orderlane " in line]
+        assert len(lines) == 2
+        for line in lines:
+            # In the pod, the port is the default.
+            pods.run(*line.partition(" -- orderlane ")[2].split(), "--proxy", pods.thrift)
+
+
+def test_replicas_elect_a_master_and_one_may_be_away(image: Image, tmp_path: Path) -> None:
+    values = {"embedded": {"settings": SMALL, "replication": {"mode": "elected"}}}
+    with release(image, tmp_path, values) as pods:
+        pods.start("nameserver")
+        pods.start_replicas()
+        pods.start("proxy")
+        clients = ("--proxy", pods.thrift)
+        pods.run("produce", "orders", "--count", "5", "--timeout", "60", *clients)
+        pods.children[f"{NAME}-broker-0-2"].kill()
+        pods.run("produce", "orders", "--count", "5", "--timeout", "60", *clients)
+        text = pods.run("consume", "billing", "orders", "--count", "10", *clients)
+        got = [orjson.loads(line) for line in text.splitlines()]
+        queues = {each["queue"].rpartition("_")[0] for each in got if "body" in each}
+        assert queues == {f"{NAME}-broker-0"}
 
 
 def test_a_proxy_is_ready_once_it_has_found_a_nameserver(image: Image, tmp_path: Path) -> None:
@@ -182,8 +244,8 @@ def test_the_image_says_which_ports_it_serves(image: Image, port: int) -> None:
     assert str(port) in image.last["EXPOSE"].split()
 
 
-def _free_ports() -> dict[str, int]:
-    sockets = {name: socket.socket() for name in PORTS}
+def _free_ports(names: Iterable[str]) -> dict[str, int]:
+    sockets = {name: socket.socket() for name in names}
     for one in sockets.values():
         one.bind(("127.0.0.1", 0))
     ports = {name: one.getsockname()[1] for name, one in sockets.items()}

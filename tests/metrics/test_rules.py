@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import yaml
 
+from testkit.processes import ROOT
 from tests.metrics.monitoring import ALERTS, RULE_TESTS, plain, queries
 
 
@@ -21,6 +23,17 @@ def promtool(*arguments: str | Path) -> str:
 
 def test_the_rules_are_right() -> None:
     assert "SUCCESS" in promtool("check", "rules", ALERTS)
+
+
+def test_the_configuration_of_docker_compose_is_right(tmp_path: Path) -> None:
+    """With the files where the container has them."""
+    folder = ROOT / "docs/compose"
+    compose = yaml.safe_load((folder / "docker-compose.yml").read_text())
+    for mount in compose["services"]["prometheus"]["volumes"]:
+        source, target, *_ = mount.split(":")
+        if target.startswith("/etc/prometheus/"):
+            shutil.copy(folder / source, tmp_path / Path(target).name)
+    assert "SUCCESS: 1 rule files found" in promtool("check", "config", tmp_path / "prometheus.yml")
 
 
 def test_each_alert_is_raised_by_its_condition_alone() -> None:

@@ -111,7 +111,7 @@ def test_the_values_and_their_schema_have_the_same_names() -> None:
             yield from names(value, f"{path}{name}.")
 
     whole = schema()
-    free = ("resources.", "behavior.", "labels.", "settings.", "global")
+    free = ("resources.", "behavior.", "labels.", "SecurityContext.", "settings.", "global")
     known = {
         path
         for path, _ in properties(whole, whole)
