@@ -62,12 +62,13 @@ class Pods:
     def start_replicas(self) -> None:
         """Start the pods of brokers with replicas, each with its file."""
         texts = self.rendered.broker_settings()
-        ports = _free_ports(texts)
+        ports, metrics = _free_ports(texts), _free_ports(texts)
         arguments = self.rendered.container("broker")["args"]
         for pod, text in texts.items():
             folder = self._folder / pod
             folder.mkdir()
             text = text.replace("0.0.0.0:10911", f"127.0.0.1:{ports[pod]}")
+            text = text.replace("0.0.0.0:10914", f"127.0.0.1:{metrics[pod]}")
             for other, port in ports.items():
                 text = text.replace(f"{other}.{NAME}-broker:10911", f"127.0.0.1:{port}")
             (folder / f"{pod}.yaml").write_text(self._here(text, folder))
