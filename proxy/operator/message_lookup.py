@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from broker_core.client import BrokerClient, PullStatus
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
+from proxy.core.dead_letters.copies import ORIGIN_OFFSET, ORIGIN_QUEUE
 from proxy.errors import Unavailable, UnknownName
 
 #: Messages per request and broker.
 MOST_SHOWN = 64
+#: Copies of one message that are looked at.
+_COPIES = 32
 
 
 async def found_by(
@@ -31,6 +35,27 @@ async def found_by(
         raise Unavailable("; ".join(f"{broker}: {why}" for broker, why in unanswered.items()))
     found.sort(key=lambda each: (each[1].store_ms, each[0], each[1].queue_offset))
     return found, unanswered
+
+
+async def has_copy(
+    client: BrokerClient, topic: Topic, queue: QueueName, message: StoredMessage
+) -> bool | None:
+    """Return whether *topic* has a copy of *message*, which is in *queue*; None if its brokers
+    cannot tell.
+    """
+    try:
+        copies, unanswered = await found_by(
+            client, topic, message.message_id, limit=_COPIES, is_id=True
+        )
+    except BrokerError as error:
+        return False if error.code == ResponseCode.TOPIC_NOT_EXIST else None
+    except (RemotingError, Unavailable):
+        return None
+    origin = (queue.qid, str(message.queue_offset))
+    for _, copy in copies:
+        if (copy.properties.get(ORIGIN_QUEUE), copy.properties.get(ORIGIN_OFFSET)) == origin:
+            return True
+    return None if unanswered else False
 
 
 def parse_place(place: str) -> tuple[str, int]:

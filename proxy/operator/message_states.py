@@ -6,23 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
-from proxy.core.dead_letters.copies import ORIGIN_OFFSET, ORIGIN_QUEUE
 from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.lanes import Lanes, topic_named
-from proxy.operator.message_lookup import found_by
+from proxy.operator.message_lookup import has_copy
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook
-
-#: Copies of one message that are looked at.
-_COPIES = 32
 
 
 class MessageStates:
@@ -31,7 +26,7 @@ class MessageStates:
     ``waiting``: not delivered yet. ``leased``: a client has it. ``delivered``: it failed and waits
     for its next delivery. ``parked``, ``dead-lettered``: a copy waits for an operator.
     ``finished``: handled, skipped or filtered. ``unknown``: the queue has no owner and the message
-    is not committed.
+    is not committed, or brokers do not tell whether they have a copy.
     """
 
     def __init__(
@@ -63,29 +58,18 @@ class MessageStates:
                 return _state(lane.name, "unknown")
         elif (live := _unfinished(pipeline, message)) is not None:
             return {**_state(lane.name, live.pop("state")), **live}
-        if await self._is_in(dead_letter_topic(lane.name), queue, message):
+        client = self._context.client
+        dead = await has_copy(client, dead_letter_topic(lane.name), queue, message)
+        if dead:
             return _state(lane.name, "dead-lettered")
-        if await self._is_in(parked_topic(lane.name, queue.topic), queue, message):
+        parked = await has_copy(client, parked_topic(lane.name, queue.topic), queue, message)
+        if parked:
             if pipeline is None:
                 return _state(lane.name, "unknown")  # its owner knows whether it was redriven
             key = pipeline.rules.order_key.of(message)
             if key is not None and key in pipeline.parked:
                 return {**_state(lane.name, "parked"), "key": key_text(key)}
-        return _state(lane.name, "finished")
-
-    async def _is_in(self, topic: Topic, queue: QueueName, message: StoredMessage) -> bool:
-        """Return whether *topic* has a copy of *message*, which is in *queue*."""
-        try:
-            copies, _ = await found_by(
-                self._context.client, topic, message.message_id, limit=_COPIES, is_id=True
-            )
-        except RemotingError:
-            return False  # the topic does not exist, or its brokers have no index
-        return any(
-            (copy.properties.get(ORIGIN_QUEUE), copy.properties.get(ORIGIN_OFFSET))
-            == (queue.qid, str(message.queue_offset))
-            for _, copy in copies
-        )
+        return _state(lane.name, "unknown" if None in (dead, parked) else "finished")
 
 
 def _state(group: Group, state: str) -> dict[str, Any]:
