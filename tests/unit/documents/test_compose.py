@@ -93,11 +93,12 @@ def test_ports_are_published_on_loopback(service: str) -> None:
 def test_services_listen_where_others_look_for_them(tmp_path: Path) -> None:
     assert command("nameserver").parameters["listen"] == f"0.0.0.0:{PORTS['nameserver']}"
     given = command("broker").parameters
-    options = {name: given[name] for name in ("data", "listen", "nameserver")}
+    options = {name: given[name] for name in ("data", "listen", "http", "nameserver")}
     environment = SERVICES["broker"]["environment"]
     assert environment == {"ORDERLANE_BROKER__AUTO_CREATE_TOPICS": "true"}
     broker = load_broker_settings(None, options, data=tmp_path)
     assert (broker.listen, broker.nameserver) == ("0.0.0.0:10911", ("nameserver:9876",))
+    assert broker.http == "0.0.0.0:10914"
     assert command("proxy").parameters["nameserver"] == "nameserver:9876"
     settings = proxy_settings()
     assert (settings.listen.thrift, settings.listen.http) == ("0.0.0.0:9713", "0.0.0.0:9714")
@@ -132,10 +133,10 @@ def test_services_wait_for_those_that_report_their_health() -> None:
     assert awaited == checked == {"nameserver", "broker", "proxy"}
 
 
-def test_prometheus_scrapes_the_proxy_and_has_the_alert_rules() -> None:
+def test_prometheus_scrapes_proxy_and_broker_and_has_the_alert_rules() -> None:
     config = yaml.safe_load(file_in("prometheus", "/etc/prometheus/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
-    assert job["static_configs"] == [{"targets": ["proxy:9714"]}]
+    assert job["static_configs"] == [{"targets": ["proxy:9714", "broker:10914"]}]
     (rules,) = config["rule_files"]
     assert file_in("prometheus", f"/etc/prometheus/{rules}") == ALERTS
 
