@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from broker_core.names import QueueName
 from broker_core.tasks import spawn
 from proxy.app import Proxy
+from proxy.cli import connect
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, Gateway
@@ -85,7 +89,9 @@ async def test_a_queue_goes_to_the_named_proxy_and_back_and_stays_until_that_one
     assert report.counts.duplicates == 0
 
 
-async def test_a_queue_is_given_once_at_a_time(tmp_path: Path) -> None:
+async def test_a_queue_is_given_once_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the owner waits for a client it refuses further requests; then the named
     proxy has it.
     """
@@ -105,7 +111,14 @@ async def test_a_queue_is_given_once_at_a_time(tmp_path: Path) -> None:
             before = len(it.gateway.events("drain"))
             giving = spawn(it.rows(*words, http=owner.http), name="giving")
             await eventually(lambda: len(it.gateway.events("drain")) > before)
-            sentence = await it.refused(*words, http=owner.http)
+            ages = count(step=60.0)  # the command's patience is over at its second look
+            monkeypatch.setattr(
+                connect, "time", SimpleNamespace(monotonic=ages.__next__, sleep=time.sleep)
+            )
+            code, _, err = await it.verb(*words, http=owner.http)
+            monkeypatch.undo()
+            assert code == 2
+            *_, sentence = err.splitlines()
             assert "is being taken over or handed over: try again in a moment; " in sentence
             assert sentence.endswith("and takes it if it becomes free within about a minute")
             desk.let_go()
