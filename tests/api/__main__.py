@@ -30,7 +30,7 @@ from tests.support.consumers import consuming
 from thin_client import Message
 
 _FOLDER = Path(__file__).parent
-_OTHER = Topic("letters")
+_OTHER, _SPARE = Topic("letters"), Topic("spare")
 _SEED = "7"
 _BROKEN = ("parked", "dead-0", "dead-1", "dead-2")
 
@@ -56,6 +56,7 @@ async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
     ):
         group = gateway.settings["groups"][0]
         await gateway.client.create_topic(_OTHER, queues=1)
+        await gateway.client.create_topic(_SPARE, queues=1)
         group["topics"].append({"name": _OTHER, **topics, "on_exhausted": "dead_letter"})
         proxy, at = await gateway.start_proxy()
         over = asyncio.Event()
@@ -98,6 +99,7 @@ def _prepared(proxy: Proxy, gateway: Gateway) -> bool:
 
 async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> int:
     names = {"group": gateway.group, "topic": gateway.topic, "queue": gateway.queue(0).qid}
+    names["spare_topic"] = _SPARE
     names["lease"] = await _a_lease(gateway, http)
     environment = {
         **os.environ,
