@@ -23,10 +23,8 @@ QUEUE = QueueName(TOPIC, "broker-a", 0)
 
 def noise(size: int) -> bytes:
     """Return incompressible text of *size* bytes."""
-    chance = random.Random(size)
-    return bytes(
-        chance.choice(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789-") for _ in range(size)
-    )
+    letters = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789-"
+    return bytes(random.Random(size).choices(letters, k=size))
 
 
 @dataclass(frozen=True)

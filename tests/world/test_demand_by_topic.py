@@ -155,6 +155,7 @@ def test_two_topics_of_a_group_are_pulled_at_two_proxies() -> None:
     assert (scene.owners("orders"), scene.owners("payments")) == ({"proxy-0"}, {"proxy-1"})
 
 
+@pytest.mark.slow
 def test_a_client_of_all_topics_has_its_share_beside_clients_of_one_topic() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0)
@@ -171,6 +172,7 @@ def test_a_client_of_all_topics_has_its_share_beside_clients_of_one_topic() -> N
     assert scene.owners("payments") == {"proxy-1", "proxy-2"}
 
 
+@pytest.mark.slow
 def test_groups_made_by_the_first_pull_share_no_topic_that_another_proxy_does_not_know() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0, group="fresh")
@@ -192,6 +194,7 @@ def test_groups_made_by_the_first_pull_share_no_topic_that_another_proxy_does_no
     assert scene.owners("mail") == {"proxy-2"}
 
 
+@pytest.mark.slow
 def test_a_topic_with_fewer_queues_than_proxies_is_owned_where_it_is_wanted() -> None:
     async def act(scene: Scene) -> None:
         for number in range(3):
@@ -260,6 +263,7 @@ class Receiver:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
+@pytest.mark.slow
 def test_a_topic_that_all_proxies_push_spreads_no_other_topic_among_them() -> None:
     async def main(world: World) -> None:
         receiver, scene = Receiver(world), Scene(world)

@@ -58,6 +58,7 @@ def test_only_the_paused_key_waits(messages: int) -> None:
     assert play(main) == {}
 
 
+@pytest.mark.slow
 def test_what_has_the_key_of_the_deleted_message_by_the_new_rule_waits_for_it() -> None:
     async def main(stage: Stage) -> None:
         await old_and_gone(stage)
@@ -74,6 +75,7 @@ def test_what_has_the_key_of_the_deleted_message_by_the_new_rule_waits_for_it() 
     assert play(main) == {}
 
 
+@pytest.mark.slow
 def test_a_key_that_is_stuck_in_a_handler_holds_up_no_other_either() -> None:
     async def main(stage: Stage) -> None:
         stage.habits.stuck.add(("billing", "a"))
@@ -90,6 +92,7 @@ def test_a_key_that_is_stuck_in_a_handler_holds_up_no_other_either() -> None:
     assert play(main) == {}
 
 
+@pytest.mark.slow
 def test_the_next_owner_goes_on_where_the_broker_has_the_old_message_no_more() -> None:
     async def main(stage: Stage) -> None:
         await old_and_gone(stage)

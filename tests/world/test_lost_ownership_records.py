@@ -158,6 +158,7 @@ def test_a_queue_continues_when_its_records_start_over(play: Play) -> None:
         assert any(event["e"] == "record" and event["t_ns"] > last_done for event in of_queue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", [_lost_with_the_power, _lost_with_its_owner])
 @first_of("seed", [1, 2])
 def test_a_tail_that_is_lost_and_grows_again_moves_nothing(play: Play, seed: int) -> None:

@@ -40,6 +40,7 @@ def test_keys_that_wait_for_their_retry() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_messages_without_a_key_that_wait_for_their_retry() -> None:
     """They fill a window like keys."""
     world = StuckWorld({"orders": 1}, [group(orders=SLOW)], seconds=60.0)
@@ -55,6 +56,7 @@ def test_messages_without_a_key_that_wait_for_their_retry() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_paused_keys() -> None:
     world = StuckWorld({"orders": 1}, [group(orders=PLACES)], seconds=60.0)
     world.client(concurrency=8)
@@ -139,6 +141,7 @@ def test_keys_that_are_retried_skipped_and_parked_by_hand_meanwhile() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_an_owner_that_is_killed_meanwhile() -> None:
     """The recorded state of a message does not depend on whether it is in memory."""
     world = StuckWorld({"orders": 1}, [group(orders=SLOW)], seconds=60.0, proxies=2)
@@ -154,6 +157,7 @@ def test_an_owner_that_is_killed_meanwhile() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_keys_that_wait_for_older_messages_while_the_order_key_changes() -> None:
     """Clients hold the older ones for long, with others behind them."""
     few = {**SLOW, "order_key": "$.n"}

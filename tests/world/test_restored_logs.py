@@ -103,6 +103,7 @@ def test_a_running_proxy_delivers_all_messages_after_a_restore(again: int) -> No
     assert_nothing_is_skipped(history_of(play), sent=again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [15, 40])
 def test_a_proxy_that_was_stopped_during_the_restore_skips_nothing(again: int) -> None:
     async def play(world: World) -> None:
@@ -116,6 +117,7 @@ def test_a_proxy_that_was_stopped_during_the_restore_skips_nothing(again: int) -
     assert_nothing_is_skipped(history_of(play), sent=again)
 
 
+@pytest.mark.slow
 def test_another_proxy_takes_over_meanwhile_and_the_former_owner_returns() -> None:
     async def play(world: World) -> None:
         left, copy = await _behind(world)
@@ -130,6 +132,7 @@ def test_another_proxy_takes_over_meanwhile_and_the_former_owner_returns() -> No
     assert_nothing_is_skipped(history_of(play), sent=48)
 
 
+@pytest.mark.slow
 def test_a_proxy_that_starts_after_the_restore_goes_on_where_the_copy_ends() -> None:
     async def play(world: World) -> None:
         left, copy = await _behind(world)
@@ -146,6 +149,7 @@ def test_a_proxy_that_starts_after_the_restore_goes_on_where_the_copy_ends() -> 
     assert repeated == sent_since(events)  # the records in the copy still count
 
 
+@pytest.mark.slow
 def test_parked_keys_of_the_copy_stay_parked_and_new_messages_follow_them() -> None:
     async def play(world: World) -> None:
         fails = {"poison"}
@@ -173,6 +177,7 @@ def test_parked_keys_of_the_copy_stay_parked_and_new_messages_follow_them() -> N
     assert new <= handled(events)
 
 
+@pytest.mark.slow
 def test_a_log_restored_twice_skips_nothing() -> None:
     async def play(world: World) -> None:
         _, copy = await _behind(world)
@@ -186,6 +191,7 @@ def test_a_log_restored_twice_skips_nothing() -> None:
     assert_nothing_is_skipped(history_of(play), sent=42)
 
 
+@pytest.mark.slow
 def test_without_a_life_of_its_own_a_restored_log_loses_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -218,6 +224,7 @@ def shortest_gap_s(events: Events) -> float:
     return min(gaps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("owned_before", [True, False])
 def test_leases_of_an_owner_that_the_copy_does_not_know_end_before_the_next_delivery(
     *, owned_before: bool

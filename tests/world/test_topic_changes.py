@@ -4,6 +4,8 @@ away.
 
 from __future__ import annotations
 
+import pytest
+
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import Outcome, play
 from testkit.simulation.history import Event
@@ -72,6 +74,7 @@ def test_a_topic_is_not_deleted_where_the_broker_is_away(kind: str) -> None:
     assert said(outcome, "deleted")["broker-a"] >= 18
 
 
+@pytest.mark.slow
 @first_of("kind", ["kill", "power", "stop", "freeze"])
 def test_a_topic_is_not_created_where_the_broker_is_away(kind: str) -> None:
     outcome = play(plan(recreate(2), away(kind, 12, for_s=15)))
@@ -79,6 +82,7 @@ def test_a_topic_is_not_created_where_the_broker_is_away(kind: str) -> None:
     assert said(outcome, "created")["broker-a"] >= 27
 
 
+@pytest.mark.slow
 @first_of("kind", ["kill", "freeze"])
 def test_a_life_ends_at_each_broker_when_that_has_deleted_the_topic(kind: str) -> None:
     outcome = play(plan(recreate(2), away(kind, 8, 10, "broker-b"), brokers=2))
@@ -88,6 +92,7 @@ def test_a_life_ends_at_each_broker_when_that_has_deleted_the_topic(kind: str) -
     assert deleted["broker-b"] >= 18
 
 
+@pytest.mark.slow
 @first_of("kind", ["kill", "freeze"])
 def test_a_life_begins_at_each_broker_when_that_has_created_the_topic(kind: str) -> None:
     outcome = play(plan(recreate(2), away(kind, 12, 15, "broker-b"), brokers=2))
@@ -100,6 +105,7 @@ def test_a_life_begins_at_each_broker_when_that_has_created_the_topic(kind: str)
     }
 
 
+@pytest.mark.slow
 def test_a_topic_that_somebody_makes_again_too_early_has_a_life_of_its_own() -> None:
     """It is deleted at one broker, not yet at the other, and created with more queues meanwhile."""
     acts = (recreate(2), away("freeze", 8, 12, "broker-b"), queues(14, 3))
@@ -114,6 +120,7 @@ def test_a_topic_that_somebody_makes_again_too_early_has_a_life_of_its_own() -> 
     assert set(begins) == {0}
 
 
+@pytest.mark.slow
 @first_of("kind", ["kill", "freeze"])
 def test_queues_that_were_taken_away_are_read_again_once_their_broker_is_back(kind: str) -> None:
     fewer = {"topic": "orders", "read": 1, "write": 1, "all": 4, "for_s": 8.0}
@@ -122,6 +129,7 @@ def test_queues_that_were_taken_away_are_read_again_once_their_broker_is_back(ki
     assert play(plan(*acts, queues=4)).violations == {}
 
 
+@pytest.mark.slow
 def test_queues_are_read_again_also_if_a_broker_does_not_answer_that_they_are_taken_away() -> None:
     fewer = {"topic": "orders", "read": 1, "write": 1, "all": 4, "for_s": 8.0}
     slow = Action(0.0, "work", {"seconds": 3.0})
@@ -131,6 +139,7 @@ def test_queues_are_read_again_also_if_a_broker_does_not_answer_that_they_are_ta
     assert outcome.done["fewer queues"] == 1
 
 
+@pytest.mark.slow
 @first_of("before", [recreate(2, queues=4), queues(1, 4)], ids=lambda act: act.kind)
 def test_more_queues_are_never_fewer_than_the_topic_has(before: Action) -> None:
     """Messages in removed queues would never be read."""
