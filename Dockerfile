@@ -5,14 +5,17 @@ FROM python:3.11-slim AS build
 # Files of wheels have this time, so that the same sources give the same layer.
 ENV SOURCE_DATE_EPOCH=315532800
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE pyspark_orderlane.py ./
+COPY pyproject.toml LICENSE pyspark_orderlane.py ./
 COPY requirements requirements
 COPY broker_core broker_core
+COPY orderlane orderlane
 COPY proxy proxy
+COPY testkit testkit
 COPY thin_client thin_client
 COPY thrift_idl thrift_idl
+COPY tools/packages tools/packages
 # What comes from outside comes by its SHA-256 alone, what builds it too. The image gets the wheels that
-# were made of it.
+# were made of it, and our own: orderlane, and orderlane-server from sources that tools.packages writes.
 RUN python -m venv build-venv \
     && build-venv/bin/python -m pip install --no-cache-dir --require-hashes --no-deps \
         -r requirements/build.txt \
@@ -20,6 +23,9 @@ RUN python -m venv build-venv \
         -w wheels -r requirements/server.txt \
     && build-venv/bin/python -m pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation \
         -w wheels . \
+    && build-venv/bin/python -m tools.packages server \
+    && build-venv/bin/python -m pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation \
+        -w wheels ./server \
     && python -m venv --without-pip /opt/orderlane \
     && build-venv/bin/python -m pip --python /opt/orderlane/bin/python install --no-cache-dir --no-compile \
         --no-index --find-links wheels "orderlane[server,redis,tracing]"

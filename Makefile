@@ -29,7 +29,7 @@
 #   make attack               every attack of SECURITY.md on real processes; ARGS="--only tokens"
 #   make torture              logs torn at every byte, files flipped, brokers killed 1,000 times; about 10 minutes
 #   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
-#   make release-check        wheel and source archive, built twice and compared, and their bill of materials
+#   make release-check        wheels and source archives, built twice and compared, and their bill of materials
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; takes hours, resumes
 # ARGS=--part runs the part of a suite that .ci/run runs: of everything, test-spark, test-browser, test-redis,
@@ -74,7 +74,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --no-build-isolation --requirement
 COMPLETE := $(BIN)/python -m pip --disable-pip-version-check --quiet check
 
-# The stamp is newer than its sources, so a second setup costs nothing.
+# The stamp is newer than its sources, so a second setup costs nothing. An editable installation has the
+# server's packages under their names of the repository.
 $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from proxy.cli.entry import run
+from orderlane.command_line import run
 
 if __name__ == "__main__":
     sys.argv[:] = ["orderlane", "bench", *sys.argv[1:]]

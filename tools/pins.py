@@ -36,9 +36,11 @@ from packaging.utils import (
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "requirements"
 PROJECT = "orderlane"
+#: The distribution of its server, whose requirements are the group server.
+SERVER = "orderlane-server"
 
-#: File → its extras (none: what builds the project), and the files that it extends: their lines are
-#: not repeated.
+#: File → its extras or dependency groups (none: what builds the project), and the files that it
+#: extends: their lines are not repeated.
 FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "build": ((), ()),
     "server": (("server", "redis", "tracing"), ()),
@@ -49,7 +51,7 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "helm": (("helm",), ("dev",)),
     "fuzz": (("fuzz",), ("dev",)),
     "release": (("release",), ("dev",)),
-    "spark": (("spark",), ()),
+    "spark": (("spark",), ("server",)),
 }
 
 _PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -112,21 +114,29 @@ def read_pins(text: str) -> dict[str, Pin]:
 # ---- dependencies -------------------------------------------------------------------------------
 
 
-def own_requirements(extras: Collection[str]) -> list[Requirement]:
-    """Return the requirements in ``pyproject.toml``: with *extras*, or (none) to build the
-    project.
+def own_requirements(names: Collection[str]) -> list[Requirement]:
+    """Return the requirements in ``pyproject.toml``: those of the extras or dependency groups
+    *names*, or (none) to build the project.
+
+    Instead of the distribution of the server they have its own requirements.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    if not extras:
-        return [Requirement(line) for line in project["build-system"]["requires"]]
-    lines = list(project["project"]["dependencies"])
-    left = deque(extras)
-    seen = set(extras)
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    if not names:
+        return [Requirement(line) for line in about["build-system"]["requires"]]
+    extras, groups = about["project"]["optional-dependencies"], about["dependency-groups"]
+    left = deque(extras[each] if each in extras else groups[each] for each in names)
+    lines = list(about["project"]["dependencies"])
+    seen: set[str] = set()
     while left:
-        for line in project["project"]["optional-dependencies"][left.popleft()]:
+        for line in left.popleft():
+            if isinstance(line, dict):
+                left.append(groups[line["include-group"]])
+                continue
             asked = Requirement(line)
-            if asked.name == PROJECT:
-                left += asked.extras - seen
+            if asked.name == SERVER:
+                left.append(groups["server"])
+            elif asked.name == PROJECT:
+                left += [extras[each] for each in asked.extras - seen]
                 seen |= asked.extras
             else:
                 lines.append(line)
@@ -268,8 +278,8 @@ def contents(
     hashes: Callable[[Pin], Iterable[str]],
 ) -> str:
     """Return the contents of the file *name*. Raises PinError."""
-    extras, bases = FILES[name]
-    what = f".[{','.join(extras)}]" if extras else "the build of the project"
+    names, bases = FILES[name]
+    what = ", ".join(names) if names else "the build of the project"
     lines = [f"# For {what}, by SHA-256; made from constraints.txt by make pins."]
     lines += [f"-r {base}.txt" for base in bases]
     before = {each for base in bases for each in _with_bases(base, pins, requires)}

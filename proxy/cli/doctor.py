@@ -30,6 +30,8 @@ from proxy.net.tls import broker_context, port_context
 from proxy.settings.proxy_settings import load_settings
 
 _DISTRIBUTION = "orderlane"
+#: The distributions that may contain our packages: a checkout's, and an installation's.
+_OURS = frozenset({_DISTRIBUTION, "orderlane-server"})
 
 
 def doctor(
@@ -80,11 +82,12 @@ def _run(name: str, check: Callable[[], str]) -> dict[str, Any]:
 
 
 def _installation() -> str:
-    owners = metadata.packages_distributions().get("proxy", [])
-    if set(owners) != {_DISTRIBUTION}:
+    name = __name__.partition(".")[0]
+    foreign = set(metadata.packages_distributions().get(name, ())) - _OURS
+    if foreign:
         raise OrderlaneError(
-            f"the import name 'proxy' belongs to {', '.join(sorted(set(owners)))}: uninstall all"
-            " but orderlane, or use a new virtual environment"
+            f"the import name '{name}' also belongs to {', '.join(sorted(foreign))}: uninstall it,"
+            " or use a new virtual environment"
         )
     python = ".".join(map(str, sys.version_info[:3]))
     return f"orderlane {metadata.version(_DISTRIBUTION)} on Python {python}"

@@ -18,6 +18,7 @@ from proxy.cli.output import print_text, say
 from proxy.errors import OrderlaneError
 from proxy.observe.logs import configure_logs
 
+_HERE = __name__.rpartition(".")[0]
 #: Module and function of each verb below ``proxy.cli``; ``app`` has subcommands. Modules are
 #: imported on demand: importing all takes more than a second, longer than most verbs.
 _VERBS = {
@@ -86,7 +87,7 @@ def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
     )
     for verb in verbs:
         module, _, name = _VERBS[verb].partition(":")
-        found = getattr(importlib.import_module(f"proxy.cli.{module}"), name)
+        found = getattr(importlib.import_module(f"{_HERE}.{module}"), name)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=verb)
         else:

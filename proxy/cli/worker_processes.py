@@ -18,6 +18,8 @@ from proxy.workers.addresses import WorkerAddresses, worker_addresses
 from proxy.workers.supervisor import Supervisor
 from proxy.workers.task import Task
 
+_WORKER = f"{__name__.rpartition('.')[0]}.worker"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -58,7 +60,7 @@ async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
             log_level=wanted.log_level,
             workers=known,
         )
-        return [sys.executable, "-m", "proxy.cli.worker", task.text()]
+        return [sys.executable, "-m", _WORKER, task.text()]
 
     supervisor = Supervisor(made, command, shared=shared)
     at = await supervisor.start()

@@ -10,6 +10,7 @@ from proxy.admin.operations import CONSOLE, CONSOLE_FILE, HTML, Call, Operation,
 from proxy.console.key_verbs import NAME, key_verbs_js
 from proxy.errors import UnknownName
 
+_PACKAGE = __name__.rpartition(".")[0]
 _KINDS = {
     "css": "text/css",
     "html": HTML,
@@ -39,7 +40,7 @@ class Pages:
     """Serves ``GET /`` and the files it loads; all are read or generated once, at the start."""
 
     def __init__(self) -> None:
-        folder = resources.files("proxy.console") / "static"
+        folder = resources.files(_PACKAGE) / "static"
         self._files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
         self._files[NAME] = key_verbs_js()
 

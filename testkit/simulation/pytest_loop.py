@@ -1,4 +1,4 @@
-"""The simulated loop for pytest-asyncio: virtual time, network and clocks of one test."""
+"""The simulated loop of one test, also of applications: virtual time, network and clocks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LONGEST_S = 100.0
 class PytestLoop(SimulatedLoop):
     """Installs its clocks when it is created, and removes them when it is closed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
         self._installed = ExitStack()
         self._installed.enter_context(machine_of(self))
         self._installed.enter_context(simulated_waits(self))

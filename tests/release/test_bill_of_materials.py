@@ -39,7 +39,7 @@ def bill(releases: dict[Pin, list[str]]) -> str:
         releases,
         version="1.0",
         licence="Apache-2.0",
-        wheel_sha256="f" * 64,
+        wheels={"orderlane_server.whl": "1" * 64, "orderlane.whl": "f" * 64},
         roots=[Requirement("pyjwt[crypto]>=2.13"), Requirement("old")],
         requires=lambda name: [Requirement(each) for each in REQUIRES[name]],
         licences=LICENCES,
@@ -67,7 +67,11 @@ def test_the_project_is_the_root_of_the_dependencies() -> None:
     made = json.loads(bill(RELEASES))
     root = made["metadata"]["component"]
     assert (root["name"], root["version"], root["type"]) == ("orderlane", "1.0", "application")
-    assert root["hashes"] == [{"alg": "SHA-256", "content": "f" * 64}]
+    wheels = {each["url"]: each["hashes"] for each in root["externalReferences"]}
+    assert wheels == {
+        "orderlane.whl": [{"alg": "SHA-256", "content": "f" * 64}],
+        "orderlane_server.whl": [{"alg": "SHA-256", "content": "1" * 64}],
+    }
     needs = {each["ref"]: each.get("dependsOn", []) for each in made["dependencies"]}
     assert needs == {
         "orderlane": ["old==1.0", "pyjwt==2.13.0"],

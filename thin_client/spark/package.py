@@ -15,7 +15,10 @@ from pathlib import Path
 import thrift
 
 #: Our packages; their folders are siblings, installed or not.
-_OURS = ("thin_client", "thrift_idl", "broker_core", "proxy", "pyspark_orderlane")
+_OURS = (
+    *("thin_client", "thrift_idl", "broker_core", "proxy", "pyspark_orderlane"),
+    "orderlane_server",  # of an installation: proxy and broker_core are below it
+)
 _ROOT = Path(__file__).parents[2]
 _SPARK = Path(__file__).parent
 #: The earliest time in a zip; a fixed time makes zips of the same content identical.

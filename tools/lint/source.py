@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Folders of the product and of its tools.
-PRODUCT = ("broker_core", "proxy", "testkit", "thin_client", "tools")
+PRODUCT = ("broker_core", "orderlane", "proxy", "testkit", "thin_client", "tools")
 #: Folders of tests and benchmarks.
 TESTS = ("bench", "tests")
 #: Packages and modules of this project, by the first part of their names.

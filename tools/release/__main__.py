@@ -1,7 +1,7 @@
 """``make release-check``: build the release twice, check it, and list what it consists of.
 
-The files are in ``build/release``: wheel, source archive, ``orderlane-server.cdx.json`` (the bill
-of materials), and ``SHA256SUMS``.
+The files are in ``build/release``: wheels and source archives of orderlane and orderlane-server,
+``orderlane-server.cdx.json`` (the bill of materials), and ``SHA256SUMS``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import shutil
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from tools.packages.server_sources import write_sources
 from tools.pins import ROOT, Pin, installed_or_asked, own_requirements, read_pins
 from tools.release import bill_of_materials, builds, distributions
 from tools.release.problem import ReleaseError
@@ -46,14 +49,17 @@ def _release() -> None:
     epoch = builds.epoch_of(ROOT)
     pyproject = (ROOT / "pyproject.toml").read_text()
     with tempfile.TemporaryDirectory(prefix="orderlane-release-") as name:
-        built = _build_twice(Path(name), epoch)
-        distributions.check(built, pyproject=pyproject, tracked=builds.tracked(ROOT).keys())
-        _say("metadata, licence and contents of both files are complete")
-        bill = _bill(pyproject, _sha256(built.wheel), epoch)
+        folder = Path(name)
+        builds.stage(ROOT, folder / "orderlane")
+        write_sources(folder / "orderlane", folder / "orderlane-server")
+        tracked = builds.tracked(ROOT).keys()
+        expected = distributions.expected(folder / "orderlane", tracked)
+        built = {each.name: _build_twice(folder / each.name, each, epoch) for each in expected}
+        bill = _bill(pyproject, [each.wheel for each in built.values()], epoch)
         if OUTPUT.exists():
             shutil.rmtree(OUTPUT)
         OUTPUT.mkdir(parents=True)
-        for file in built:
+        for file in chain.from_iterable(built.values()):
             shutil.copyfile(file, OUTPUT / file.name)
     (OUTPUT / BILL).write_text(bill)
     files = sorted(OUTPUT.iterdir())
@@ -65,20 +71,25 @@ def _release() -> None:
     _say(f"the files are in {OUTPUT.relative_to(ROOT)}")
 
 
-def _build_twice(folder: Path, epoch: int) -> builds.Distributions:
+def _build_twice(
+    sources: Path, expected: distributions.Expected, epoch: int
+) -> builds.Distributions:
+    """Build copies of *sources* at two places, compare the files, and check them."""
     found = []
     for name, environment in (("a", _FIRST), ("another/place", _SECOND)):
-        source = folder / name / "orderlane"
-        builds.stage(ROOT, source)
-        to = folder / name / "dist"
-        found.append(builds.build(source, to, epoch=epoch, environment=environment))
+        place = sources.parent / f"builds-of-{sources.name}" / name
+        shutil.copytree(sources, place / "source")
+        to = place / "dist"
+        found.append(builds.build(place / "source", to, epoch=epoch, environment=environment))
     first, second = found
     builds.compare(first, second)
     _say(f"two builds gave the same bytes of {first.wheel.name} and {first.sdist.name}")
+    distributions.check(first, expected)
+    _say("their metadata, licence and contents are complete")
     return first
 
 
-def _bill(pyproject: str, wheel_sha256: str, epoch: int) -> str:
+def _bill(pyproject: str, wheels: Iterable[Path], epoch: int) -> str:
     project = tomllib.loads(pyproject)["project"]
     pins = read_pins((ROOT / "constraints.txt").read_text())
     releases = bill_of_materials.read_requirements((ROOT / "requirements/server.txt").read_text())
@@ -87,7 +98,7 @@ def _bill(pyproject: str, wheel_sha256: str, epoch: int) -> str:
         releases,
         version=project["version"],
         licence=project["license"],
-        wheel_sha256=wheel_sha256,
+        wheels={each.name: _sha256(each) for each in wheels},
         roots=own_requirements(EXTRAS),
         requires=installed_or_asked(pins),
         licences={_name(pin): bill_of_materials.licence_here(pin) for pin in releases},

@@ -139,7 +139,7 @@ def make(
     *,
     version: str,
     licence: str,
-    wheel_sha256: str,
+    wheels: Mapping[str, str],
     roots: Iterable[Requirement],
     requires: Requires,
     licences: Mapping[str, str],
@@ -151,7 +151,7 @@ def make(
         releases: The packages, with the SHA-256 of their files.
         version: Version of orderlane.
         licence: Its licence, an SPDX id.
-        wheel_sha256: SHA-256 of its wheel.
+        wheels: SHA-256 of its wheels by file name.
         roots: Its requirements.
         requires: The requirements of each package.
         licences: The licence of each package by canonical name; "" if it is not known here.
@@ -164,14 +164,17 @@ def make(
         bom_ref=PROJECT,
         purl=PackageURL("pypi", None, PROJECT, version),
         licenses=_licenses(licence),
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=wheel_sha256)],
+        external_references=[_wheel(*each) for each in sorted(wheels.items())],
     )
     components: dict[str, Component] = {
         canonicalize_name(pin.name): _component(pin, hashes, licences[canonicalize_name(pin.name)])
         for pin, hashes in releases.items()
     }
     text = "\n".join(
-        [wheel_sha256, *(f"{pin.name}=={pin.version}" for pin in sorted(releases, key=_name))]
+        [
+            *sorted(wheels.values()),
+            *(f"{pin.name}=={pin.version}" for pin in sorted(releases, key=_name)),
+        ]
     )
     bom = Bom(components=components.values(), serial_number=uuid5(NAMESPACE_URL, text))
     bom.metadata.component = root
@@ -185,6 +188,14 @@ def make(
 
 def _name(pin: Pin) -> str:
     return canonicalize_name(pin.name)
+
+
+def _wheel(name: str, sha256: str) -> ExternalReference:
+    return ExternalReference(
+        type=ExternalReferenceType.DISTRIBUTION,
+        url=XsUri(name),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
+    )
 
 
 def _component(pin: Pin, hashes: Iterable[str], licence: str) -> Component:

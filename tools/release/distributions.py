@@ -6,37 +6,78 @@ import base64
 import csv
 import hashlib
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
+from tools.packages import server_sources
 from tools.release.builds import Distributions, contents
 from tools.release.problem import ReleaseError
 
 
-def check(built: Distributions, *, pyproject: str, tracked: Collection[str]) -> None:
-    """Raise ReleaseError unless both files are complete and agree with *pyproject*.
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Contents of one distribution.
 
-    *tracked*: paths of the sources.
+    Args:
+        project: The table ``project`` of its pyproject.toml.
+        requirements: All that it and its extras require.
+        files: Paths in its wheel.
     """
-    project = tomllib.loads(pyproject)
+
+    project: Mapping[str, Any]
+    requirements: Sequence[str]
+    files: Collection[str]
+
+    @property
+    def name(self) -> str:
+        """Name of the distribution."""
+        name: str = self.project["name"]
+        return name
+
+
+def expected(sources: Path, tracked: Collection[str]) -> tuple[Expected, Expected]:
+    """Return the contents of the client and of the server by the repository's copy at *sources*.
+
+    *tracked*: paths of its files.
+    """
+    pyproject = (sources / "pyproject.toml").read_text()
+    server = tomllib.loads((sources / server_sources.TEMPLATE / "pyproject.toml").read_text())
+    files = {place for path in tracked if (place := server_sources.installed(path)) is not None}
+    asked = server_sources.requirements(pyproject)
+    return client(pyproject, tracked), Expected(server["project"], asked, files)
+
+
+def client(pyproject: str, tracked: Iterable[str]) -> Expected:
+    """Return the contents of a distribution that *pyproject* describes in whole."""
+    about = tomllib.loads(pyproject)
+    project = about["project"]
+    asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    return Expected(project, asked, installed(about["tool"]["setuptools"], tracked))
+
+
+def check(built: Distributions, expected: Expected) -> None:
+    """Raise ReleaseError unless both files are complete and as *expected*."""
+    project = expected.project
     wheel, sdist = contents(built.wheel), contents(built.sdist)
-    about = f"{project['project']['name']}-{project['project']['version']}"
+    about = f"{expected.name.replace('-', '_')}-{project['version']}"
     metadata = _metadata(wheel, f"{about}.dist-info/METADATA", built.wheel.name)
     source = _metadata(sdist, f"{about}/PKG-INFO", built.sdist.name)
     _check_names(built, metadata)
     for each, file in ((metadata, built.wheel.name), (source, built.sdist.name)):
-        _check_metadata(each, project["project"], file)
+        _check_metadata(each, expected, file)
     _check_record(wheel, f"{about}.dist-info/RECORD", built.wheel.name)
     if not any(name.startswith(f"{about}.dist-info/licenses/") for name in wheel):
         raise ReleaseError(f"{built.wheel.name} has no licence: expected LICENSE in its metadata")
-    expected = installed(project["tool"]["setuptools"], tracked)
-    _compare(expected, (each for each in wheel if ".dist-info/" not in each), built.wheel.name)
-    missing = expected - {name.removeprefix(f"{about}/") for name in sdist}
+    files = set(expected.files)
+    _compare(files, (each for each in wheel if ".dist-info/" not in each), built.wheel.name)
+    missing = files - {name.removeprefix(f"{about}/") for name in sdist}
     if missing:
         raise ReleaseError(f"{built.sdist.name} lacks {min(missing)}")
 
@@ -59,16 +100,15 @@ def _check_names(built: Distributions, metadata: Metadata) -> None:
             raise ReleaseError(f"{file.name} is named unlike {metadata.name} {metadata.version}")
 
 
-def _check_metadata(metadata: Metadata, project: Mapping[str, Any], file: str) -> None:
-    listed: list[str] = list(project["dependencies"])
-    listed += (each for extra in project["optional-dependencies"].values() for each in extra)
-    expected = sorted({_plain(Requirement(each)) for each in listed})
+def _check_metadata(metadata: Metadata, expected: Expected, file: str) -> None:
+    project = expected.project
+    asked = sorted({_plain(Requirement(each)) for each in expected.requirements})
     pairs = {
         "version": (str(metadata.version), project["version"]),
         "requires-python": (str(metadata.requires_python), project["requires-python"]),
         "licence": (metadata.license_expression, project["license"]),
         "type of the description": (metadata.description_content_type, "text/markdown"),
-        "dependencies": (sorted({_plain(each) for each in metadata.requires_dist or ()}), expected),
+        "dependencies": (sorted({_plain(each) for each in metadata.requires_dist or ()}), asked),
     }
     for field, (found, wanted) in pairs.items():
         if found != wanted:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from proxy import cli
 from proxy.cli.demo.children import Child
 from proxy.cli.demo.figures import Figures, figures_of
 from proxy.cli.demo.flights import FlightEvent
@@ -69,7 +70,7 @@ async def _gateway(folder: Path) -> Child:
     ports = ("thrift", "http", "nameserver", "broker")
     return await Child.start(
         "the gateway",
-        *("-m", "proxy.cli", "up", "--data", str(folder / "data")),
+        *("-m", cli.__name__, "up", "--data", str(folder / "data")),
         *("--settings", str(folder / "settings.yaml")),
         *(word for port in ports for word in (f"--{port}-port", "0")),
         log=folder / "gateway.log",
@@ -112,7 +113,7 @@ async def _consume(
     clients = [
         await Child.start(
             f"client {number}",
-            *("-m", "proxy.cli.demo.worker", "--proxy", thrift, "--group", group),
+            *("-m", f"{cli.__name__}.demo.worker", "--proxy", thrift, "--group", group),
             *("--history", str(histories), "--number", str(number)),
             *("--handlers", str(plan.handlers), "--work-ms", str(plan.work_ms)),
             log=histories / f"client-{number}.log",

@@ -15,6 +15,8 @@ from proxy.settings.delivery import DeliverySettings
 from proxy.settings.sinks.push import PushSettings
 from proxy.settings.sinks.redis import RedisSettings
 
+_SINKS = f"{__name__.removesuffix('.settings.sinks.registry')}.delivery.sinks"
+
 
 @dataclass(frozen=True, slots=True)
 class Sink:
@@ -37,13 +39,13 @@ SINKS: Mapping[str, Sink] = {
     for sink in (
         Sink(
             PushSettings,
-            "proxy.delivery.sinks.push",
+            f"{_SINKS}.push",
             "Send the message to an HTTP receiver; thin clients get no messages of the topic"
             " ([pushing](http-push.md)).",
         ),
         Sink(
             RedisSettings,
-            "proxy.delivery.sinks.redis",
+            f"{_SINKS}.redis",
             "Write the message to Redis; thin clients get no messages of the topic.",
         ),
     )

@@ -166,7 +166,9 @@ def test_a_closed_pipe_causes_no_error(tmp_path: Path) -> None:
 
 
 def test_a_base_installation_names_missing_packages() -> None:
-    script = "import sys; sys.modules['typer'] = None; from proxy.cli.entry import run; run()"
+    script = (
+        "import sys; sys.modules['typer'] = None; from orderlane.command_line import run; run()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60
     )

@@ -6,6 +6,8 @@ import ast
 import importlib
 import importlib.util
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,15 @@ from proxy.settings.proxy_settings import load_settings
 from tools.tables import ROOT, tables, with_tables
 
 #: Modules that need Spark, which is not installed everywhere.
-WITH_SPARK = ("pyspark", "thin_client.spark.progress")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+WITH_SPARK = ("pyspark", "orderlane.spark")
+#: The description of the package, for its page in an index.
+PACKAGE_PAGES = (
+    ROOT / "thin_client/README.md",
+    ROOT / "tools/packages/server/README.md",
+)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGE_PAGES])
+#: Packages of the project; programs import the first one alone.
+OURS = ("orderlane", "broker_core", "proxy", "testkit", "thin_client", "thrift_idl", "tools")
 
 
 @pytest.mark.parametrize("document", tables(), ids=lambda document: str(document.name))
@@ -59,6 +68,58 @@ def test_python_in_the_documents_compiles_and_imports_existing_names(name: str, 
                 continue  # make test-spark runs all of docs/spark.md
             module = importlib.import_module(node.module)
             assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+
+
+@pytest.mark.parametrize(("name", "code"), _blocks("python"))
+def test_programs_in_the_documents_use_the_public_api_alone(name: str, code: str) -> None:
+    for module, names in _imports(code):
+        package = module.partition(".")[0]
+        if package not in OURS:
+            continue
+        assert package == "orderlane", f"{name}: {module}: import from orderlane"
+        public = _exported(module)
+        assert [each for each in names if each not in public] == [], f"{name}: {module}"
+
+
+def _imports(code: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the modules that *code* imports, with the names that it takes from each."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module, [each.name for each in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((each.name, []) for each in node.names)
+
+
+def _exported(module: str) -> set[str]:
+    """Return ``__all__`` of *module* without importing it: it may need Spark."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{module} has no __all__")
+
+
+def test_a_program_that_uses_more_than_the_public_api_is_found() -> None:
+    code = "from orderlane import Message\nimport thin_client.wire\nfrom proxy.app import Proxy\n"
+    assert [module for module, _ in _imports(code)] == [
+        "orderlane",
+        "thin_client.wire",
+        "proxy.app",
+    ]
+    assert "Message" in _exported("orderlane")
+    assert "client_version" not in _exported("orderlane")
+
+
+@pytest.mark.parametrize("page", PACKAGE_PAGES, ids=lambda page: str(page.parent.name))
+def test_links_of_a_package_page_work_outside_the_repository(page: Path) -> None:
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text())
+    assert links
+    for link in links:
+        assert link.startswith(source), link
+        _, _, path = link.removeprefix(source).partition("/main/")
+        assert (ROOT / path).exists(), link
 
 
 @pytest.mark.parametrize(("name", "code"), _blocks("yaml"))

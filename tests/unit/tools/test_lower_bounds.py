@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.pins import PROJECT, ROOT, read_pins
+from tools.pins import PROJECT, ROOT, SERVER, read_pins
 
 PINS = read_pins((ROOT / "constraints.txt").read_text())
 
@@ -42,12 +42,11 @@ def _bounds() -> dict[str, list[Version]]:
     """
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lines = [*about["build-system"]["requires"], *about["project"]["dependencies"]]
-    lines += [
-        each for extra in about["project"]["optional-dependencies"].values() for each in extra
-    ]
+    tables = (about["project"]["optional-dependencies"], about["dependency-groups"])
+    lines += [each for table in tables for some in table.values() for each in some]
     bounds = defaultdict(list)
-    for requirement in map(Requirement, lines):
-        if requirement.name != PROJECT:
+    for requirement in (Requirement(each) for each in lines if isinstance(each, str)):
+        if requirement.name not in (PROJECT, SERVER):
             lower = [each.version for each in requirement.specifier if each.operator == ">="]
             assert len(lower) == 1, f"{requirement}: expected one lower bound"
             bounds[canonicalize_name(requirement.name)].append(Version(lower[0]))

@@ -46,7 +46,7 @@ def entries(name: str) -> dict[Pin, list[str]]:
     }
 
 
-def test_every_file_belongs_to_an_extra() -> None:
+def test_every_file_belongs_to_an_extra_or_a_group() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(FILES)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tools.release.builds import Distributions, compare, contents, normalized
-from tools.release.distributions import check, installed
+from tools.release.distributions import check, client, installed
 from tools.release.problem import ReleaseError
 
 EPOCH = 1_700_000_000
@@ -151,7 +151,7 @@ def test_packages_modules_and_listed_data_are_installed() -> None:
 
 
 def test_complete_distributions_pass(tmp_path: Path) -> None:
-    check(distributions(tmp_path), pyproject=PYPROJECT, tracked=TRACKED)
+    check(distributions(tmp_path), client(PYPROJECT, TRACKED))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_wrong_distribution_is_refused(
 ) -> None:
     built = distributions(tmp_path, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ReleaseError, match=re.escape(sentence)):
-        check(built, pyproject=PYPROJECT, tracked=TRACKED)
+        check(built, client(PYPROJECT, TRACKED))
 
 
 def test_a_build_that_differs_names_the_files_that_do(tmp_path: Path) -> None:
