@@ -218,7 +218,7 @@ def test_the_source_archive_passes_the_clients_tests(
         archive.extractall(tmp_path, filter="data")
     (sources,) = tmp_path.iterdir()
     done = run(
-        *(sys.executable, "-P", "-m", "pytest", "-n", "0", "-q", "-m", "not slow"),
+        *(sys.executable, "-P", "-m", "pytest", "-n", "auto", "-q", "-m", "not slow"),
         *("tests/unit/thin_client", "tests/unit/orderlane", "tests/property/thin_client"),
         *("tests/integration/thin_client", "tests/integration/orderlane"),
         folder=sources,
