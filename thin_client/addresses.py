@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from thin_client.arguments import check_text
+
 DEFAULT_PORT = 9713
 _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+))(?::(?P<port>\d{1,5}))?\Z"
@@ -34,9 +36,13 @@ def parse_address(text: str) -> Address:
 def parse_addresses(servers: str | Iterable[str]) -> list[Address]:
     """Parse one address, several separated by commas, or a list, in the order in which to try them.
 
-    Raises ValueError for an invalid address or an empty list.
+    Raises ValueError for an invalid address or an empty list, and TypeError for what is no text.
     """
+    if not isinstance(servers, Iterable):
+        raise TypeError(f"servers is {servers!r}: expected host:port, or a list of such addresses")
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    for text in texts:
+        check_text("a proxy's address", text)
     addresses = [parse_address(text) for text in texts]
     if not addresses:
         raise ValueError("the list of proxies is empty: expected at least one host:port")

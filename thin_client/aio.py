@@ -53,6 +53,9 @@ class AsyncConsumer(BaseConsumer):
                 async with message:
                     await charge(message.json())
 
+    Instead of the scope, ``await message.ack()``, ``nack(after_s=...)`` or ``reject(reason)``
+    settle it. The next pull takes the verdict along, so none of them waits.
+
     Requesting the next message before the scope of the last one has ended raises RuntimeError,
     unless another task has entered that scope: the next message of its key would never arrive.
 
@@ -220,7 +223,9 @@ class AsyncConsumer(BaseConsumer):
                 if not session.stopping:
                     self.stop()
             if outcome is not None:
-                log_failure(taken if isinstance(taken, Message) else taken.at_work, outcome)
+                failed = taken if isinstance(taken, Message) else taken.at_work
+                log_failure(failed, outcome, group=self._options.group)
+                del failed
             at_ns = now_ns()
             settle(taken, outcome, at_ns)
             # A failure refers to this frame, and so would keep the message.
@@ -289,7 +294,7 @@ class AsyncConsumer(BaseConsumer):
 
     def _settle_yielded(self, message: Message, outcome: Outcome) -> None:
         self._check_process()
-        log_failure(message, outcome)
+        log_failure(message, outcome, group=self._options.group)
         self._yielded.pop(message, None)
         self._settle(message, outcome, now_ns())
         self._turn()
@@ -326,6 +331,7 @@ class AsyncConsumer(BaseConsumer):
         try:
             await self._drain_in_time(workers)
             await self._feeder.close()
+            self._log_end()
         except BaseException:  # cancelled again, perhaps at every await: nothing can be awaited
             for worker in workers:
                 worker.cancel()

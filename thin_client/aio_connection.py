@@ -24,7 +24,7 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self, address: Address) -> None:
         """Create an unconnected object; call ``open`` instead."""
         self.address = address
-        self._frames = FrameBuffer()
+        self._frames = FrameBuffer(address)
         self._sequence_id = chance.request_number()
         self._transport: asyncio.Transport | None = None
         self._asked: Call[Any] | None = None  # the pending call

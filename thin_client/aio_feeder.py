@@ -124,7 +124,7 @@ class AsyncFeeder:
         self._servers = servers
         self._pulled_from = servers.destination
         self._timeout_s = timing.request_timeout_s
-        self._reports = Reports(observer)
+        self._reports = Reports(observer, group=session.options.group)
         self._changed = changed
         self._pull_alarm = _Alarm(session.pull_at, self._pull)
         self._pulling: AsyncConnection | None = None
@@ -195,9 +195,11 @@ class AsyncFeeder:
                 self._broke(error)
 
     async def _connect_to_pull(self) -> None:
-        self._pulled_from = self._servers.destination
+        self._pulled_from = to = self._servers.destination
+        self._reports.connecting(to.address, failures=self._session.pull_failures)
         try:
-            self._pulling = await AsyncConnection.open(self._pulled_from, timeout_s=self._timeout_s)
+            self._pulling = await AsyncConnection.open(to, timeout_s=self._timeout_s)
+            self._reports.connected(to.address)
         except ClientError as error:
             self._pull_failed(error)
         finally:

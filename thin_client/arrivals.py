@@ -33,7 +33,7 @@ def read_leases(
     context = part.context or consumer.Context()
     topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
     if not (topic and queue and length_ms > 0):
-        raise ProtocolError("a pull's answer has messages without topic, qid or leaseMs")
+        raise ProtocolError(f"{_name_of(home)} sent messages without topic, qid or leaseMs")
     origin = Origin((topic, queue), context, home, length_ms * _MS)
     leases = cast(list[Lease], part.messages)
     if not isinstance(leases[0], Lease):
@@ -42,9 +42,13 @@ def read_leases(
     try:
         Lease.complete(leases, origin, deadline_ns)
     except AttributeError as error:
-        text = f"a pull's answer has a message of {topic}/{queue} without body, offset or lease"
+        text = f"{_name_of(home)} sent a message of {topic}/{queue} without body, offset or lease"
         raise ProtocolError(text) from error
     return leases
+
+
+def _name_of(home: Home) -> str:
+    return home.address or "a proxy that does not tell its address"
 
 
 def name_in(reference: consumer.LeaseRef) -> LeaseName:

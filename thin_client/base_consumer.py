@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,6 +22,8 @@ from thin_client.options import (
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
+
+_log = logging.getLogger("orderlane")
 
 
 class SessionFeeder(Protocol):
@@ -112,7 +115,25 @@ class BaseConsumer:
         if self._started:
             raise RuntimeError("a consumer cannot be started twice: create another one")
         self._started = True
+        options = self._options
+        topics = "all topics" if options.topics is None else ", ".join(options.topics)
+        _log.info(
+            "group %s: consuming %s as client %s, %d at a time",
+            options.group,
+            topics,
+            options.client_id,
+            options.concurrency,
+        )
         self._feeder.start()
+
+    def _log_end(self) -> None:
+        """Log the end of the drain."""
+        held = self._session.held
+        if held:
+            text = "group %s: stopped with %d unsettled, which wait until their leases expire"
+            _log.warning(text, self._options.group, held)
+        else:
+            _log.info("group %s: stopped", self._options.group)
 
     def _turn(self) -> None:
         """Wake waiters after a change. The caller holds the lock, if there is one."""

@@ -27,7 +27,9 @@ class Call(Generic[T]):
 
     def decode(self, frame: bytes, *, sequence_id: int, sender: object) -> T:
         """Return the answer. Raises Refused, ProxyFault or ProtocolError that name the *sender*."""
-        result = decode_reply(frame, self.result, method=self.method, sequence_id=sequence_id)
+        result = decode_reply(
+            frame, self.result, method=self.method, sequence_id=sequence_id, sender=sender
+        )
         error = getattr(result, "error", None)
         if error is not None:
             raise Refused(error.code or 0, f"{sender} refused {self.method}: {error.message}")

@@ -25,7 +25,7 @@ class Connection:
     def __init__(self, destination: Destination, *, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
         self.address = destination.address
-        self._frames = FrameBuffer()
+        self._frames = FrameBuffer(self.address)
         self._sequence_id = chance.request_number()
         try:
             self._socket = _connected(destination, timeout_s)

@@ -54,6 +54,7 @@ class Consumer(BaseConsumer):
                 with message:
                     charge(message.json())
 
+    Instead of the scope, ``message.ack()``, ``nack(after_s=...)`` or ``reject(reason)`` settle it.
     Requesting the next message before the scope of the last one has ended raises RuntimeError: the
     next message of its key would never arrive.
 
@@ -180,7 +181,7 @@ class Consumer(BaseConsumer):
 
     def _failed(self, message: Message, error: BaseException) -> None:
         """Log a handler's error; stop the consumer if it is not an Exception (SystemExit)."""
-        log_failure(message, error)
+        log_failure(message, error, group=self._options.group)
         if not isinstance(error, Exception):
             with self._lock:
                 self._exit = self._exit or error
@@ -253,7 +254,7 @@ class Consumer(BaseConsumer):
         self._settle(message, outcome)
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
-        log_failure(message, outcome)
+        log_failure(message, outcome, group=self._options.group)
         # Before settling: then another thread may start the key's next message.
         self._observer.on_handle_end(message, outcome_name(outcome))
         with self._lock:
@@ -278,6 +279,7 @@ class Consumer(BaseConsumer):
                 self._hard = False
                 self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
         self._feeder.close()
+        self._log_end()
 
     def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:
         deadline_ns = now_ns() + int(limit_s * 1e9)

@@ -103,6 +103,11 @@ class Delivery:
     _stored: set[int] = field(default_factory=set)  # indexes of stored messages
     _doubtful: set[int] = field(default_factory=set)  # indexes of messages that may be stored
     _failures: int = 0
+    _server: object = None  # the address of the last try
+
+    def ask(self, server: object) -> None:
+        """Record the address to which the next try is sent; errors name it."""
+        self._server = server
 
     def call(self, now_ns: int) -> tuple[calls.Call[Any], float]:
         """Return the call of the next try, and its time-out in seconds."""
@@ -213,7 +218,8 @@ class Delivery:
         if getattr(self.messages[0], "action", None) == CANCEL:
             what, done = "cancelling a message to", "cancelled"
         end = f"may have been {done}" if doubtful else f"not {done}"
-        return f"{what} {self.messages[0].topic} failed: {why} (message {first}{others}: {end})"
+        by = "" if self._server is None or str(self._server) in why else f" at {self._server}"
+        return f"{what} {self.messages[0].topic}{by} failed: {why} (message {first}{others}: {end})"
 
 
 def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -> Delivery:

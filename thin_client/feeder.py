@@ -91,7 +91,7 @@ class Feeder:
         self._pulled_from = servers.destination
         self._lock = lock
         self._timeout_s = timing.request_timeout_s
-        self._reports = Reports(observer)
+        self._reports = Reports(observer, group=session.options.group)
         self._changed = changed
         self._pulls = _Line(lock, session.pull_at)
         self._homes: dict[Home, _Line] = {}
@@ -141,8 +141,10 @@ class Feeder:
         session = self._session
         try:
             if line.connection is None:
-                self._pulled_from = self._servers.destination
-                line.connection = Connection(self._pulled_from, timeout_s=self._timeout_s)
+                self._pulled_from = to = self._servers.destination
+                self._reports.connecting(to.address, failures=session.pull_failures)
+                line.connection = Connection(to, timeout_s=self._timeout_s)
+                self._reports.connected(to.address)
             with self._lock:
                 if session.stopping:  # stopped while connecting
                     return

@@ -44,8 +44,19 @@ def added_and_removed(session: Session, known: Collection[Home]) -> tuple[list[H
 class Reports:
     """Reports the results of requests to the observer and the log."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, *, group: str) -> None:
+        """*group*: the consumer's group, for the log."""
         self._observer = observer
+        self._group = group
+
+    def connecting(self, address: object, *, failures: int) -> None:
+        """Report a connection that is about to be opened after *failures* failed pulls in a row."""
+        if failures and is_news(failures):
+            _log.info("group %s: reconnecting to %s", self._group, address)
+
+    def connected(self, address: object) -> None:
+        """Report an open connection for pulls."""
+        _log.info("group %s: connected to %s", self._group, address)
 
     def pulled(self, messages: int) -> None:
         """Report an answered pull."""
@@ -55,7 +66,7 @@ class Reports:
         """Report a failed pull, the last of *failures* in a row."""
         self._observer.on_error(error)
         if error.retriable and is_news(failures):
-            _log.warning("pull failed, retrying: %s", error)
+            _log.warning("group %s: pull failed, retrying: %s", self._group, error)
 
     def control_answered(
         self,
@@ -73,7 +84,7 @@ class Reports:
     def control_failed(self, home: Home, error: ClientError, lost: Iterable[Message]) -> None:
         """Report a failed settle or extend at *home*, and lost leases."""
         if is_news(home.failures):
-            _log.warning("settling or extending failed, retrying: %s", error)
+            _log.warning("group %s: settling or extending failed, retrying: %s", self._group, error)
         self._observer.on_error(error)
         self.lost(lost)
 

@@ -39,6 +39,12 @@ class KeyBatch(Sequence[Message]):
         return self._messages[0].order_key
 
     @property
+    def key(self) -> str | None:
+        """The message key of all messages; None if they have none, or different ones."""
+        first = self._messages[0].key
+        return first if all(each.key == first for each in self._messages) else None
+
+    @property
     def at_work(self) -> Message:
         """The first unfinished message, or the last one."""
         return self._messages[min(self.done, len(self) - 1)]

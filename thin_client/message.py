@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
+from thin_client.arguments import check_seconds
 from thin_client.clock import now_ns
 
 
@@ -23,8 +24,8 @@ class Retry(Exception):
     """
 
     def __init__(self, after_s: float | None = None) -> None:
-        if after_s is not None and not after_s >= 0:
-            raise ValueError(f"after_s is {after_s}: expected 0 or more seconds")
+        if after_s is not None:
+            check_seconds("after_s", after_s)
         self.after_s = after_s
         super().__init__("retry" if after_s is None else f"retry after {after_s} s")
 
@@ -56,10 +57,35 @@ def outcome_name(outcome: Outcome) -> str:
     return "defer" if isinstance(outcome, Defer) else "retry"
 
 
-def log_failure(message: Message, outcome: Outcome) -> None:
-    """Log an exception that is not a deliberate verdict."""
-    if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
-        _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
+def log_failure(message: Message, outcome: Outcome, *, group: str) -> None:
+    """Log an exception that is not a deliberate verdict.
+
+    The record has the message's *group*, topic, queue, offset, key and attempt as attributes, for
+    structured logs.
+    """
+    if outcome is None or isinstance(outcome, Retry | Reject | Defer):
+        return
+    key = message.key
+    if key is None and message.order_key is not None:
+        key = message.order_key.decode(errors="replace")
+    about = {
+        "group": group,
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "key": key,
+        "attempt": message.attempt,
+    }
+    text = "group %s, key %r: handling %s failed; it will be retried"
+    _log.warning(text, group, key, message, exc_info=outcome, extra=about)
+
+
+class Settled:
+    """Result of ``Message.ack`` and the like: the verdict is recorded, so awaiting never waits."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +96,8 @@ class Message:
     exception in the scope means retry, unless it is a Reject or Defer; it is logged and suppressed,
     so that one bad message does not end the loop. Interrupts and cancellation return the message
     and propagate.
+
+    Instead of a scope, ``ack``, ``nack`` or ``reject`` settle a message of an iterator, once.
     """
 
     topic: str
@@ -137,6 +165,36 @@ class Message:
         """Make the message a context manager whose end calls *settle*. Called by iterators."""
         self._settle = settle
 
+    def ack(self) -> Settled:
+        """Settle the message as handled; ``await`` the result or ignore it.
+
+        Without a scope of the message only: raises RuntimeError inside its ``with``, after another
+        verdict, and for a message that no iterator returned, such as a handler's.
+        """
+        return self._settle_as(None, "ack")
+
+    def nack(self, after_s: float | None = None) -> Settled:
+        """Have the message delivered again after *after_s* seconds, None: the group's next retry
+        interval.
+
+        Otherwise as ``ack``; also raises ValueError for a negative *after_s*.
+        """
+        return self._settle_as(Retry(after_s), "nack")
+
+    def reject(self, reason: str = "") -> Settled:
+        """Apply the group's failure policy at once; otherwise as ``ack``."""
+        return self._settle_as(Reject(reason), "reject")
+
+    def _settle_as(self, outcome: Outcome, form: str) -> Settled:
+        if self._settle is None or self._entered is not None:
+            raise RuntimeError(
+                f"{self} cannot be settled by {form}(): use it once, on an iterator's message, and"
+                " outside of 'with message:'"
+            )
+        settle, self._settle = self._settle, None
+        settle(self, outcome)
+        return Settled()
+
     @property
     def unentered(self) -> bool:
         """True if an iterator returned it and its scope has not been entered."""
@@ -198,5 +256,5 @@ class NotSettled(RuntimeError):
     def __init__(self, message: Message, form: str) -> None:
         super().__init__(
             f"{message} is not settled: handle it inside '{form} message:', and leave that scope"
-            " before requesting the next message"
+            " before requesting the next message, or call its ack(), nack() or reject()"
         )

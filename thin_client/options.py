@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from thin_client import chance
+from thin_client.arguments import check_count, check_seconds, check_text
 from thin_client.errors import ClientError
 from thin_client.message import Message
 from thin_client.session_options import SessionOptions
@@ -35,8 +36,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         for name in ("ack_linger_s", "request_timeout_s", "drain_timeout_s"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected 0 or more seconds")
+            check_seconds(name, getattr(self, name))
 
 
 class Observer:
@@ -108,18 +108,25 @@ def session_options(
     timing: Timing,
 ) -> SessionOptions:
     """Check the application's options. Raises ValueError or TypeError with the expected value."""
+    check_text("group", group)
     if not group:
         raise ValueError("group is empty: expected the name of a consumer group")
     if isinstance(topics, str):
         raise TypeError(f"topics is {topics!r}: expected a list, as in [{topics!r}]")
-    if topics is not None and not (topics and all(topics)):
-        raise ValueError("topics or a name in it is empty: expected names, or None for all topics")
-    if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}: expected at least 1")
-    if prefetch is not None and prefetch < 0:
-        raise ValueError(f"prefetch is {prefetch}: expected 0 or more")
-    if max_run < 1:
-        raise ValueError(f"max_run is {max_run}: expected at least 1")
+    if topics is not None:
+        for topic in topics:
+            check_text("a name in topics", topic)
+        if not (topics and all(topics)):
+            raise ValueError(
+                "topics or a name in it is empty: expected names, or None for all topics"
+            )
+    check_count("concurrency", concurrency, least=1)
+    if prefetch is not None:
+        check_count("prefetch", prefetch, least=0)
+    check_count("max_run", max_run, least=1)
+    for name, text in (("client_id", client_id), ("token", token)):
+        if text is not None:
+            check_text(name, text)
     if not compiled_codec():
         _log.warning(
             "thrift's C extension is not installed: decoding takes 20 times as long;"

@@ -17,6 +17,7 @@ from typing import Literal, Self
 
 from thin_client import chance, forks
 from thin_client.aio_connection import AsyncConnection
+from thin_client.arguments import check_seconds, check_text
 from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
 from thin_client.delivery import Delivery, Outgoing, Stamp, cancellation, deliveries
@@ -38,6 +39,9 @@ class _Sender:
         tls: Tls | None,
         tracer: Tracer | None,
     ) -> None:
+        check_seconds("timeout_s", timeout_s)
+        if token is not None:
+            check_text("token", token)
         self._servers = Servers(servers, tls=tls)
         self._timeout_ns = int(timeout_s * 1e9)
         self._order = SendOrder()
@@ -95,7 +99,8 @@ class Producer(_Sender):
         tls: TLS settings; None (default): no TLS.
         tracer: adds trace properties to messages.
 
-    Raises ValueError for an invalid address or certificate.
+    Raises ValueError for an invalid address or certificate, and TypeError for an option of a wrong
+    type.
     """
 
     def __init__(
@@ -200,6 +205,7 @@ class Producer(_Sender):
         sent = False
         try:
             call, timeout_s = request.call(now_ns())
+            request.ask(self._servers.address)
             connection = self._connection  # a copy: another thread may close it at any time
             if connection is None:
                 connection = Connection(self._servers.destination, timeout_s=timeout_s)
@@ -330,6 +336,7 @@ class AsyncProducer(_Sender):
         sent = False
         try:
             call, timeout_s = request.call(now_ns())
+            request.ask(self._servers.address)
             if self._connection is None or self._connection.closed:
                 self._connection = await AsyncConnection.open(
                     self._servers.destination, timeout_s=timeout_s

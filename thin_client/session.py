@@ -138,6 +138,11 @@ class Session:
         return self._leases.open
 
     @property
+    def held(self) -> int:
+        """Number of messages whose leases are held."""
+        return len(self._leases)
+
+    @property
     def flushed(self) -> bool:
         """True if no request is pending and no verdict waits to be sent."""
         outbound = any(home.busy or home.verdicts for home in self.homes.values())

@@ -60,7 +60,9 @@ R = TypeVar("R", bound=Struct)
 class FrameBuffer:
     """Splits received bytes into frames; holds at most one frame and the bytes after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, sender: object = "the server") -> None:
+        """*sender*: the server's address, for errors."""
+        self._sender = sender
         self._bytes = bytearray(_ROOM_BYTES)
         self._begin = self._end = 0  # bounds of the unread bytes
 
@@ -108,8 +110,8 @@ class FrameBuffer:
         if not 0 < length <= MAX_FRAME_BYTES:
             start = bytes(self._bytes[self._begin : self._begin + 4])
             raise ProtocolError(
-                f"the answer begins with {start!r}, which is not the length of a Thrift"
-                " frame: connect to the Thrift port of an orderlane proxy"
+                f"the answer of {self._sender} begins with {start!r}, which is not the length of a"
+                " Thrift frame: connect to the Thrift port of an orderlane proxy"
             )
         return max(0, 4 + length - held)
 
@@ -137,10 +139,13 @@ def encode_call(method: str, arguments: Struct, *, sequence_id: int) -> bytes:
     return _LENGTH.pack(len(payload)) + payload
 
 
-def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R:
+def decode_reply(
+    frame: bytes, result: R, *, method: str, sequence_id: int, sender: object = "the proxy"
+) -> R:
     """Fill the generated ``*_result`` struct *result* from the answer.
 
-    Raises ProxyFault if the proxy reports a failure, ProtocolError for an invalid answer.
+    Raises ProxyFault if the proxy reports a failure, ProtocolError for an invalid answer; both name
+    the *sender*.
     """
     try:
         begin = _message_begin(method, TMessageType.REPLY, sequence_id)
@@ -153,13 +158,15 @@ def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R
         (fault if kind == TMessageType.EXCEPTION else result).read(protocol)
     except Exception as error:
         # The codecs raise anything from EOFError to OverflowError for invalid bytes.
-        raise ProtocolError(f"the answer to {method} cannot be decoded: {error!r}") from error
+        raise ProtocolError(
+            f"the answer of {sender} to {method} cannot be decoded: {error!r}"
+        ) from error
     if kind == TMessageType.EXCEPTION:
         internal = fault.type == TApplicationException.INTERNAL_ERROR
-        raise ProxyFault(f"the proxy answered {method} with a fault: {fault}", retriable=internal)
+        raise ProxyFault(f"{sender} answered {method} with a fault: {fault}", retriable=internal)
     if kind != TMessageType.REPLY or (name, answered_id) != (method, sequence_id):
         raise ProtocolError(
-            f"{method} number {sequence_id} was answered with message type {kind} for {name!r}"
+            f"{sender} answered {method} number {sequence_id} with message type {kind} for {name!r}"
             f" number {answered_id}: expected a reply to this call"
         )
     return result

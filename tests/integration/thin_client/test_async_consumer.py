@@ -121,7 +121,7 @@ async def test_outcomes_become_verdicts(
             raise raised[message.key]
 
     await proxy.put(*"abcde")
-    with caplog.at_level(logging.ERROR, logger="orderlane"):
+    with caplog.at_level(logging.WARNING, logger="orderlane"):
         async with Running(consumer_of(proxy), handle):
             await proxy.until(lambda: len(proxy.verdicts) == 5)
 

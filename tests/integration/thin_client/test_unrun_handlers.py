@@ -163,7 +163,7 @@ async def test_a_result_that_has_not_run_is_retried(
     await judged(proxy, each, work)
 
     assert proxy.verdicts == [(1, "retry")]
-    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert record.exc_info is not None
     assert "so its work has not run" in str(record.exc_info[1])
 

@@ -154,7 +154,7 @@ def test_an_answer_is_distinguished_from_a_fault() -> None:
     with pytest.raises(ProxyFault, match="disk full") as caught:
         answered(TMessageType.EXCEPTION, fault)
     assert caught.value.retriable
-    with pytest.raises(ProtocolError, match="pull number 6 was answered with"):
+    with pytest.raises(ProtocolError, match="proxy:1 answered pull number 6 with"):
         answered(TMessageType.REPLY, result, sequence_id=6)
     with pytest.raises(ProtocolError, match="proxy:1 sent an empty answer to pull"):
         answered(TMessageType.REPLY, consumer_service.pull_result())

@@ -60,7 +60,7 @@ def test_homes_are_met_once_and_leave_with_their_last_lease() -> None:
 
 def test_a_settle_is_reported_with_its_verdicts_and_an_extend_is_not() -> None:
     seen = Seen()
-    reports, (message,) = Reports(seen), pulled(session_with(), 1)
+    reports, (message,) = Reports(seen, group="billing"), pulled(session_with(), 1)
     answer = consumer.AckAnswer(notHeld=[consumer.LeaseRef()])
     reports.control_answered(consumer.AckRequest(), answer, settled=3, lost=[])
     reports.control_answered(consumer.ExtendRequest(), answer, settled=0, lost=[message])
@@ -71,7 +71,7 @@ def test_failures_in_a_row_are_logged_less_and_less(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.WARNING, "orderlane")
     seen, error = Seen(), ConnectionLost("no answer")
     for failures in range(1, 9):
-        Reports(seen).pull_failed(error, failures=failures)
+        Reports(seen, group="billing").pull_failed(error, failures=failures)
     assert len(caplog.messages) == 4
-    assert caplog.messages[0] == "pull failed, retrying: no answer"
+    assert caplog.messages[0] == "group billing: pull failed, retrying: no answer"
     assert len(seen.events) == 8

@@ -44,7 +44,7 @@ def test_the_codec_in_python_bounds_what_it_takes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(wire, "compiled_codec", lambda: False)
     request = consumer.FetchRequest("r", "g", "")
     for frame in (b"\x82\x41\x03\x05fetch\x0d\x00\x19\xfc\xff\xff\xff\xff\x07", b"\x82" * 100):
-        with pytest.raises(ProtocolError, match="the answer to fetch cannot be decoded"):
+        with pytest.raises(ProtocolError, match="the answer of here to fetch cannot be decoded"):
             fetch(request).decode(frame, sequence_id=3, sender="here")
 
 

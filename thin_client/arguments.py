@@ -1,0 +1,29 @@
+"""Checks of arguments: errors of one sentence, at the call that gives the argument."""
+
+from __future__ import annotations
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError unless *value* is text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}: expected text")
+
+
+def check_count(name: str, value: object, *, least: int) -> None:
+    """Raise TypeError unless *value* is a whole number, and ValueError if it is below *least*."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}: expected a whole number of at least {least}")
+    if value < least:
+        raise ValueError(f"{name} is {value}: expected {_at_least(least)}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise TypeError unless *value* is a number, and ValueError if it is negative or no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}: expected a number of seconds")
+    if not value >= 0:
+        raise ValueError(f"{name} is {value}: expected 0 or more seconds")
+
+
+def _at_least(least: int) -> str:
+    return f"at least {least}" if least else "0 or more"
