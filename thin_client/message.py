@@ -84,8 +84,7 @@ class Settled:
     """Result of ``Message.ack`` and the like: the verdict is recorded, so awaiting never waits."""
 
     def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
+        yield from ()
 
 
 @dataclass(slots=True, eq=False)

@@ -214,13 +214,13 @@ def test_the_version_is_printed(installation: Installation) -> None:
 def test_the_source_archive_passes_the_clients_tests(
     installation: Installation, tmp_path: Path
 ) -> None:
+    """The faster ones; it also has tests/property and tests/integration/thin_client."""
     with tarfile.open(installation.client.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (sources,) = tmp_path.iterdir()
     done = run(
         *(sys.executable, "-P", "-m", "pytest", "-n", "auto", "-q", "-m", "not slow"),
-        *("tests/unit/thin_client", "tests/unit/orderlane", "tests/property/thin_client"),
-        *("tests/integration/thin_client", "tests/integration/orderlane"),
+        *("tests/unit/thin_client", "tests/unit/orderlane", "tests/integration/orderlane"),
         folder=sources,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
