@@ -9,6 +9,12 @@ def check_text(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: expected text")
 
 
+def check_token(value: object) -> None:
+    """Raise TypeError unless *value* is text or None. The error does not show it."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"token is of type {type(value).__name__}: expected text, or None")
+
+
 def check_count(name: str, value: object, *, least: int) -> None:
     """Raise TypeError unless *value* is a whole number, and ValueError if it is below *least*."""
     if isinstance(value, bool) or not isinstance(value, int):

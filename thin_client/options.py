@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from thin_client import chance
-from thin_client.arguments import check_count, check_seconds, check_text
+from thin_client.arguments import check_count, check_seconds, check_text, check_token
 from thin_client.errors import ClientError
 from thin_client.message import Message
 from thin_client.session_options import SessionOptions
@@ -124,9 +124,9 @@ def session_options(
     if prefetch is not None:
         check_count("prefetch", prefetch, least=0)
     check_count("max_run", max_run, least=1)
-    for name, text in (("client_id", client_id), ("token", token)):
-        if text is not None:
-            check_text(name, text)
+    if client_id is not None:
+        check_text("client_id", client_id)
+    check_token(token)
     if not compiled_codec():
         _log.warning(
             "thrift's C extension is not installed: decoding takes 20 times as long;"

@@ -17,7 +17,7 @@ from typing import Literal, Self
 
 from thin_client import chance, forks
 from thin_client.aio_connection import AsyncConnection
-from thin_client.arguments import check_seconds, check_text
+from thin_client.arguments import check_seconds, check_token
 from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
 from thin_client.delivery import Delivery, Outgoing, Stamp, cancellation, deliveries
@@ -40,8 +40,7 @@ class _Sender:
         tracer: Tracer | None,
     ) -> None:
         check_seconds("timeout_s", timeout_s)
-        if token is not None:
-            check_text("token", token)
+        check_token(token)
         self._servers = Servers(servers, tls=tls)
         self._timeout_ns = int(timeout_s * 1e9)
         self._order = SendOrder()

@@ -41,7 +41,7 @@ from thrift_idl import producer
         ),
         ({"topics": [7]}, TypeError, "a name in topics is 7: expected text"),
         ({"topics": []}, ValueError, "topics or a name in it is empty"),
-        ({"token": b"x"}, TypeError, "token is b'x': expected text"),
+        ({"token": b"x"}, TypeError, r"^token is of type bytes: expected text, or None$"),
         ({"client_id": 1}, TypeError, "client_id is 1: expected text"),
         ({"servers": 9713}, TypeError, "servers is 9713: expected host:port, or a list"),
         ({"servers": ["a:1", 2]}, TypeError, "a proxy's address is 2: expected text"),
