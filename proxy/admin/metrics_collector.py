@@ -235,7 +235,7 @@ def _unowned(
         dead_letters, _ = unowned.dead_letters(lane.name)
         if dead_letters is not None:
             found.put(DEAD_LETTERS, [lane.name], dead_letters)
-        known = [each for each in unowned.of(lane) or () if each.owned is not QueueOwner.ELSEWHERE]
+        known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
         for topic, number in Counter(each.queue.topic for each in known).items():
             found.put(UNOWNED_QUEUES, [lane.name, topic], number)
         for each in known:

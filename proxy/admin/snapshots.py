@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -173,8 +173,11 @@ class GroupsView(RootModel[dict[str, GroupView]]):
 class Unowned(Protocol):
     """What is known of queues that this proxy does not own."""
 
-    def of(self, lane: GroupLane) -> Sequence[KnownQueue] | None:
-        """Return those of *lane*; None if nothing is known yet."""
+    def of(self, lane: GroupLane) -> Sequence[KnownQueue]:
+        """Return those of *lane*."""
+
+    def missed(self, lane: GroupLane) -> frozenset[str]:
+        """Return the topics of *lane* of which further queues may exist."""
 
     def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
         """Return the dead letters that were not redriven, and when they were counted, in ms since
@@ -212,16 +215,17 @@ def _group_view(
 ) -> dict[str, Any]:
     wall = wall_ms()
     others = () if unowned is None else unowned.of(lane)
+    missed: frozenset[str] = frozenset() if unowned is None else unowned.missed(lane)
     dead_letters = (None, None) if unowned is None else unowned.dead_letters(lane.name)
     figures_here = [(each, each.statistics()) for each in lane.buffer]
     owned = [(each, figures) for each, figures in figures_here if each.origin is each]
     known = [
         *(known_here(each, figures, wall_ms=wall) for each, figures in owned),
-        *(others or ()),
+        *others,
     ]
     pause = lane.buffer.paused_whole or next((each.pause for each in known if each.pause), None)
-    topics = _topics(lane, known, complete=others is not None)
-    figures = figures_of(known, complete=others is not None)
+    topics = _topics(lane, known, missed)
+    figures = figures_of(known, complete=not missed)
     picture = GroupPicture(
         figures=figures,
         owned=len(owned),
@@ -231,7 +235,8 @@ def _group_view(
         rate_limited=any(topic["rate_limited"] for topic in topics),
         paused="" if pause is None else f"by {pause.by}: {pause.reason}",
         refused={str(queue): why for queue, (why, _) in lane.refused.items()},
-        ever_owned=others is None or any(each.ever_owned is not False for each in known),
+        complete=not missed,
+        ever_owned=any(each.ever_owned is not False for each in known),
         dead_letters=dead_letters[0],
         handled=Handled(
             sum(topic["delivered"] for topic in topics),
@@ -259,7 +264,7 @@ def _group_view(
         },
         "clients_seen_s": lane.presence.seen_ago_s,
         "queues": [_queue_view(pipeline, figures) for pipeline, figures in figures_here],
-        "others": [each.row() for each in others or ()],
+        "others": [each.row() for each in others],
     }
 
 
@@ -276,7 +281,7 @@ def _at_work(figures: Sequence[PipelineStatistics]) -> dict[str, Any]:
 
 
 def _topics(
-    lane: GroupLane, known: Sequence[KnownQueue], *, complete: bool
+    lane: GroupLane, known: Sequence[KnownQueue], missed: Container[str]
 ) -> list[dict[str, Any]]:
     held_back = lane.rates.held_back(lane.buffer.ready_topics())
     return [
@@ -289,7 +294,8 @@ def _topics(
             **_passing(lane.counts.get(Topic(topic.name))),
             "figures": asdict(
                 figures_of(
-                    (each for each in known if each.queue.topic == topic.name), complete=complete
+                    (each for each in known if each.queue.topic == topic.name),
+                    complete=topic.name not in missed,
                 )
             ),
         }

@@ -72,9 +72,12 @@ class _Seen:
 
 @dataclass(slots=True)
 class _OfGroup:
-    """What is known of one group. ``topics``: those that were looked at."""
+    """What is known of one group. ``topics``: those that were looked at, ``missed``: those of them
+    whose queues are not known.
+    """
 
     topics: tuple[str, ...] = ()
+    missed: set[str] = field(default_factory=set)
     queues: dict[QueueName, _Seen] = field(default_factory=dict)
     dead_letters: int | None = None
     dead_letters_at_ms: int | None = None
@@ -94,13 +97,9 @@ class UnownedQueues:
 
     # ---- results --------------------------------------------------------------------------------
 
-    def of(self, lane: GroupLane) -> list[KnownQueue] | None:
-        """Return the queues of *lane* that this proxy does not own; None before the first look."""
-        if lane.settings.mode == "broadcast":
-            return []
-        seen = self._groups.get(lane.name)
-        if seen is None:
-            return None
+    def of(self, lane: GroupLane) -> list[KnownQueue]:
+        """Return the known queues of *lane* that this proxy does not own."""
+        seen = self._groups.get(lane.name, _OfGroup())
         owned = lane.owned_queues
         found = {
             queue: each.known
@@ -108,6 +107,14 @@ class UnownedQueues:
             if queue not in owned and lane.settings.topic(queue.topic) is not None
         }
         return [*(found | {queue: lane.released[queue] for queue in lane.released}).values()]
+
+    def missed(self, lane: GroupLane) -> frozenset[str]:
+        """Return the topics of *lane* of which further queues may exist: no look found out."""
+        if lane.settings.mode == "broadcast":
+            return frozenset()
+        topics = frozenset(_topics_of(lane))
+        seen = self._groups.get(lane.name)
+        return topics if seen is None else topics & seen.missed | topics.difference(seen.topics)
 
     def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
         """Return the dead letters that were not redriven, and when they were counted, in ms since
@@ -122,14 +129,11 @@ class UnownedQueues:
         """
         found: dict[tuple[Group, Topic], int] = {}
         for lane in self._lanes:
-            seen = self._groups.get(lane.name)
-            known = None if seen is None else self.of(lane)
-            for topic in _without_clients(lane) if known is not None else ():
-                if seen is not None and topic.name not in seen.topics:
-                    continue
-                queues = [each for each in known or () if each.queue.topic == topic.name]
+            missed, known = self.missed(lane), self.of(lane)
+            for topic in _without_clients(lane):
+                queues = [each for each in known if each.queue.topic == topic.name]
                 lags = [each.lag for each in queues if not each.trouble and each.lag is not None]
-                if queues and len(lags) == len(queues):
+                if topic.name not in missed and queues and len(lags) == len(queues):
                     found[lane.name, Topic(topic.name)] = sum(lags)
         return found
 
@@ -179,7 +183,10 @@ class UnownedQueues:
         now = _OfGroup(_topics_of(lane))
         for topic in lane.settings.topics:
             began_ns = now_ns()
-            now.queues |= await _TopicLook(self._client, self._log, lane, topic, away).run(before)
+            look = _TopicLook(self._client, self._log, lane, topic, away)
+            now.queues |= await look.run(before)
+            if look.failed and (topic.name in before.missed or topic.name not in before.topics):
+                now.missed.add(topic.name)
             await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
         try:
             now.dead_letters = await self._dead_letters(lane.name)
@@ -215,6 +222,7 @@ class _TopicLook:
         self._lane = lane
         self._topic = Topic(topic.name)
         self._away = away
+        self.failed = False  # its queues could not be asked for
         self._members: list[str] = []
         self._recorded: frozenset[QueueName] = frozenset()
 
@@ -232,6 +240,7 @@ class _TopicLook:
             if queues:
                 self._members = await self._client.consumer_ids(lane.name, self._topic)
         except RemotingError as error:
+            self.failed = True
             self._complain(error)
             return {queue: self._troubled(seen, str(error)) for queue, seen in earlier.items()}
         found = dict(self._not_routed(queues, earlier))

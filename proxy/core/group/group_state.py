@@ -46,11 +46,13 @@ class Handled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPicture:
     """What a state follows from: ``figures`` of all queues that no other proxy owns, and messages
-    in the queues of this proxy. ``unread``: stored, but not read yet; ``dead_letters``: not
-    redriven yet, None if unknown; ``ever_owned``: False if no queue ever had an owner.
+    in the queues of this proxy. ``complete``: all queues are known; ``unread``: stored, but not
+    read yet; ``dead_letters``: not redriven yet, None if unknown; ``ever_owned``: False if no queue
+    ever had an owner.
     """
 
     figures: Figures
+    complete: bool = True
     owned: int = 0
     ready: int = 0
     leased: int = 0
@@ -109,7 +111,7 @@ def _without_owner(group: GroupPicture) -> Iterator[GroupState]:
     figures = group.figures
     if not figures.queues and figures.elsewhere:
         yield GroupState("at other proxies", Kind.IDLE, "other proxies own all queues of the group")
-    if figures.unowned and (figures.lag is None or figures.unknown):
+    if not group.complete or (figures.unowned and (figures.lag is None or figures.unknown)):
         yield GroupState("unknown", Kind.WARN, "brokers have not told what waits in all queues")
     waiting = figures.unowned and (figures.lag or figures.unfinished)
     if waiting and group.bulk_readers:

@@ -93,12 +93,12 @@ async def test_figures_of_a_silent_broker_stay_with_their_age_and_the_reason() -
     broker, lane = broker_with(3, 2), make_lane()
     seen = looking(broker, lane)
     await seen.look()
-    before = {each.queue: each for each in seen.of(lane) or ()}
+    before = {each.queue: each for each in seen.of(lane)}
     assert {each.lag for each in before.values()} == {3, 2}
     broker.fails["min_offset"] = ConnectionLost("gone")
     await asyncio.sleep(60)
     await seen.look()
-    after = {each.queue: each for each in seen.of(lane) or ()}
+    after = {each.queue: each for each in seen.of(lane)}
     assert after == {at: replace(each, trouble="gone") for at, each in before.items()}
     assert seen.brokers_away == {"broker-a": "gone"}
     assert seen.lag_without_clients() == {}
@@ -112,9 +112,10 @@ async def test_a_broker_that_never_answered_leaves_everything_unknown() -> None:
     broker, lane = broker_with(3), make_lane()
     broker.fails["min_offset"] = ConnectionLost("gone")
     seen = looking(broker, lane)
-    assert seen.of(lane) is None
+    assert (seen.of(lane), seen.missed(lane)) == ([], {"orders"})
     await seen.look()
-    (known,) = seen.of(lane) or ()
+    (known,) = seen.of(lane)
+    assert seen.missed(lane) == frozenset()
     assert known == KnownQueue(queue=queue(0), trouble="gone")
     figures = figures_of([known])
     assert (figures.lag, figures.unfinished, figures.parked_keys) == (None, None, None)
@@ -129,9 +130,24 @@ async def test_a_released_queue_keeps_its_figures_until_it_is_looked_at() -> Non
     lane.add(owned)
     assert seen.of(lane) == []
     lane.remove(owned)
-    (released,) = seen.of(lane) or ()
+    (released,) = seen.of(lane)
     assert (released.source, released.unfinished, released.lag) == (Source.RELEASED, 3, 3)
     await asyncio.sleep(1)
     await seen.look()
-    (known,) = seen.of(lane) or ()
+    (known,) = seen.of(lane)
     assert (known.source, known.owned) == (Source.BROKERS, QueueOwner.FREE)
+
+
+async def test_a_topic_without_a_route_is_missed_until_its_queues_are_known() -> None:
+    broker, lane = broker_with(3), make_lane()
+    broker.fails["queues"] = ConnectionLost("gone")
+    seen = looking(broker, lane)
+    await seen.look()
+    await seen.look()
+    assert (seen.of(lane), seen.missed(lane)) == ([], {"orders"})
+    broker.fails.clear()
+    await seen.look()
+    broker.fails["queues"] = ConnectionLost("gone")
+    await seen.look()
+    assert seen.missed(lane) == frozenset()
+    assert [each.trouble for each in seen.of(lane)] == ["gone"]
