@@ -69,7 +69,6 @@ from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
-from proxy.upstream.lag_without_clients import LagWithoutClients
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
 from proxy.upstream.ownership.lock_renewals import LockRenewals
@@ -78,6 +77,7 @@ from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
 from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
+from proxy.upstream.unowned_queues import UnownedQueues
 
 _log = structlog.get_logger("proxy")
 
@@ -130,7 +130,7 @@ class Proxy:
             max_groups=settings.limits.max_groups,
             max_group_topics=settings.limits.max_group_topics,
         )
-        self._lag_without_clients = LagWithoutClients(self._client, self._lanes)
+        self._unowned = UnownedQueues(self._client, self._context.log, self._lanes)
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
@@ -234,8 +234,8 @@ class Proxy:
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
             spawn(
-                self._lag_without_clients.run(every_s=self.settings.metrics.lag_every_s),
-                name="lag without clients",
+                self._unowned.run(every_s=self.settings.metrics.lag_every_s),
+                name="unowned queues",
             ),
         ]
         if self._signing_keys is not None:
@@ -471,7 +471,7 @@ class Proxy:
             retention=self._context.log.ranges.retention,
             replicas=self._context.log.ranges.replicas,
             sends=self._producers.counts,
-            without_clients=self._lag_without_clients.figures,
+            unowned=self._unowned,
             per_queue=self.settings.metrics.per_queue,
         )
         doors = Doors(
@@ -500,7 +500,7 @@ class Proxy:
         )
 
     def _groups_view(self) -> dict[str, Any]:
-        return groups_view(self._lanes, self._bulk.reading(), self._deliveries.view)
+        return groups_view(self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned)
 
     def _about(self) -> dict[str, str]:
         return {"proxy": self.client_id, "http": self._context.http, "drained": self._context.away}

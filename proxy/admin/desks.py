@@ -57,10 +57,10 @@ def desk_operations(
     return [
         *ConfigurationSurface(configuration).operations(),
         *GroupSurface(configuration.desk).operations(),
-        *KeySurface(KeyDesk(context, ownerships)).operations(),
+        *KeySurface(KeyDesk(context, ownerships, book)).operations(),
         *OrderKeySurface(OrderKeyDesk(context, lanes)).operations(),
-        *GroupVerbSurface(KeyDesk(context, ownerships)).operations(),
-        *KeyViewSurface(KeyBoard(context, ownerships)).operations(),
+        *GroupVerbSurface(KeyDesk(context, ownerships, book)).operations(),
+        *KeyViewSurface(KeyBoard(context, ownerships, book)).operations(),
         *AuditSurface(context.audit).operations(),
         *DeadLetterSurface(dead_letters).operations(),
         *LeaseSurface(LeaseDesk(context, lanes, book)).operations(),

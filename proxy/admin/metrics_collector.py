@@ -6,6 +6,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -13,6 +14,8 @@ from prometheus_client.registry import Collector
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
 from proxy.admin.metric_families import MetricFamilies, build_labels
+from proxy.admin.snapshots import Unowned
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.pipeline.key_counts import KeyCount, key_counts
@@ -26,6 +29,7 @@ from proxy.observe.metrics import (
     BULK,
     CONFIGURATION,
     COUNTS_BY,
+    DEAD_LETTERS,
     DELIVERIES,
     EPOCH,
     FEW_READY_KEYS,
@@ -49,12 +53,22 @@ from proxy.observe.metrics import (
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
+    UNOWNED,
+    UNOWNED_KEYS,
+    UNOWNED_QUEUES,
     WITHOUT_CLIENTS,
     MetricDefinition,
     definitions,
 )
 
 _TOPS = [int(top) for top in HOT_KEYS.values]
+
+
+class UnownedFigures(Unowned, Protocol):
+    """What is known of queues that this proxy does not own."""
+
+    def lag_without_clients(self) -> Mapping[tuple[Group, Topic], int]:
+        """Return the lags of topics that no client at this proxy wants."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +79,8 @@ class ProxyCollector(Collector):
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
     value, and ``retention`` and ``replicas`` by broker and field, ``sends`` of thin
-    clients, and the lag ``without_clients`` by group and topic. ``per_queue``: one series for each
-    queue, or one for all of a topic.
+    clients, and what is known of ``unowned`` queues. ``per_queue``: one series for each queue, or
+    one for all of a topic.
     """
 
     lanes: Iterable[GroupLane]
@@ -81,7 +95,7 @@ class ProxyCollector(Collector):
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     sends: SendCounts = field(default_factory=SendCounts)
-    without_clients: Callable[[], Mapping[tuple[Group, Topic], int]] = dict
+    unowned: UnownedFigures | None = None
     per_queue: bool = True
 
     def collect(self) -> Iterator[Metric]:
@@ -92,9 +106,9 @@ class ProxyCollector(Collector):
         queues = _Queues(found, per_queue=self.per_queue)
         for lane in self.lanes:
             _lane(found, lane, queues)
+        if self.unowned is not None:
+            _unowned(found, self.lanes, self.unowned, queues)
         queues.finish()
-        for without, lag in self.without_clients().items():
-            put(WITHOUT_CLIENTS, [*without], lag)
         _sends(found, self.sends)
         for place, count in self.redriven.items():
             put(REDRIVEN, [*place], count)
@@ -132,7 +146,10 @@ class _Queues:
         self._found = found
         self._per_queue = per_queue
         self._combined: dict[tuple[str, tuple[str, ...]], float] = {}
-        self._definitions = {each.name: each for each in (*QUEUE_GAUGES.values(), KEYS)}
+        self._definitions = {
+            each.name: each
+            for each in (*QUEUE_GAUGES.values(), KEYS, *UNOWNED.values(), UNOWNED_KEYS)
+        }
 
     def put(self, definition: MetricDefinition, labels: Sequence[str], value: float) -> None:
         """Add a sample; *labels* begin with group, topic and queue."""
@@ -205,6 +222,43 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
     for topic, each in hottest.items():
         for top in _TOPS:
             put(HOT_KEYS, [lane.name, topic, str(top)], each.share(top))
+
+
+def _unowned(
+    found: MetricFamilies, lanes: Iterable[GroupLane], unowned: UnownedFigures, queues: _Queues
+) -> None:
+    """Add the samples of queues without an owner; what is not known has none."""
+    wall = wall_ms()
+    for without, lag in unowned.lag_without_clients().items():
+        found.put(WITHOUT_CLIENTS, [*without], lag)
+    for lane in lanes:
+        dead_letters, _ = unowned.dead_letters(lane.name)
+        if dead_letters is not None:
+            found.put(DEAD_LETTERS, [lane.name], dead_letters)
+        known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
+        for topic, number in Counter(each.queue.topic for each in known).items():
+            found.put(UNOWNED_QUEUES, [lane.name, topic], number)
+        for each in known:
+            labels = [lane.name, each.queue.topic, each.queue.qid]
+            for name, definition in UNOWNED.items():
+                value = _unowned_value(each, name, wall=wall)
+                if value is not None:
+                    queues.put(definition, labels, value)
+            for state, count in (("parked", each.parked_keys), ("paused", each.paused_keys)):
+                if count is not None:
+                    queues.put(UNOWNED_KEYS, [*labels, state], count)
+
+
+def _unowned_value(known: KnownQueue, name: str, *, wall: int) -> float | None:
+    """Return the value of a gauge; None if unknown."""
+    if name != "oldest":
+        value: int | None = getattr(known, name)
+        return value
+    if known.source is Source.NONE or known.lag is None or known.ever_owned is None:
+        return None
+    if not (known.ever_owned and (known.lag or known.unfinished)):
+        return 0
+    return None if known.oldest_ms is None else max(0, wall - known.oldest_ms) / 1000
 
 
 def _topic(found: MetricFamilies, labels: list[str], counts: TopicCounts) -> None:

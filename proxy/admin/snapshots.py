@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
+from proxy.core.group.group_state import GroupPicture, Handled, state_of
+from proxy.core.group.known_queue import KnownQueue, figures_of, known_here
+from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
 from proxy.operator.request_models import Answer
+
+
+class FiguresView(Answer):
+    """Figures over all queues of a group or topic that no other proxy owns; null: unknown.
+
+    ``queues``: their number; ``unowned``: those without an owner; ``elsewhere``: queues of other
+    proxies, which are in no figure; ``unknown``: queues without figures. ``parked`` counts copies
+    in the parked topic, which are in no other count. ``oldest_ms``: store time of the oldest
+    message that waits, ``at_ms``: when the oldest of the figures was true; both since 1970.
+    """
+
+    queues: int
+    unowned: int
+    elsewhere: int
+    unknown: int
+    at_ms: int | None
+    lag: int | None
+    unfinished: int | None
+    blocked: int | None
+    parked: int | None
+    parked_keys: int | None
+    paused_keys: int | None
+    oldest_ms: int | None
 
 
 class TopicView(Answer):
@@ -35,6 +61,48 @@ class TopicView(Answer):
     filtered_in_a_row: int
     expired: int
     expired_ago_s: float | None
+    figures: FiguresView
+
+
+class OtherQueueView(Answer):
+    """A queue that this proxy does not own, as brokers and ownership records show it.
+
+    ``owned``: elsewhere, gone (its owner ended without a last record), free or unknown. ``source``
+    of the figures: released (this proxy owned it until then), records, brokers (it never had an
+    owner, or its records are deleted) or none. ``at_ms``: when they were true, since 1970;
+    ``trouble``: why they are not newer. An unknown figure is null.
+    """
+
+    topic: str
+    queue: str
+    owned: str
+    source: str
+    at_ms: int | None
+    owner: str | None
+    http: str | None
+    trouble: str
+    ever_owned: bool | None
+    end: int | None
+    committed: int | None
+    lag: int | None
+    unfinished: int | None
+    blocked: int | None
+    parked: int | None
+    parked_keys: int | None
+    paused_keys: int | None
+    paused_whole: bool
+    attempts: int | None
+    oldest_ms: int | None
+
+
+class StateView(Answer):
+    """The state of a group at this proxy in a word, its kind (ok, busy, idle, warn or bad), and the
+    sentence that explains it.
+    """
+
+    word: str
+    kind: str
+    sentence: str
 
 
 class QueueView(BaseModel):
@@ -73,8 +141,15 @@ class GroupView(Answer):
     ``hand_out``: which ready messages go first, oldest or longest_chain; ``paused``: the pause of
     the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
     settings are too old; ``denied``: queues whose locks are held by others, with seconds since;
-    ``clients_seen_s``: seconds since the last client, null if none.
+    ``clients_seen_s``: seconds since the last client, null if none. ``queues``: those that this
+    proxy owns; ``others``: those that it does not. ``dead_letters``: those that were not redriven,
+    counted at ``dead_letters_at_ms``, null if unknown.
     """
+
+    state: StateView
+    figures: FiguresView
+    dead_letters: int | None
+    dead_letters_at_ms: int | None
 
     max_rate: float | None
     hand_out: str
@@ -88,41 +163,126 @@ class GroupView(Answer):
     denied: dict[str, float]
     clients_seen_s: float | None
     queues: list[QueueView]
+    others: list[OtherQueueView]
 
 
 class GroupsView(RootModel[dict[str, GroupView]]):
     """Groups by name."""
 
 
+class Unowned(Protocol):
+    """What is known of queues that this proxy does not own."""
+
+    def of(self, lane: GroupLane) -> Sequence[KnownQueue]:
+        """Return those of *lane*."""
+
+    def missed(self, lane: GroupLane) -> frozenset[str]:
+        """Return the topics of *lane* of which further queues may exist."""
+
+    def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
+        """Return the dead letters that were not redriven, and when they were counted, in ms since
+        1970.
+        """
+
+
 def groups_view(
     lanes: Iterable[GroupLane],
     bulk_readers: Mapping[Group, int] | None = None,
     deliveries: Callable[[Group], list[dict[str, Any]]] | None = None,
+    unowned: Unowned | None = None,
 ) -> dict[str, Any]:
-    """Return every group with its topics, owned queues, *bulk_readers* and push *deliveries*."""
+    """Return every group with its topics, owned queues, *bulk_readers*, push *deliveries*, and what
+    is known of its *unowned* queues.
+    """
     reading = bulk_readers or {}
     return {
-        lane.name: {
-            "max_rate": lane.settings.max_rate,
-            "hand_out": lane.settings.hand_out,
-            "paused": None if (pause := lane.buffer.paused_whole) is None else asdict(pause),
-            "topics": _topics(lane),
-            "taking_part": lane.presence.joined,
-            "waiting_pulls": lane.presence.waiting_pulls,
-            "bulk_readers": reading.get(lane.name, 0),
-            "deliveries": [] if deliveries is None else deliveries(lane.name),
-            "refused": {str(queue): why for queue, (why, _) in lane.refused.items()},
-            "denied": {
-                str(queue): (now_ns() - since_ns) / 1e9 for queue, since_ns in lane.denied.items()
-            },
-            "clients_seen_s": lane.presence.seen_ago_s,
-            "queues": [_queue_view(pipeline) for pipeline in lane.buffer],
-        }
+        lane.name: _group_view(
+            lane,
+            [] if deliveries is None else deliveries(lane.name),
+            bulk_readers=reading.get(lane.name, 0),
+            unowned=unowned,
+        )
         for lane in lanes
     }
 
 
-def _topics(lane: GroupLane) -> list[dict[str, Any]]:
+def _group_view(
+    lane: GroupLane,
+    deliveries: list[dict[str, Any]],
+    *,
+    bulk_readers: int,
+    unowned: Unowned | None,
+) -> dict[str, Any]:
+    wall = wall_ms()
+    others = () if unowned is None else unowned.of(lane)
+    missed: frozenset[str] = frozenset() if unowned is None else unowned.missed(lane)
+    dead_letters = (None, None) if unowned is None else unowned.dead_letters(lane.name)
+    figures_here = [(each, each.statistics()) for each in lane.buffer]
+    owned = [(each, figures) for each, figures in figures_here if each.origin is each]
+    known = [
+        *(known_here(each, figures, wall_ms=wall) for each, figures in owned),
+        *others,
+    ]
+    pause = lane.buffer.paused_whole or next((each.pause for each in known if each.pause), None)
+    topics = _topics(lane, known, missed)
+    figures = figures_of(known, complete=not missed)
+    picture = GroupPicture(
+        figures=figures,
+        owned=len(owned),
+        waiting_pulls=lane.presence.waiting_pulls,
+        bulk_readers=bulk_readers,
+        joined=lane.presence.joined,
+        rate_limited=any(topic["rate_limited"] for topic in topics),
+        paused="" if pause is None else f"by {pause.by}: {pause.reason}",
+        refused={str(queue): why for queue, (why, _) in lane.refused.items()},
+        complete=not missed,
+        ever_owned=any(each.ever_owned is not False for each in known),
+        dead_letters=dead_letters[0],
+        handled=Handled(
+            sum(topic["delivered"] for topic in topics),
+            sum(topic["filtered"] for topic in topics),
+            any(each.committed for each in known),
+        ),
+        **_at_work([figures for _, figures in owned]),
+    )
+    return {
+        "state": asdict(state_of(picture)),
+        "figures": asdict(figures),
+        "dead_letters": dead_letters[0],
+        "dead_letters_at_ms": dead_letters[1],
+        "max_rate": lane.settings.max_rate,
+        "hand_out": lane.settings.hand_out,
+        "paused": None if pause is None else asdict(pause),
+        "topics": topics,
+        "taking_part": lane.presence.joined,
+        "waiting_pulls": lane.presence.waiting_pulls,
+        "bulk_readers": bulk_readers,
+        "deliveries": deliveries,
+        "refused": {str(queue): why for queue, (why, _) in lane.refused.items()},
+        "denied": {
+            str(queue): (now_ns() - since_ns) / 1e9 for queue, since_ns in lane.denied.items()
+        },
+        "clients_seen_s": lane.presence.seen_ago_s,
+        "queues": [_queue_view(pipeline, figures) for pipeline, figures in figures_here],
+        "others": [each.row() for each in others],
+    }
+
+
+def _at_work(figures: Sequence[PipelineStatistics]) -> dict[str, Any]:
+    """Return the sums over owned queues that a state depends on."""
+    return {
+        "unread": sum(each.end - each.position for each in figures),
+        "trouble": "; ".join(sorted({each.trouble for each in figures if each.trouble})),
+        **{
+            name: sum(getattr(each, name) for each in figures)
+            for name in ("ready", "leased", "retrying", "blocked", "unfinished")
+        },
+    }
+
+
+def _topics(
+    lane: GroupLane, known: Sequence[KnownQueue], missed: Container[str]
+) -> list[dict[str, Any]]:
     held_back = lane.rates.held_back(lane.buffer.ready_topics())
     return [
         {
@@ -132,6 +292,12 @@ def _topics(lane: GroupLane) -> list[dict[str, Any]]:
             "rate_limited": topic.name in held_back,
             "wanted": topic.name in lane.presence.shown,
             **_passing(lane.counts.get(Topic(topic.name))),
+            "figures": asdict(
+                figures_of(
+                    (each for each in known if each.queue.topic == topic.name),
+                    complete=topic.name not in missed,
+                )
+            ),
         }
         for topic in lane.settings.topics
     ]
@@ -149,8 +315,7 @@ def _passing(counts: TopicCounts | None) -> dict[str, Any]:
     }
 
 
-def _queue_view(pipeline: QueuePipeline) -> dict[str, Any]:
-    figures = pipeline.statistics()
+def _queue_view(pipeline: QueuePipeline, figures: PipelineStatistics) -> dict[str, Any]:
     queue, fields = figures.queue, asdict(figures)
     del fields["committed_ns"]  # from the monotonic clock of this process
     place = {

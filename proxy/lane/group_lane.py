@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker_core.batch_wait import BatchWait
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, known_here
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.measures import Histogram
@@ -74,6 +75,9 @@ class GroupLane:
     _timer: EarliestTimer = field(init=False)
     _batch_wait: BatchWait = field(init=False)
     _batch_timer: EarliestTimer = field(init=False)
+    #: Queues owned now, and the last figures of released ones until others are known.
+    owned_queues: set[QueueName] = field(default_factory=set)
+    released: dict[QueueName, KnownQueue] = field(default_factory=dict)
     #: Queues that changed lately; periodic work leaves out the others for a while.
     recent: RecentChanges = field(default_factory=RecentChanges)
 
@@ -129,12 +133,17 @@ class GroupLane:
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
+        if pipeline.origin is pipeline:
+            self.owned_queues.add(pipeline.queue)
+            self.released.pop(pipeline.queue, None)
         self.recent.note(pipeline, now_ns())
         pipeline.measured_by(self.counts[pipeline.topic].measures)
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """Remove a queue that was lost or handed over."""
+        if pipeline.origin is pipeline:
+            self._release(pipeline)
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
         if self.tracing is not None:
@@ -150,6 +159,23 @@ class GroupLane:
             self._forget(pipeline.topic)
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have filled the group's limit
+
+    def _release(self, pipeline: QueuePipeline) -> None:
+        """Keep the last figures of *pipeline*: the next owner, if any, is not known yet."""
+        self.owned_queues.discard(pipeline.queue)
+        self.released[pipeline.queue] = replace(
+            known_here(pipeline, pipeline.statistics(), wall_ms=wall_ms()),
+            owned=QueueOwner.UNKNOWN,
+            source=Source.RELEASED,
+        )
+
+    def looked_at(self, queue: QueueName, *, before_ms: int) -> None:
+        """Forget the last figures of *queue* if it was released before *before_ms*, a wall time: a
+        look that began then knows more.
+        """
+        known = self.released.get(queue)
+        if known is not None and (known.at_ms or 0) <= before_ms:
+            del self.released[queue]
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
         """Record a renewal of the orderly lock that leaves no doubt about the time before."""

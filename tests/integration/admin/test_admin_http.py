@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest.mock import ANY
 
 import aiohttp
 import orjson
@@ -24,6 +25,19 @@ from testkit.pipelines import Budgets, lease, pipeline, queue
 
 KEYS = ("secret", "secret", "l")
 MESSAGES = [keyed(offset, key) for offset, key in enumerate(KEYS)]
+FIGURES = {
+    "queues": 1,
+    "unowned": 0,
+    "elsewhere": 0,
+    "unknown": 0,
+    "lag": 3,
+    "unfinished": 3,
+    "blocked": 1,
+    "parked": 0,
+    "parked_keys": 0,
+    "paused_keys": 0,
+    "oldest_ms": 0,
+}
 
 
 class Admin:
@@ -104,6 +118,14 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
         assert (status, content_type) == (200, "application/json")
         assert orjson.loads(text) == {
             GROUP: {
+                "state": {
+                    "word": "processing",
+                    "kind": "busy",
+                    "sentence": "messages are being handled",
+                },
+                "figures": {**FIGURES, "at_ms": ANY},
+                "dead_letters": None,
+                "dead_letters_at_ms": None,
                 "max_rate": None,
                 "hand_out": "oldest",
                 "paused": None,
@@ -119,6 +141,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "filtered_in_a_row": 0,
                         "expired": 0,
                         "expired_ago_s": None,
+                        "figures": {**FIGURES, "at_ms": ANY},
                     }
                 ],
                 "taking_part": False,
@@ -169,6 +192,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "sure": True,
                     }
                 ],
+                "others": [],
             }
         }
         assert "secret" not in text
