@@ -499,8 +499,10 @@ class Proxy:
             ],
         )
 
-    def _groups_view(self) -> dict[str, Any]:
-        return groups_view(self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned)
+    async def _groups_view(self) -> dict[str, Any]:
+        return await groups_view(
+            self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned
+        )
 
     def _about(self) -> dict[str, str]:
         return {"proxy": self.client_id, "http": self._context.http, "drained": self._context.away}

@@ -36,7 +36,7 @@ class AdminHttp:
         *,
         registry: CollectorRegistry,
         not_ready: Callable[[], Awaitable[str | None]],
-        groups: Callable[[], dict[str, Any]],
+        groups: Callable[[], Awaitable[dict[str, Any]]],
         guard: Guard,
         operations: Sequence[Operation] = (),
         connections: HttpConnections | None = None,
@@ -137,4 +137,4 @@ class AdminHttp:
         return document(self._operations, version=VERSION)
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
-        return self._groups()
+        return await self._groups()

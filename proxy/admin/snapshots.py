@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
+from broker_core.tasks import Turns
 from proxy.core.group.group_state import GroupPicture, Handled, state_of
 from proxy.core.group.known_queue import KnownQueue, figures_of, known_here
 from proxy.core.pipeline.effects import PipelineStatistics
@@ -17,6 +19,14 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
 from proxy.operator.request_models import Answer
+
+#: Queues looked at without a pause: less than a millisecond of the event loop.
+_AT_ONCE = 32
+#: Figures of a queue; all but a time of the monotonic clock of this process.
+_SHOWN = tuple(
+    each.name for each in fields(PipelineStatistics) if each.name not in ("queue", "committed_ns")
+)
+_shown = attrgetter(*_SHOWN)
 
 
 class FiguresView(Answer):
@@ -185,7 +195,7 @@ class Unowned(Protocol):
         """
 
 
-def groups_view(
+async def groups_view(
     lanes: Iterable[GroupLane],
     bulk_readers: Mapping[Group, int] | None = None,
     deliveries: Callable[[Group], list[dict[str, Any]]] | None = None,
@@ -193,22 +203,26 @@ def groups_view(
 ) -> dict[str, Any]:
     """Return every group with its topics, owned queues, *bulk_readers*, push *deliveries*, and what
     is known of its *unowned* queues.
+
+    Other tasks work meanwhile, so groups are shown as they are at slightly different times.
     """
-    reading = bulk_readers or {}
+    reading, turns = bulk_readers or {}, Turns(_AT_ONCE)
     return {
-        lane.name: _group_view(
+        lane.name: await _group_view(
             lane,
             [] if deliveries is None else deliveries(lane.name),
+            turns,
             bulk_readers=reading.get(lane.name, 0),
             unowned=unowned,
         )
-        for lane in lanes
+        for lane in list(lanes)
     }
 
 
-def _group_view(
+async def _group_view(
     lane: GroupLane,
     deliveries: list[dict[str, Any]],
+    turns: Turns,
     *,
     bulk_readers: int,
     unowned: Unowned | None,
@@ -217,7 +231,13 @@ def _group_view(
     others = () if unowned is None else unowned.of(lane)
     missed: frozenset[str] = frozenset() if unowned is None else unowned.missed(lane)
     dead_letters = (None, None) if unowned is None else unowned.dead_letters(lane.name)
-    figures_here = [(each, each.statistics()) for each in lane.buffer]
+    queues: list[dict[str, Any]] = []
+    figures_here: list[tuple[QueuePipeline, PipelineStatistics]] = []
+    for pipeline in list(lane.buffer):
+        await turns.step()
+        if not pipeline.closed:
+            figures_here.append((pipeline, seen := pipeline.statistics()))
+            queues.append(_queue_view(pipeline, seen))
     owned = [(each, figures) for each, figures in figures_here if each.origin is each]
     known = [
         *(known_here(each, figures, wall_ms=wall) for each, figures in owned),
@@ -263,7 +283,7 @@ def _group_view(
             str(queue): (now_ns() - since_ns) / 1e9 for queue, since_ns in lane.denied.items()
         },
         "clients_seen_s": lane.presence.seen_ago_s,
-        "queues": [_queue_view(pipeline, figures) for pipeline, figures in figures_here],
+        "queues": queues,
         "others": [each.row() for each in others],
     }
 
@@ -316,12 +336,12 @@ def _passing(counts: TopicCounts | None) -> dict[str, Any]:
 
 
 def _queue_view(pipeline: QueuePipeline, figures: PipelineStatistics) -> dict[str, Any]:
-    queue, fields = figures.queue, asdict(figures)
-    del fields["committed_ns"]  # from the monotonic clock of this process
-    place = {
+    queue = figures.queue
+    return {
+        **dict(zip(_SHOWN, _shown(figures), strict=True)),
         "topic": queue.topic,
         "queue": queue.qid,
         "for_topic": pipeline.topic,
         "name": pipeline.place,
+        "sure": pipeline.is_owned(now_ns()),
     }
-    return {**fields, **place, "sure": pipeline.is_owned(now_ns())}

@@ -1,7 +1,8 @@
 """Server-sent events for open pages: the whole state every few seconds.
 
-All pages share one look at the state. The more a look takes, the longer is the pause after it, so
-that pages never keep a proxy busy. A page that reads too slowly is disconnected, and connects again.
+All pages share one look at the state. The more time a look takes, the longer is the pause after it,
+so that pages never keep a proxy busy. A page that reads too slowly is disconnected, and connects
+again.
 """
 
 from __future__ import annotations

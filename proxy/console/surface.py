@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any
 
 import orjson
@@ -11,7 +11,7 @@ import structlog
 from pydantic import Field
 
 from broker_core.clock import wall_ms
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import Turns, cancel_and_wait, spawn
 from proxy.admin.operations import EVENTS, Call, Operation, get
 from proxy.admin.snapshots import GroupView
 from proxy.console.events import Events, Reader
@@ -82,7 +82,7 @@ class Console:
     def __init__(
         self,
         lanes: Iterable[GroupLane],
-        groups: Callable[[], dict[str, Any]],
+        groups: Callable[[], Awaitable[dict[str, Any]]],
         about: Callable[[], dict[str, str]],
         load: Load,
     ) -> None:
@@ -94,7 +94,7 @@ class Console:
         self._sampling: asyncio.Task[None] | None = None
         self.series = Series()
         self._at_rest: dict[str, dict[str, float]] = {}  # gauges of groups without changes
-        self.events = Events(lambda: orjson.dumps(self.overview()), on_slow=self._count_slow)
+        self.events = Events(self._encoded, on_slow=self._count_slow)
 
     def operations(self) -> list[Operation]:
         """Return the console's HTTP operations."""
@@ -132,14 +132,17 @@ class Console:
         await cancel_and_wait(self._sampling)
         await self.events.close()
 
-    def overview(self) -> dict[str, Any]:
+    async def overview(self) -> dict[str, Any]:
         """Return the overview as the API serves it."""
         counts = {lane.name: _counts(lane) for lane in self._lanes}
         groups = {
             name: {**view, "counts": counts.get(name, {})}  # type: ignore[call-overload]
-            for name, view in self._groups().items()
+            for name, view in (await self._groups()).items()
         }
         return {"at_ms": wall_ms(), **self._about(), "groups": groups}
+
+    async def _encoded(self) -> bytes:
+        return orjson.dumps(await self.overview())
 
     async def sample(self) -> None:
         """Take one sample, yielding to other tasks even with thousands of queues."""
@@ -166,7 +169,7 @@ class Console:
             await asyncio.sleep(EVERY_S)
 
     async def _overview(self, _call: Call) -> dict[str, Any]:
-        return self.overview()
+        return await self.overview()
 
     async def _read(self, _call: Call) -> Reader:
         return self.events.read()
@@ -200,9 +203,9 @@ def _totals(lane: GroupLane) -> dict[str, float]:
 
 async def _gauges(lane: GroupLane) -> dict[str, float]:
     found = dict.fromkeys(GAUGES, 0.0)
-    for number, pipeline in enumerate(list(lane.buffer), 1):
-        if not number % _AT_ONCE:
-            await asyncio.sleep(0)
+    turns = Turns(_AT_ONCE)
+    for pipeline in list(lane.buffer):
+        await turns.step()
         if lane.settings.topic(pipeline.topic) is None:
             continue  # a twin with parked messages does not count as lag
         queue = pipeline.statistics()

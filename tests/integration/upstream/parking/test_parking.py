@@ -276,7 +276,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 await look_at(proxy.context, found)  # and its copy as well
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
-            (finding,) = doctor.findings(groups_view([lane])[gateway.group])
+            (finding,) = doctor.findings((await groups_view([lane]))[gateway.group])
             assert (
                 "1 key with blocked or parked messages that the broker will soon delete" in finding
             )
