@@ -21,7 +21,7 @@ from proxy.admin.desks import desk_operations
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
-from proxy.admin.metric_families import registry_of
+from proxy.admin.metric_families import Scrape
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.signing_keys import SigningKeys
 from proxy.admin.snapshots import groups_view
@@ -480,7 +480,7 @@ class Proxy:
         self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(
             connections=self._connections,
-            registry=registry_of(collector, *self._collectors),
+            scrape=Scrape(collector, *self._collectors),
             not_ready=self._not_ready,
             groups=self._groups_view,
             guard=self._guard,

@@ -100,14 +100,24 @@ class ProxyCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        found = MetricFamilies(definitions())
+        found = self.families()
+        for _ in self.steps(found):
+            pass
+        yield from found
+
+    def families(self) -> MetricFamilies:
+        """Return its families, without samples."""
+        return MetricFamilies(definitions())
+
+    def steps(self, found: MetricFamilies) -> Iterator[None]:
+        """Put all samples into *found*, those of a queue in each step."""
         put = found.put
         put(BUILD, build_labels("proxy"), 1)
         queues = _Queues(found, per_queue=self.per_queue)
-        for lane in self.lanes:
-            _lane(found, lane, queues)
+        for lane in list(self.lanes):
+            yield from _lane(found, lane, queues)
         if self.unowned is not None:
-            _unowned(found, self.lanes, self.unowned, queues)
+            yield from _unowned(found, self.lanes, self.unowned, queues)
         queues.finish()
         _sends(found, self.sends)
         for place, count in self.redriven.items():
@@ -136,7 +146,6 @@ class ProxyCollector(Collector):
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():
             put(PROCESS[name], [], value)
-        yield from found
 
 
 class _Queues:
@@ -180,8 +189,8 @@ def _sends(found: MetricFamilies, sends: SendCounts) -> None:
     found.put_histogram(SEND_SECONDS, [], sends.seconds)
 
 
-def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
-    """Add the samples of a group."""
+def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[None]:
+    """Add the samples of a group, those of a queue in each step."""
     put = found.put
     put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
     put(JOINED, [lane.name], lane.presence.joined)
@@ -200,7 +209,10 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
     owned: Counter[Topic] = Counter()
     blocked: Counter[Topic] = Counter()
     now, wall = now_ns(), wall_ms()
-    for pipeline in lane.buffer:
+    for pipeline in list(lane.buffer):
+        yield
+        if pipeline.closed:
+            continue
         figures = pipeline.statistics()
         labels = [lane.name, figures.queue.topic, figures.queue.qid]
         for name, definition in QUEUE_GAUGES.items():
@@ -226,12 +238,14 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
 
 def _unowned(
     found: MetricFamilies, lanes: Iterable[GroupLane], unowned: UnownedFigures, queues: _Queues
-) -> None:
-    """Add the samples of queues without an owner; what is not known has none."""
+) -> Iterator[None]:
+    """Add the samples of queues without an owner, those of one in each step; what is not known has
+    none.
+    """
     wall = wall_ms()
     for without, lag in unowned.lag_without_clients().items():
         found.put(WITHOUT_CLIENTS, [*without], lag)
-    for lane in lanes:
+    for lane in list(lanes):
         dead_letters, _ = unowned.dead_letters(lane.name)
         if dead_letters is not None:
             found.put(DEAD_LETTERS, [lane.name], dead_letters)
@@ -239,6 +253,7 @@ def _unowned(
         for topic, number in Counter(each.queue.topic for each in known).items():
             found.put(UNOWNED_QUEUES, [lane.name, topic], number)
         for each in known:
+            yield
             labels = [lane.name, each.queue.topic, each.queue.qid]
             for name, definition in UNOWNED.items():
                 value = _unowned_value(each, name, wall=wall)

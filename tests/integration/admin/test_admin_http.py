@@ -11,9 +11,9 @@ import aiohttp
 import orjson
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from proxy.admin.http import AdminHttp
+from proxy.admin.metric_families import Scrape
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.snapshots import groups_view
 from proxy.core.jobs.window import Budget
@@ -67,14 +67,13 @@ async def admin() -> AsyncIterator[Admin]:
     )
     lane.buffer.add(owned)
     lease(owned, 1)
-    registry = CollectorRegistry()
-    registry.register(ProxyCollector([lane], memory, lambda: {"connections": 2.0}))
+    collector = ProxyCollector([lane], memory, lambda: {"connections": 2.0})
 
     async def not_ready() -> str | None:
         return made.reason
 
     http = AdminHttp(
-        registry=registry,
+        scrape=Scrape(collector),
         not_ready=not_ready,
         groups=lambda: groups_view([lane]),
         guard=open_guard(),
@@ -100,7 +99,7 @@ async def test_readiness_reports_the_reason() -> None:
         assert (await proxy.get("/readyz"))[::2] == (503, "not ready: it is draining\n")
 
 
-async def test_metrics_are_the_registry_in_prometheus_text() -> None:
+async def test_metrics_are_in_prometheus_text() -> None:
     async with admin() as proxy:
         status, content_type, text = await proxy.get("/metrics")
         assert (status, content_type.partition(";")[0]) == (200, "text/plain")
@@ -233,9 +232,7 @@ async def test_a_flood_of_invalid_http_logs_one_line() -> None:
 
 async def test_a_port_in_use_is_an_os_error() -> None:
     async with admin() as proxy:
-        other = AdminHttp(
-            registry=CollectorRegistry(), not_ready=_never, groups=dict, guard=open_guard()
-        )
+        other = AdminHttp(scrape=Scrape(), not_ready=_never, groups=_no_groups, guard=open_guard())
         with pytest.raises(OSError, match="address already in use"):
             await other.listen("127.0.0.1", proxy.port)
         await other.close()
@@ -243,3 +240,7 @@ async def test_a_port_in_use_is_an_os_error() -> None:
 
 async def _never() -> str | None:
     return None
+
+
+async def _no_groups() -> dict[str, object]:
+    return {}
