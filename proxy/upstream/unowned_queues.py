@@ -11,6 +11,7 @@ second or two.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -112,9 +113,14 @@ class UnownedQueues:
         """Return the topics of *lane* of which further queues may exist: no look found out."""
         if lane.settings.mode == "broadcast":
             return frozenset()
-        topics = frozenset(_topics_of(lane))
-        seen = self._groups.get(lane.name)
-        return topics if seen is None else topics & seen.missed | topics.difference(seen.topics)
+        seen = self._groups.get(lane.name, _OfGroup())
+        topics = map(Topic, _topics_of(lane))
+        missed = {name for name in topics if name in seen.missed or name not in seen.topics}
+        if not missed:
+            return frozenset()
+        owned = Counter(queue.topic for queue in lane.owned_queues)
+        # Its own route tells a member that it owns all queues.
+        return frozenset(name for name in missed if owned[name] < lane.rates.queues.get(name, 1))
 
     def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
         """Return the dead letters that were not redriven, and when they were counted, in ms since
