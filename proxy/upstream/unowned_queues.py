@@ -164,6 +164,7 @@ class UnownedQueues:
         away: dict[str, str] = {}
         for lane in list(self._lanes):
             await self._look_at(lane, away)
+            self.brokers_away = self.brokers_away | away
             await self._look_at_news()
         for broker in sorted({each.queue.broker for lane in self._lanes for each in lane.buffer}):
             if broker not in away:
@@ -188,12 +189,13 @@ class UnownedQueues:
         before = self._groups.get(lane.name, _OfGroup())
         now = _OfGroup(_topics_of(lane))
         for topic in lane.settings.topics:
-            began_ns = now_ns()
+            began_ns, silent = now_ns(), len(away)
             look = _TopicLook(self._client, self._log, lane, topic, away)
             now.queues |= await look.run(before)
             if look.failed and (topic.name in before.missed or topic.name not in before.topics):
                 now.missed.add(topic.name)
-            await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
+            if len(away) == silent:  # otherwise most of the time was a wait for a broker
+                await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
         try:
             now.dead_letters = await self._dead_letters(lane.name)
             now.dead_letters_at_ms = wall_ms()
@@ -248,6 +250,8 @@ class _TopicLook:
         except RemotingError as error:
             self.failed = True
             self._complain(error)
+            for queue in earlier:
+                self._away.setdefault(queue.broker, str(error))
             return {queue: self._troubled(seen, str(error)) for queue, seen in earlier.items()}
         found = dict(self._not_routed(queues, earlier))
         for queue in queues:
