@@ -1,4 +1,4 @@
-"""What brokers and ownership records tell of the queues that this proxy does not own.
+"""Figures of queues that this proxy does not own, from brokers and ownership records.
 
 Queues without an owner would otherwise be in no figure, as if nothing waited in them. One look
 reads the offsets of each such queue, and its last records if they changed since the previous look.
@@ -73,7 +73,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _OfGroup:
-    """What is known of one group. ``topics``: those that were looked at, ``missed``: those of them
+    """One group. ``topics``: those that were looked at, ``missed``: those of them
     whose queues are not known.
     """
 
