@@ -170,7 +170,9 @@ class Proxy:
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
         self._listening = Listening(settings.listen, self._thrift)
-        self.console = Console(self._lanes, self._groups_view, self._about, self._load)
+        self.console = Console(
+            self._lanes, self._groups_view, self._about, self._load, self._unowned
+        )
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
         self._served = self._draining = self._reached_nameserver = False
@@ -504,8 +506,13 @@ class Proxy:
             self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned
         )
 
-    def _about(self) -> dict[str, str]:
-        return {"proxy": self.client_id, "http": self._context.http, "drained": self._context.away}
+    def _about(self) -> dict[str, Any]:
+        return {
+            "proxy": self.client_id,
+            "http": self._context.http,
+            "drained": self._context.away,
+            "brokers_away": self._unowned.brokers_away,
+        }
 
     def _figures(self) -> dict[str, float]:
         return {

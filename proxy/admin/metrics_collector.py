@@ -65,7 +65,7 @@ _TOPS = [int(top) for top in HOT_KEYS.values]
 
 
 class UnownedFigures(Unowned, Protocol):
-    """What is known of queues that this proxy does not own."""
+    """Knowledge of queues that this proxy does not own."""
 
     def lag_without_clients(self) -> Mapping[tuple[Group, Topic], int]:
         """Return the lags of topics that no client at this proxy wants."""

@@ -181,7 +181,7 @@ class GroupsView(RootModel[dict[str, GroupView]]):
 
 
 class Unowned(Protocol):
-    """What is known of queues that this proxy does not own."""
+    """Knowledge of queues that this proxy does not own."""
 
     def of(self, lane: GroupLane) -> Sequence[KnownQueue]:
         """Return those of *lane*."""

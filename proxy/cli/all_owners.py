@@ -24,7 +24,7 @@ _NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
 @dataclass(slots=True)
 class TopicAnswers:
     """Answers about a topic's queues: of the requested proxy, and of the ``others``. ``recorded``:
-    the rows include what the last records tell of queues without an owner.
+    the rows include keys in the last records of queues without an owner.
     """
 
     first: Rows
@@ -65,7 +65,7 @@ def query_all_owners(
     http: str, group: str, topic: str, path: str, *, recorded: bool = False, **query: Any
 ) -> TopicAnswers:
     """Ask the proxy at *http* and the owners of all other queues of *topic*. *recorded*: each
-    answer includes what records tell of queues without an owner.
+    answer includes keys in the last records of queues without an owner.
 
     Raises OrderlaneError if the proxy at *http* does not answer.
     """

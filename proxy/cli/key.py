@@ -42,7 +42,7 @@ _COLUMNS = (
     *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
-#: Lists that include what records tell of queues without an owner.
+#: Lists that include keys in the last records of queues without an owner.
 _RECORDED = frozenset({"parked", "paused", "show"})
 
 KeyArgument = Annotated[str, typer.Argument(help="order key")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Figures that brokers and records tell of a queue without an owner, too.
+#: Figures that are known of a queue without an owner, too.
 FIGURES = ("lag", "unfinished", "blocked", "parked")
 
 

@@ -104,7 +104,7 @@ class TopicCounts:
             return
         self.nacked += len(effects.nacked)
         self.released += len(effects.released)
-        self.expired += len(effects.expired)
+        self.expired += len(effects.expired) + len(effects.stalled)
         self.revoked += len(effects.revoked)
         self.fenced += len(effects.fenced)
         self.failed_actions += len(effects.failed_actions)

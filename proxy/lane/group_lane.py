@@ -43,6 +43,8 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 #: Messages expected during a wait for further ones that make it worth while: an answer costs about
 #: as much as four messages.
 _WORTH = 4
+#: A timer that is later than that was late because the process stood still.
+_STALLED_NS = 1_000_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -395,6 +397,8 @@ class GroupLane:
         """
         topic, qid, acked, nacked, released, success, failed = verdicts
         now = now_ns()
+        if self._timer.late_ns(now) > _STALLED_NS:
+            self._after_stall(now)
         self._seen(now)
         pipeline = self._owned.get((topic, qid))
         if pipeline is None or pipeline.has_ended:
@@ -508,6 +512,7 @@ class GroupLane:
         for refill in effects.refills:
             self.listener.on_refill(self, pipeline, refill)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
+        ended = ended or effects.stalled
         if effects.finished or ended or effects.revoked:
             self.listener.on_settled()
 
@@ -525,7 +530,18 @@ class GroupLane:
         if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
             self._timer.set(due_ns)
 
+    def _after_stall(self, now_ns: int) -> None:
+        """End the leases whose deadline passed while the process stood still. Clients could neither
+        ack nor extend them, so their deliveries do not count.
+        """
+        self._timer.stop()
+        for pipeline in list(self.buffer):
+            if not pipeline.closed:
+                self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
+
     def _on_timer(self) -> None:
+        if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
+            self._after_stall(now)
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))

@@ -1,4 +1,4 @@
-"""What brokers and ownership records tell of the queues that this proxy does not own.
+"""Figures of queues that this proxy does not own, from brokers and ownership records.
 
 Queues without an owner would otherwise be in no figure, as if nothing waited in them. One look
 reads the offsets of each such queue, and its last records if they changed since the previous look.
@@ -11,6 +11,7 @@ second or two.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -72,7 +73,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _OfGroup:
-    """What is known of one group. ``topics``: those that were looked at, ``missed``: those of them
+    """One group. ``topics``: those that were looked at, ``missed``: those of them
     whose queues are not known.
     """
 
@@ -112,9 +113,14 @@ class UnownedQueues:
         """Return the topics of *lane* of which further queues may exist: no look found out."""
         if lane.settings.mode == "broadcast":
             return frozenset()
-        topics = frozenset(_topics_of(lane))
-        seen = self._groups.get(lane.name)
-        return topics if seen is None else topics & seen.missed | topics.difference(seen.topics)
+        seen = self._groups.get(lane.name, _OfGroup())
+        topics = map(Topic, _topics_of(lane))
+        missed = {name for name in topics if name in seen.missed or name not in seen.topics}
+        if not missed:
+            return frozenset()
+        owned = Counter(queue.topic for queue in lane.owned_queues)
+        # Its own route tells a member that it owns all queues.
+        return frozenset(name for name in missed if owned[name] < lane.rates.queues.get(name, 1))
 
     def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
         """Return the dead letters that were not redriven, and when they were counted, in ms since
@@ -158,6 +164,7 @@ class UnownedQueues:
         away: dict[str, str] = {}
         for lane in list(self._lanes):
             await self._look_at(lane, away)
+            self.brokers_away = self.brokers_away | away
             await self._look_at_news()
         for broker in sorted({each.queue.broker for lane in self._lanes for each in lane.buffer}):
             if broker not in away:
@@ -182,12 +189,13 @@ class UnownedQueues:
         before = self._groups.get(lane.name, _OfGroup())
         now = _OfGroup(_topics_of(lane))
         for topic in lane.settings.topics:
-            began_ns = now_ns()
+            began_ns, silent = now_ns(), len(away)
             look = _TopicLook(self._client, self._log, lane, topic, away)
             now.queues |= await look.run(before)
             if look.failed and (topic.name in before.missed or topic.name not in before.topics):
                 now.missed.add(topic.name)
-            await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
+            if len(away) == silent:  # otherwise most of the time was a wait for a broker
+                await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
         try:
             now.dead_letters = await self._dead_letters(lane.name)
             now.dead_letters_at_ms = wall_ms()
@@ -242,6 +250,8 @@ class _TopicLook:
         except RemotingError as error:
             self.failed = True
             self._complain(error)
+            for queue in earlier:
+                self._away.setdefault(queue.broker, str(error))
             return {queue: self._troubled(seen, str(error)) for queue, seen in earlier.items()}
         found = dict(self._not_routed(queues, earlier))
         for queue in queues:

@@ -1,10 +1,16 @@
 // Formats numbers, times and sizes.
 
 export const NOTHING = "–";
+export const UNKNOWN = "unknown";
 
 /** Format an integer with thousands separators; a dash for null. */
 export function count(value) {
   return value === null || value === undefined ? NOTHING : Math.round(value).toLocaleString("en-US");
+}
+
+/** Format a figure that may be unknown: never as 0, and never as a dash, which means none. */
+export function figure(value) {
+  return value === null || value === undefined ? UNKNOWN : count(value);
 }
 
 /** Format a rate in messages per second. */

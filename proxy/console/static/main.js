@@ -4,6 +4,7 @@ import { button, h } from "./dom.js";
 import { token } from "./api.js";
 import { elsewhere } from "./dialog.js";
 import { Live } from "./live.js";
+import { moment } from "./format.js";
 import { help, listen } from "./shortcuts.js";
 import { themed } from "./theme.js";
 import { askToken } from "./tokens.js";
@@ -144,9 +145,25 @@ function tellState({ name, sentence, owners }) {
   element.className = `live ${kind}`;
   element.textContent = word;
   element.title = name === "polling" ? "the event stream failed; reconnecting" : sentence;
-  const banner = document.getElementById("banner");
-  if (name !== "refused" && name !== "away") banner.replaceChildren();
-  else banner.replaceChildren(h("p", {}, sentence, ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null));
+  const failed = name === "refused" || name === "away";
+  main.classList.toggle("stale", failed);
+  document.getElementById("proxy-banner").replaceChildren(
+    ...(failed ? [h("p", {}, sentence, lastKnown(), ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null)] : []),
+  );
+}
+
+/** Return since when the page shows old figures. */
+function lastKnown() {
+  return live.overview ? ` Everything below was so at ${moment(live.overview.at_ms)}.` : "";
+}
+
+/** Show the brokers that do not answer at the proxy. */
+function tellBrokers({ brokers_away: away }) {
+  const lines = Object.entries(away ?? {}).map(([broker, why]) => `${broker}: ${why}`);
+  const sentence = `Brokers that do not answer: ${lines.join("; ")}. Figures of their queues are the last known ones.`;
+  const banner = document.getElementById("broker-banner");
+  if (banner.textContent === (lines.length ? sentence : "")) return; // announce a change only
+  banner.replaceChildren(...(lines.length ? [h("p", {}, sentence)] : []));
 }
 
 function wantToken() {
@@ -164,6 +181,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 listen({ again: () => shown?.again(), group: () => shown?.group });
 live.addEventListener("state", (event) => tellState(event.detail));
+live.addEventListener("overview", (event) => tellBrokers(event.detail));
 window.addEventListener("token-wanted", wantToken);
 window.addEventListener("hashchange", () => show());
 tellState(live.state);

@@ -4,7 +4,7 @@ import { get, path, post } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
 import { confirm } from "./dialog.js";
 import { badge, button, facts, h, labelled } from "./dom.js";
-import { count, moment, of } from "./format.js";
+import { count, figure, moment, of } from "./format.js";
 import { keyLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { parkedRow } from "./page-keys.js";
@@ -21,15 +21,15 @@ function parked(ctx) {
   const table = new Table({
     caption: "Parked keys",
     key: (row) => `${row.topic} ${row.queue} ${row.key}`,
-    nothing: "No parked keys in this proxy's queues.",
+    nothing: "No key is parked in the queues of this proxy, or in those without an owner.",
     advice: "A key is parked by an operator, or when its message uses up its deliveries and on_exhausted is park.",
     columns: [
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: row.key }), order: (row) => row.key },
       { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: row.state === "parked" ? "bad" : "busy" }), order: (row) => row.state },
       { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
       { name: "queue", label: "Queue", cell: (row) => row.queue, order: (row) => row.queue },
-      { name: "copies", label: "Parked copies", number: true, cell: (row) => count(row.copies), order: (row) => row.copies },
-      { name: "not", label: "Not copied yet", number: true, cell: (row) => count(row.not_copied), order: (row) => row.not_copied },
+      { name: "copies", label: "Parked copies", number: true, cell: (row) => figure(row.copies), order: (row) => row.copies },
+      { name: "not", label: "Not copied yet", number: true, cell: (row) => figure(row.not_copied), order: (row) => row.not_copied },
       { name: "by", label: "By", cell: (row) => row.by || "–" },
       { name: "why", label: "Reason", wide: true, cell: (row) => row.reason || "–" },
       { name: "acts", label: "Actions", unseen: true, make: (current) => button("Actions…", () => ctx.load(() => act(ctx, current())), { class: "small" }) },

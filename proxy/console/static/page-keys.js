@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { badge, button, choice, empty, facts, h, labelled } from "./dom.js";
-import { age, count, moment, share } from "./format.js";
+import { age, count, figure, moment, share } from "./format.js";
 import { headOf, keyLink, keyState, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
@@ -70,7 +70,7 @@ function page(ctx, topics) {
     h("button", { type: "submit" }, "Find"),
   );
   ctx.every(3000, look);
-  return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy.`)];
+  return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy. Paused and parked keys include those of queues without an owner, as their last records list them.`)];
 }
 
 function tableOf(ctx, topic) {
@@ -84,7 +84,7 @@ function tableOf(ctx, topic) {
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, topic(), row), order: (row) => row.offset },
       { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
-      { name: "backlog", label: "Unfinished", number: true, cell: (row) => count(row.backlog), order: (row) => row.backlog },
+      { name: "backlog", label: "Unfinished", number: true, cell: (row) => figure(row.backlog), order: (row) => row.backlog },
       { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
       { name: "share", label: "Share", number: true, title: "Share of recent deliveries", cell: (row) => share(row.share), order: (row) => row.share },
       { name: "holder", label: "Held by", cell: (row) => row.holder ?? "–", order: (row) => row.holder ?? "" },
@@ -101,7 +101,7 @@ function head(ctx, topic, row) {
 
 /** Convert a parked key to a row of the key table. */
 export function parkedRow(row) {
-  return { paused: false, offset: null, age_ms: null, backlog: row.copies + row.not_copied, attempts: null, holder: null, last_error: row.reason, overdue: false, ...row };
+  return { paused: false, offset: null, age_ms: null, backlog: row.copies === null || row.not_copied === null ? null : row.copies + row.not_copied, attempts: null, holder: null, last_error: row.reason, overdue: false, ...row };
 }
 
 function oneKey(ctx, topic, key, rows, events) {
@@ -124,9 +124,9 @@ function card(ctx, topic, row) {
       ["Queue", row.queue],
       ["First message", place === null ? "–" : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
       ["Age", age(row.age_ms)],
-      ["Unfinished", count(row.backlog)],
-      ["Parked copies", row.copies ? count(row.copies) : undefined],
-      ["Attempts", count(row.attempts)],
+      ["Unfinished", figure(row.backlog)],
+      ["Parked copies", row.copies === 0 ? undefined : figure(row.copies)],
+      ["Attempts", figure(row.attempts)],
       ["Held by", row.holder ?? "–"],
       ["Next retry in", row.retry_ms === null ? undefined : age(row.retry_ms)],
       ["Last error", row.last_error || undefined],

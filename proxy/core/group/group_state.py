@@ -45,7 +45,7 @@ class Handled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPicture:
-    """What a state follows from: ``figures`` of all queues that no other proxy owns, and messages
+    """The basis of a state: ``figures`` of all queues that no other proxy owns, and messages
     in the queues of this proxy. ``complete``: all queues are known; ``unread``: stored, but not
     read yet; ``dead_letters``: not redriven yet, None if unknown; ``ever_owned``: False if no queue
     ever had an owner.

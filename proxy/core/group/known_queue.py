@@ -1,7 +1,7 @@
-"""What is known of a queue of a group: from which source, and how old. Pure.
+"""Figures of a queue of a group, with their source and age. Pure.
 
 The owner of a queue knows everything about it. Without an owner, its last ownership records and the
-brokers tell the rest. An unknown figure is None, never 0.
+brokers have the rest. An unknown figure is None, never 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.core.records.replay import LastOwner
 
 
 class QueueOwner(StrEnum):
-    """Who owns a queue."""
+    """The owner of a queue, as a proxy sees it."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"  # another proxy, which alone knows the figures

@@ -63,6 +63,7 @@ class Effects:
     expired = _Rare[list[Lease]](list)
     revoked = _Rare[list[Lease]](list)  # by an operator
     unsent = _Rare[list[Lease]](list)  # expired before any client received them
+    stalled = _Rare[list[Lease]](list)  # expired while the process stood still; not counted
     fenced = _Rare[list[int]](list)  # lease ids (offsets from DDMQ's clients)
     dead_letters = _Rare[list[Job]](list)
     refills = _Rare[list[Refill]](list)

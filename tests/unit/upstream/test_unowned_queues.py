@@ -1,4 +1,4 @@
-"""What brokers and records tell of queues that a proxy does not own; the lag of unwanted topics."""
+"""Figures of queues that a proxy does not own, and the lag of topics without clients."""
 
 from __future__ import annotations
 
