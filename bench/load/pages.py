@@ -27,8 +27,8 @@ _PATIENCE = aiohttp.ClientTimeout(total=60)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its script in ``proxy/console/static``, and the paths it requests, by seconds between
-    two requests of them. A page without repeated requests asks once, when it opens.
+    """A page: its script in ``proxy/console/static``, the paths it requests again and again, by
+    seconds between two requests, and those it requests once. Some need only the overview.
     """
 
     script: str
@@ -43,11 +43,8 @@ _KEYS = f"{_GROUP}/topics/{{topic}}/keys"
 
 #: Ten open pages: each page of the console, and the one of a key.
 PAGES = (
-    Page("page-groups.js", {10: ["api/owners"]}),
-    Page(
-        "page-group.js",
-        {5: [f"{_GROUP}/offsets", "api/owners?group={group}"], 10: [f"{_GROUP}/series"]},
-    ),
+    Page("page-groups.js"),
+    Page("page-group.js", {10: [f"{_GROUP}/series"]}),
     Page("page-keys.js", {3: [f"{_KEYS}/top?limit=100"]}),
     Page(
         "page-keys.js",

@@ -12,8 +12,6 @@ import { Table } from "./table.js";
 export const title = "Overview";
 
 export function open(ctx) {
-  let offsets = null;
-  let owners = null;
   const about = h("div");
   const acts = h("div", { class: "tools" });
   const note = h("p", { class: "muted" });
@@ -44,16 +42,12 @@ export function open(ctx) {
       acts.dataset.paused = Boolean(group.paused); // unchanged: keep the button and its focus
       acts.replaceChildren(actsOf(ctx, group));
     }
-    const rows = rowsOf(group, offsets, owners, overview.at_ms);
+    const rows = rowsOf(group, overview.at_ms);
     table.update(rows);
     note.textContent = coverage(group, overview.at_ms) || "This proxy owns all queues.";
   }
 
   ctx.overviews(update);
-  ctx.every(5000, async () => {
-    [offsets, owners] = await Promise.all([get(path("groups", ctx.group, "offsets"), {}, ctx), get(path("owners"), { group: ctx.group }, ctx)]);
-    update();
-  });
   ctx.every(10_000, async () => {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
@@ -111,36 +105,33 @@ function told(verb, done) {
   return parts.join("; ");
 }
 
-function rowsOf(group, offsets, owners, nowMs) {
-  const here = new Map(group.queues.map((queue) => [`${queue.topic} ${queue.queue}`, queue]));
-  const others = new Map(group.others.map((queue) => [`${queue.topic} ${queue.queue}`, queue]));
-  const epochs = new Map((owners?.queues ?? []).map((row) => [`${row.topic} ${row.queue}`, row.epoch]));
-  const all = offsets?.queues ?? [...ownQueues(group), ...group.others.map((queue) => ({ ...queue, state: queue.owned }))];
-  return all.map((row) => {
-    const place = `${row.topic} ${row.queue}`;
-    const own = here.get(place);
-    const other = others.get(place);
-    const last = own ? { end: own.end, committed: own.committed, lag: Math.max(0, own.end - own.committed) } : row;
-    const known = own ?? other ?? {};
-    const parked = own ? parkedIn(group, own) : other?.parked;
-    return {
-      topic: row.topic,
-      queue: row.queue,
-      base: own?.base ?? row.base,
-      begin: row.begin ?? 0,
-      ...{ end: last.end, committed: last.committed, lag: last.lag },
-      state: own ? (own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned") : row.state,
-      owner: own ? "this proxy" : (row.owner ?? "none"),
-      http: own ? null : row.http,
-      epoch: own?.epoch ?? epochs.get(place) ?? null,
-      unfinished: known.unfinished ?? null,
-      blocked: known.blocked ?? null,
-      parked: parked ?? null,
-      keys: own?.keys ?? null,
-      span: own ? own.position - own.committed : null,
-      delay: own ? delay([own], nowMs) : other?.lag ? (other.oldest_ms === null ? undefined : Math.max(0, nowMs - other.oldest_ms)) : null,
-    };
-  });
+function rowsOf(group, nowMs) {
+  return [...ownQueues(group).map((own) => rowOfOwn(group, own, nowMs)), ...group.others.map((other) => rowOfOther(other, nowMs))];
+}
+
+function rowOfOwn(group, own, nowMs) {
+  return {
+    ...own,
+    lag: Math.max(0, own.end - own.committed),
+    state: own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned",
+    owner: "this proxy",
+    http: null,
+    parked: parkedIn(group, own),
+    span: own.position - own.committed,
+    delay: delay([own], nowMs),
+  };
+}
+
+function rowOfOther(other, nowMs) {
+  const oldest = other.oldest_ms === null ? undefined : Math.max(0, nowMs - other.oldest_ms);
+  return {
+    ...other,
+    base: other.committed ?? 0,
+    state: other.owned === "elsewhere" ? "owned" : other.owned,
+    owner: other.owner ?? "none",
+    ...{ epoch: null, keys: null, span: null },
+    delay: other.lag ? oldest : null,
+  };
 }
 
 /** Return the parked messages of an owned queue. */

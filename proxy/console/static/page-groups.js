@@ -1,6 +1,5 @@
 // All groups of this proxy: state, lag and owners.
 
-import { get, path } from "./api.js";
 import { h } from "./dom.js";
 import { elsewhere } from "./dialog.js";
 import { age, count, figure, of, rate } from "./format.js";
@@ -10,7 +9,6 @@ import { Table } from "./table.js";
 export const title = "Groups";
 
 export function open(ctx) {
-  let owners = null;
   const filter = h("input", { type: "search", "aria-label": "Filter groups by name", placeholder: "Filter by name", "data-search": "" });
   const note = h("p", { class: "muted" });
   const table = new Table({
@@ -40,8 +38,9 @@ export function open(ctx) {
     if (!overview) return;
     const wanted = filter.value.trim().toLowerCase();
     const names = Object.keys(overview.groups).filter((name) => name.toLowerCase().includes(wanted));
-    table.update(names.map((name) => rowOf(name, overview, before, owners)));
-    const others = [...new Set((owners?.queues ?? []).map((row) => row.http).filter((http) => http && http !== overview.http))];
+    table.update(names.map((name) => rowOf(name, overview, before)));
+    const elsewhereOwned = Object.values(overview.groups).flatMap((group) => group.others.filter(isElsewhere));
+    const others = [...new Set(elsewhereOwned.map((queue) => queue.http).filter(Boolean))];
     note.replaceChildren(
       `Figures cover the queues of this proxy (${overview.proxy}), and those without an owner, as brokers and their last records show them.`,
       overview.drained ? ` It is drained: ${overview.drained}.` : "",
@@ -51,14 +50,10 @@ export function open(ctx) {
 
   filter.addEventListener("input", update);
   ctx.overviews(update);
-  ctx.every(10_000, async () => {
-    owners = await get(path("owners"), {}, ctx);
-    update();
-  });
   return [h("div", { class: "tools" }, filter), table.element, note];
 }
 
-function rowOf(name, overview, before, owners) {
+function rowOf(name, overview, before) {
   const group = overview.groups[name];
   const { lag, unfinished, blocked, parked } = group.figures;
   return {
@@ -69,18 +64,24 @@ function rowOf(name, overview, before, owners) {
     leased: sum(group.queues, (queue) => queue.leased),
     acked: perSecond(name, overview, before),
     waiting: group.waiting_pulls,
-    owners: ownersOf(name, group, owners),
+    owners: ownersOf(group),
   };
 }
 
-function ownersOf(name, group, owners) {
-  if (!owners) return `${of(ownQueues(group).length, "queue")} here`;
-  const queues = owners.queues.filter((row) => row.group === name);
-  const free = queues.filter((row) => row.state !== "owned").length;
-  const proxies = new Set(queues.filter((row) => row.state === "owned").map((row) => row.owner)).size;
-  const parts = [`${ownQueues(group).length} of ${queues.length} here`];
+function isElsewhere(queue) {
+  return queue.owned === "elsewhere";
+}
+
+function ownersOf(group) {
+  const here = ownQueues(group).length;
+  const elsewhereOwned = group.others.filter(isElsewhere);
+  const unknown = group.others.filter((queue) => queue.owned === "unknown").length;
+  const free = group.others.length - elsewhereOwned.length - unknown;
+  const proxies = new Set(elsewhereOwned.map((queue) => queue.owner)).size + (here ? 1 : 0);
+  const parts = [`${here} of ${here + group.others.length} here`];
   if (proxies > 1) parts.push(of(proxies, "proxy", "proxies"));
   if (free) parts.push(`${free} without an owner`);
+  if (unknown) parts.push(`${unknown} unknown`);
   return parts.join(", ");
 }
 

@@ -14,7 +14,7 @@ export function askReset(group, row, done) {
   let expect = null;
   confirm({
     title: `Reset ${row.queue} of ${group}`,
-    about: `topic ${row.topic}: offsets ${row.begin} to ${row.end}, current offset ${row.base}`,
+    about: `topic ${row.topic}: current offset ${row.base}, end offset ${row.end}`,
     done,
     verbs: [
       {
