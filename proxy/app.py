@@ -244,6 +244,7 @@ class Proxy:
         at = await self._listening.open(self._http)
         self._regular.append(spawn(self._listening.follow_certificates(), name="certificates"))
         self._context.serve_http(reachable(at.http, self.client_id))
+        self._context.serve_thrift(reachable(at.thrift, self.client_id))
         self.console.start()
         self._served = True
         _log.info("proxy ready", thrift=at.thrift, http=at.http, client_id=self.client_id)

@@ -22,13 +22,15 @@ class ClockJumpView(Answer):
 class ProcessView(Answer):
     """A proxy's process.
 
-    ``wall_ms``: its wall clock, in milliseconds since 1970; ``memory_bytes``: message bodies of all
-    groups; ``clock_jumps``: the latest ones, oldest first; ``away``: why an operator drained it,
-    otherwise empty.
+    ``http`` and ``thrift``: addresses of its ports, the latter for clients; ``wall_ms``: its wall
+    clock, in milliseconds since 1970; ``memory_bytes``: message bodies of all groups;
+    ``clock_jumps``: the latest ones, oldest first; ``away``: why an operator drained it, otherwise
+    empty.
     """
 
     proxy: str
     http: str
+    thrift: str
     away: str
     wall_ms: int
     memory_bytes: int
@@ -58,6 +60,7 @@ class ProcessSurface:
         return {
             "proxy": context.client.client_id,
             "http": context.http,
+            "thrift": context.thrift,
             "away": context.away,
             "wall_ms": wall_ms(),
             "memory_bytes": context.memory.used,

@@ -22,7 +22,10 @@ class TopicView(Answer):
     ``rate_limited``: ready messages wait for ``max_rate``; ``wanted``: clients pull it here or did
     recently, or the proxy pushes it. Message counts since the proxy started: ``delivered``;
     ``filtered``, here or by the broker; ``filtered_in_a_row``, since the last delivery;
-    ``expired``, whose lease expired, the last one ``expired_ago_s`` seconds ago (null if none).
+    ``expired``, whose lease expired, the last one ``expired_ago_s`` seconds ago (null if none);
+    ``keyless_in_a_row``, without the order key since the last one that had it, treated by the
+    policy ``missing_key``. ``handler_p50_s``: an upper bound of the median handling time since
+    then, null if unknown.
     """
 
     name: str
@@ -35,6 +38,9 @@ class TopicView(Answer):
     filtered_in_a_row: int
     expired: int
     expired_ago_s: float | None
+    missing_key: str
+    keyless_in_a_row: int
+    handler_p50_s: float | None
 
 
 class QueueView(BaseModel):
@@ -70,7 +76,8 @@ class PausedView(Answer):
 class GroupView(Answer):
     """One group at this proxy.
 
-    ``hand_out``: which ready messages go first, oldest or longest_chain; ``paused``: the pause of
+    ``hand_out``: which ready messages go first, oldest or longest_chain; ``start_from``: where a
+    group without committed offsets begins; ``paused``: the pause of
     the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
     settings are too old; ``denied``: queues whose locks are held by others, with seconds since;
     ``clients_seen_s``: seconds since the last client, null if none.
@@ -78,6 +85,7 @@ class GroupView(Answer):
 
     max_rate: float | None
     hand_out: str
+    start_from: str
     paused: PausedView | None
     deliveries: list[dict[str, Any]]
     topics: list[TopicView]
@@ -105,6 +113,7 @@ def groups_view(
         lane.name: {
             "max_rate": lane.settings.max_rate,
             "hand_out": lane.settings.hand_out,
+            "start_from": str(lane.settings.start_from),
             "paused": None if (pause := lane.buffer.paused_whole) is None else asdict(pause),
             "topics": _topics(lane),
             "taking_part": lane.presence.joined,
@@ -131,6 +140,7 @@ def _topics(lane: GroupLane) -> list[dict[str, Any]]:
             "max_rate": topic.max_rate,
             "rate_limited": topic.name in held_back,
             "wanted": topic.name in lane.presence.shown,
+            "missing_key": topic.missing_key,
             **_passing(lane.counts.get(Topic(topic.name))),
         }
         for topic in lane.settings.topics
@@ -145,8 +155,14 @@ def _passing(counts: TopicCounts | None) -> dict[str, Any]:
         "filtered": counts.filtered + counts.passed_over,
         "filtered_in_a_row": counts.filtered_in_a_row,
         "expired": counts.expired,
+        "keyless_in_a_row": counts.keyless_in_a_row,
+        "handler_p50_s": _seconds(counts.measures.handler.median),
         "expired_ago_s": (now_ns() - last_ns) / 1e9 if last_ns else None,
     }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
 
 
 def _queue_view(pipeline: QueuePipeline) -> dict[str, Any]:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from broker_core.clock import wall_ms
 from broker_core.names import Group
-from proxy.cli import doctor
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import Facts, ProxyFacts, group_of
+from proxy.diagnosis.findings import Cause
 from testkit.certificates import make_certificates
 from testkit.eventually import eventually
 from testkit.gateway import Gateway, run_gateway
@@ -162,9 +165,11 @@ async def test_a_killed_server_costs_no_attempt_and_keeps_order(
         await redis.kill()
         await gateway.send(keys)
         await eventually(lambda: _delivery(proxy)["down_for_s"] is not None, within_s=30)
-        (finding,) = doctor.findings(proxy.console.overview()["groups"]["billing"])
-        assert finding.startswith("orders: the delivery target has been down for ")
-        assert redis.url in finding
+        seen_by_proxy = group_of(proxy.console.overview()["groups"]["billing"])
+        facts = Facts("billing", wall_ms(), proxies=(ProxyFacts("p:1", group=seen_by_proxy),))
+        finding = diagnose(facts)[0]
+        assert finding.cause is Cause.TARGET_DOWN
+        assert redis.url in finding.what
         await redis.start()
         await eventually(gateway.all_finished, within_s=60)
         await eventually(lambda: _delivery(proxy)["down_for_s"] is None)

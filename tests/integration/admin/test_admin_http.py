@@ -106,6 +106,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
             GROUP: {
                 "max_rate": None,
                 "hand_out": "oldest",
+                "start_from": "earliest",
                 "paused": None,
                 "topics": [
                     {
@@ -119,6 +120,9 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "filtered_in_a_row": 0,
                         "expired": 0,
                         "expired_ago_s": None,
+                        "missing_key": "by_queue",
+                        "keyless_in_a_row": 0,
+                        "handler_p50_s": None,
                     }
                 ],
                 "taking_part": False,
@@ -165,6 +169,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "key_version": 1,
                         "older": 0,
                         "key_change": "",
+                        "change_waits_for_parked": False,
                         "reading_paused": "",
                         "sure": True,
                     }
