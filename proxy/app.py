@@ -18,6 +18,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.access import AccessSurface, access_figures, warn_of_expiries
 from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
+from proxy.admin.diagnoses import Diagnoses, DiagnosisSurface
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
@@ -60,6 +61,8 @@ from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
 from proxy.operator.dead_letter_desk import DeadLetterDesk
+from proxy.operator.key_board import KeyBoard
+from proxy.operator.key_desk import KeyDesk
 from proxy.operator.owner_desk import Doors
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.groups import GroupSettings
@@ -171,6 +174,7 @@ class Proxy:
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
         self._listening = Listening(settings.listen, self._thrift)
         self.console = Console(self._lanes, self._groups_view, self._about, self._load)
+        self._diagnoses = self._make_diagnoses()
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
         self._served = self._draining = self._reached_nameserver = False
@@ -272,6 +276,7 @@ class Proxy:
             lane.close()
         await self._thrift.close()
         await self.console.close()
+        await self._diagnoses.close()
         await self._http.close()
         try:
             async with asyncio.timeout(_LEAVE_S):
@@ -496,8 +501,22 @@ class Proxy:
                 ),
                 *ClientSurface(self._thrift.open, self._lanes).operations(),
                 *AccessSurface(self._quotas, self._principals, self._refusals.book).operations(),
+                *DiagnosisSurface(self._diagnoses).operations(),
                 *self.console.operations(),
             ],
+        )
+
+    def _make_diagnoses(self) -> Diagnoses:
+        """Return the diagnoses of groups, from this proxy's view of them and its brokers."""
+        return Diagnoses(
+            self._context,
+            self._lanes,
+            lambda lane: groups_view([lane], self._bulk.reading(), self._deliveries.view)[
+                lane.name
+            ],
+            KeyBoard(self._context, self._ownerships),
+            KeyDesk(self._context, self._ownerships),
+            self._refusals.book,
         )
 
     def _groups_view(self) -> dict[str, Any]:

@@ -56,17 +56,22 @@ class ProcessSurface:
         ]
 
     async def _process(self, _call: Call) -> dict[str, Any]:
-        context, now = self._context, now_ns()
-        return {
-            "proxy": context.client.client_id,
-            "http": context.http,
-            "thrift": context.thrift,
-            "away": context.away,
-            "wall_ms": wall_ms(),
-            "memory_bytes": context.memory.used,
-            "memory_limit_bytes": context.memory.limit,
-            "clock_jumps": [
-                {"kind": jump.kind, "by_s": jump.by_ms / 1000, "ago_s": (now - jump.at_ns) / 1e9}
-                for jump in context.clock_jumps.seen
-            ],
-        }
+        return process_view(self._context)
+
+
+def process_view(context: UpstreamContext) -> dict[str, Any]:
+    """Return the clocks and memory of this process."""
+    now = now_ns()
+    return {
+        "proxy": context.client.client_id,
+        "http": context.http,
+        "thrift": context.thrift,
+        "away": context.away,
+        "wall_ms": wall_ms(),
+        "memory_bytes": context.memory.used,
+        "memory_limit_bytes": context.memory.limit,
+        "clock_jumps": [
+            {"kind": jump.kind, "by_s": jump.by_ms / 1000, "ago_s": (now - jump.at_ns) / 1e9}
+            for jump in context.clock_jumps.seen
+        ],
+    }

@@ -12,7 +12,7 @@ from proxy.diagnosis.findings import Cause, Finding, number, span, typed
 
 #: A client that hangs matters if others wait for it, or from this age of a message on.
 _HUNG_S = 600.0
-#: A key is hot if it has this share of the messages, at least so many, and waits this long.
+#: A key is hot with this share and this number of the messages, if the first is this old.
 _HOT_SHARE, _HOT_MESSAGES, _HOT_S = 0.5, 100, 30.0
 #: Parts of errors that differ between keys with the same cause.
 _VARIES = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
@@ -217,9 +217,10 @@ def parked(facts: Facts) -> Iterator[Finding]:
         if queue.change_waits_for_parked
     }
     owned: defaultdict[tuple[str, str, str], list[_At]] = defaultdict(list)
+    held = {queue.place for _, _, queue in facts.held}
     for proxy, _ in facts.answering:
         for key in proxy.parked:
-            if key.state == "parked" and key.topic not in changing:
+            if key.state == "parked" and key.topic not in changing and key.place in held:
                 owned[key.topic, key.by, _varied(key.reason, key.key)].append(_At(key, proxy))
     topics: defaultdict[str, int] = defaultdict(int)
     for topic, _, _ in owned:

@@ -1,7 +1,7 @@
 """Facts about a group for ``proxy.diagnosis``, from brokers and ownership records.
 
-A broker that does not answer is a fact, not an error. The records tell of queues without an owner:
-what is unfinished, parked and paused there.
+A broker that does not answer is a fact, not an error. For queues without an owner, the records list
+what is unfinished, parked and paused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class BrokerFacts:
     """Facts about a group from the brokers, topic by topic.
 
     ``from_latest``: the group begins at the end of queues where it has no committed offset.
-    ``skipped``: topics and queues that are not asked about, because the caller owns them.
+    ``skipped``: topics and queues that are not asked about, because the caller owns them;
+    ``fresh``: ask a nameserver for routes now instead of using those of the last 30 s.
     """
 
     client: BrokerClient
     group: Group
     from_latest: bool = False
     skipped: frozenset[tuple[str, str]] = frozenset()
+    fresh: bool = True
     topics: set[str] = field(default_factory=set)
     queues: list[QueueFacts] = field(default_factory=list)
     away: dict[str, str] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class BrokerFacts:
 
     async def _queues_of(self, topic: str) -> list[QueueName]:
         try:
-            queues = await self.client.queues(Topic(topic), fresh=True)
+            queues = await self.client.queues(Topic(topic), fresh=self.fresh)
             if hidden := _written_only(await self.client.topic_route(Topic(topic))):
                 self.not_readable[topic] = hidden
             return queues

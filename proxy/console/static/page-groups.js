@@ -11,6 +11,7 @@ export const title = "Groups";
 
 export function open(ctx) {
   let owners = null;
+  let diagnoses = [];
   const filter = h("input", { type: "search", "aria-label": "Filter groups by name", placeholder: "Filter by name", "data-search": "" });
   const note = h("p", { class: "muted" });
   const table = new Table({
@@ -22,6 +23,7 @@ export function open(ctx) {
     columns: [
       { name: "name", label: "Group", cell: (row) => ({ href: `#/groups/${encodeURIComponent(row.name)}`, text: row.name }), order: (row) => row.name },
       { name: "state", label: "State", cell: (row) => row.state, order: (row) => row.state.word },
+      { name: "diagnosis", label: "Diagnosis", title: "The first finding of orderlane doctor", cell: (row) => row.diagnosis, order: (row) => row.diagnosis },
       { name: "lag", label: "Lag", number: true, title: "Messages not yet committed, in this proxy's queues", cell: (row) => count(row.lag), order: (row) => row.lag },
       { name: "delay", label: "Delay", number: true, title: "Age of the oldest unfinished message in this proxy's queues", cell: (row) => age(row.delay), order: (row) => row.delay },
       { name: "unfinished", label: "Unfinished", number: true, cell: (row) => count(row.unfinished), order: (row) => row.unfinished },
@@ -39,7 +41,8 @@ export function open(ctx) {
     if (!overview) return;
     const wanted = filter.value.trim().toLowerCase();
     const names = Object.keys(overview.groups).filter((name) => name.toLowerCase().includes(wanted));
-    table.update(names.map((name) => rowOf(name, overview, before, owners)));
+    const sentences = new Map(diagnoses.map((each) => [each.group, each.sentence]));
+    table.update(names.map((name) => ({ ...rowOf(name, overview, before, owners), diagnosis: sentences.get(name) ?? "not known yet" })));
     const others = [...new Set((owners?.queues ?? []).map((row) => row.http).filter((http) => http && http !== overview.http))];
     note.replaceChildren(
       `Figures cover the queues owned by this proxy (${overview.proxy}).`,
@@ -50,6 +53,10 @@ export function open(ctx) {
 
   filter.addEventListener("input", update);
   ctx.overviews(update);
+  ctx.every(10_000, async () => {
+    diagnoses = await get(path("diagnoses"), {}, ctx);
+    update();
+  });
   ctx.every(10_000, async () => {
     owners = await get(path("owners"), {}, ctx);
     update();

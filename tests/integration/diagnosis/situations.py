@@ -37,27 +37,35 @@ TOKENS = [{"name": "billing-app", "sha256": hashlib.sha256(TOKEN.encode()).hexdi
 
 
 class Handler:
-    """A handler whose behaviour a test changes: ``takes_s`` for each message; messages of keys in
-    ``fails`` fail, and the first delivery of those in ``hangs`` never ends.
-    """
+    """A handler that takes time, fails, or hangs, as a test tells it to."""
 
     def __init__(self) -> None:
-        self.takes_s = 0.0
-        self.fails: dict[str, str] = {}
-        self.hangs: set[str] = set()
-        self.seen: list[str] = []
+        self._takes_s = 0.0
+        self._fails: dict[str, str] = {}
+        self._hangs: set[str] = set()
         self._freed = asyncio.Event()
 
     async def __call__(self, message: Message) -> None:
         key = message.key or ""
-        self.seen.append(key)
-        if key in self.hangs:
-            self.hangs.discard(key)
+        if key in self._hangs:
+            self._hangs.discard(key)
             await self._freed.wait()
-        if key in self.fails:
-            raise ValueError(self.fails[key])
-        if self.takes_s:
-            await asyncio.sleep(self.takes_s)
+        if key in self._fails:
+            raise ValueError(self._fails[key])
+        if self._takes_s:
+            await asyncio.sleep(self._takes_s)
+
+    def take(self, seconds: float) -> None:
+        """Take *seconds* for each message from now on."""
+        self._takes_s = seconds
+
+    def fail(self, keys: str, error: str = "no account") -> None:
+        """Fail messages of *keys*, one character each, with *error* from now on; "": none."""
+        self._fails = dict.fromkeys(keys, error)
+
+    def hang(self, keys: str) -> None:
+        """Let the next delivery of each of *keys* hang until ``free``."""
+        self._hangs = set(keys)
 
     def free(self) -> None:
         """End deliveries that hang."""
@@ -149,7 +157,7 @@ async def unowned_backlog(case: Case) -> AsyncGenerator[None]:
 
 async def hung_client(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic={"visibility_timeout_s": 4.0})
-    case.handler.hangs = {"a"}
+    case.handler.hang("a")
     await case.client()
     await it.send(*"aaab")
     yield
@@ -157,11 +165,11 @@ async def hung_client(case: Case) -> AsyncGenerator[None]:
 
 async def slow_handler(case: Case) -> AsyncGenerator[None]:
     it = await case.site()
-    case.handler.takes_s = 20.0
+    case.handler.take(20.0)
     await case.client(concurrency=2)
     await it.send(*(f"k{number}" for number in range(100)))
     yield
-    case.handler.takes_s = 0.0
+    case.handler.take(0.0)
 
 
 async def refused(case: Case) -> AsyncGenerator[None]:
@@ -179,16 +187,16 @@ async def refused(case: Case) -> AsyncGenerator[None]:
 
 async def hot_key(case: Case) -> AsyncGenerator[None]:
     it = await case.site()
-    case.handler.takes_s = 10.0
+    case.handler.take(10.0)
     await case.client()
     await it.send(*["a"] * 200)
     yield
-    case.handler.takes_s = 0.0
+    case.handler.take(0.0)
 
 
 async def failing_key(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=KEEPS_TRYING)
-    case.handler.fails = {"a": "no account"}
+    case.handler.fail("a")
     await case.client()
     await it.send(*"aaab")
     await eventually(lambda: failed(it) == 1, within_s=20)
@@ -197,7 +205,7 @@ async def failing_key(case: Case) -> AsyncGenerator[None]:
 
 async def failing_keys(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=KEEPS_TRYING)
-    case.handler.fails = dict.fromkeys("abc", "carrier API timeout after 30 s")
+    case.handler.fail("abc", "carrier API timeout after 30 s")
     await case.client()
     await it.send(*"aabbbcd")
     await eventually(lambda: failed(it) == 3, within_s=20)
@@ -206,35 +214,35 @@ async def failing_keys(case: Case) -> AsyncGenerator[None]:
 
 async def parked_keys(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=PARKS)
-    case.handler.fails = dict.fromkeys("ab", "no account")
+    case.handler.fail("ab")
     await case.client()
     await it.send(*"aab")
     await eventually(lambda: case.parked() == 3, within_s=20)
-    case.handler.fails = {}
+    case.handler.fail("")
     yield
 
 
 async def parked_without_owner(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=PARKS)
-    case.handler.fails = dict.fromkeys("ab", "no account")
+    case.handler.fail("ab")
     async with consuming(it.gateway, it.at.thrift, "first", handle=case.handler):
         await it.send(*"aab")
         await eventually(lambda: case.parked() == 3, within_s=20)
     await eventually(lambda: not it.gateway.statistics(), within_s=60)
     yield
-    case.handler.fails = {}
+    case.handler.fail("")
     await case.client()
 
 
 async def parked_behind_a_change(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=PARKS)
-    case.handler.fails = {"a": "no account"}
+    case.handler.fail("a")
     await case.client()
     await it.send(*"aab")
     await eventually(lambda: case.parked() == 2, within_s=20)
     case.change(order_key="$.id", order_key_version=2)
     await it.send("c")
-    case.handler.fails = {}
+    case.handler.fail("")
     yield
 
 
@@ -292,7 +300,7 @@ async def rate_limit(case: Case) -> AsyncGenerator[None]:
 
 async def memory_full(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=KEEPS_TRYING, **{"limits.memory_bytes": 4096})
-    case.handler.fails = {"a": "no account"}
+    case.handler.fail("a")
     await case.client()
     await it.gateway.send(["a"] * 4, body="{key}:{n}" + " " * 1500)
     await until_unfinished(it, 4)
@@ -302,7 +310,7 @@ async def memory_full(case: Case) -> AsyncGenerator[None]:
 
 async def window_full(case: Case) -> AsyncGenerator[None]:
     it = await case.site(order_key="QID", topic={**KEEPS_TRYING, "max_jobs_in_memory": 8})
-    case.handler.fails = {"a": "no account"}
+    case.handler.fail("a")
     await case.client()
     await it.send(*"abcdefghijkl")
     await eventually(lambda: failed(it) == 1, within_s=20)
@@ -311,11 +319,11 @@ async def window_full(case: Case) -> AsyncGenerator[None]:
 
 async def dead_letters(case: Case) -> AsyncGenerator[None]:
     it = await case.site(topic=GIVES_UP)
-    case.handler.fails = dict.fromkeys("ab", "no account")
+    case.handler.fail("ab")
     await case.client()
     await it.send(*"abc")
     await eventually(it.gateway.all_finished, within_s=20)
-    case.handler.fails = {}
+    case.handler.fail("")
     yield
 
 
@@ -334,9 +342,7 @@ async def busy_proxy(case: Case) -> AsyncGenerator[None]:
     await it.send("a")
     loop: Any = asyncio.get_running_loop()
     process = SimulatedProcess("busy", number=7, host="127.0.0.1", chance=random.Random(7))
-    starting = loop.create_task(it.gateway.start_proxy(), context=process.context)
-    first, (it.proxy, it.at) = it.proxy, await starting
-    await it.gateway.close_proxy(first)
+    await loop.create_task(it.start_another_proxy(), context=process.context)
     process.pause()
     try:
         yield

@@ -15,10 +15,11 @@ import orjson
 import pytest
 
 from broker_core.names import Group
+from proxy.cli.connect import ask_proxy
 from proxy.diagnosis.findings import Cause
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC
-from tests.integration.diagnosis.doctor import failed, until_unfinished
+from tests.integration.diagnosis.doctor import WHY, failed, until_unfinished
 from tests.integration.diagnosis.situations import KEEPS_TRYING, SITUATIONS, Case, Situation
 from tests.integration.operator.queue_site import Site
 from tests.support.consumers import consuming
@@ -147,7 +148,7 @@ async def test_a_healthy_group_is_called_healthy(tmp_path: Path) -> None:
         await eventually(it.gateway.all_finished, within_s=20)
         idle = await it.verb("doctor", GROUP, *where)
         assert idle == (0, f"group {GROUP} is idle: all its messages are finished\n", "")
-        case.handler.takes_s = 100.0
+        case.handler.take(100.0)
         await it.send(*"cd")
         await until_unfinished(it, 2)
         busy = await it.verb("doctor", GROUP, *where)
@@ -163,7 +164,7 @@ async def test_of_several_groups_the_unhealthy_ones_are_listed(tmp_path: Path) -
     async with AsyncExitStack() as stack:
         case = Case(tmp_path, stack)
         it = await case.site(groups=groups)
-        case.handler.fails = {"a": "no account"}
+        case.handler.fail("a")
         await case.client()
         gateway = replace(it.gateway, group=Group("search"))
         await stack.enter_async_context(consuming(gateway, it.at.thrift, "searcher"))
@@ -182,3 +183,36 @@ async def test_of_several_groups_the_unhealthy_ones_are_listed(tmp_path: Path) -
                 "healthy groups: 1 of 3",
             ],
         )
+
+
+async def test_the_first_sentence_is_in_the_api_for_each_group(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        case = Case(tmp_path, stack)
+        it = await case.site(topic=KEEPS_TRYING)
+        case.handler.fail("ab")
+        await case.client()
+        await it.send(*"aab")
+        await eventually(lambda: failed(it) == 2, within_s=20)
+        asked = await _ask(it, f"/api/groups/{GROUP}/diagnosis")
+        found = await _findings(it)
+        assert [_SPAN.sub("…", each["what"]) for each in asked["findings"]] == [
+            _SPAN.sub("…", each["what"]) for each in found
+        ]
+        assert asked["findings"][0]["command"] == found[0]["command"]
+        assert (asked["healthy"], asked["sentence"]) == (False, asked["findings"][0]["what"])
+        (listed,) = await _ask(it, "/api/diagnoses")
+        assert (listed["cause"], listed["sentence"]) == ("key_blocked", asked["sentence"])
+        case.handler.fail("")
+        for key in "ab":
+            await it.rows("key", "retry", GROUP, key, *WHY)
+        await eventually(it.gateway.all_finished, within_s=20)
+        await asyncio.sleep(10)
+        await _ask(it, "/api/diagnoses")  # it is made again in the background
+        await asyncio.sleep(1)
+        (listed,) = await _ask(it, "/api/diagnoses")
+        assert listed["healthy"]
+        assert listed["sentence"] == f"group {GROUP} is idle: all its messages are finished"
+
+
+async def _ask(it: Site, path: str) -> Any:
+    return orjson.loads(await asyncio.to_thread(ask_proxy, it.at.http, path))
