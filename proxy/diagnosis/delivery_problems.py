@@ -110,10 +110,9 @@ def no_owner(facts: Facts) -> Iterator[Finding]:
         then = "it owns no queues and refuses clients"
         if owned:
             state = "is being drained"
-            then = (
-                f"it still owns {number(len(owned), 'queue')}, because clients hold"
-                f" {number(leased, 'message')}"
-            )
+            then = f"it still owns {number(len(owned), 'queue')}"
+            if leased:
+                then += f", because clients hold {number(leased, 'message')}"
         yield Finding(
             Cause.NO_OWNER,
             proxy.http,

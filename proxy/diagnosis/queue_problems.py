@@ -104,6 +104,8 @@ def key_changes(facts: Facts) -> Iterator[Finding]:
             for key in proxy.parked
             if key.topic == topic and key.place in places
         ]
+        if not keys:
+            continue  # it is about to complete
         messages = sum(key.copies + key.not_copied for key in keys)
         yield Finding(
             Cause.KEY_CHANGE,

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from broker_core.remoting.route_bodies import Perm
+from broker_core.tasks import spawn
 from proxy.diagnosis.findings import Cause
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC, run_gateway
@@ -337,6 +338,20 @@ async def drained(case: Case) -> AsyncGenerator[None]:
     yield
 
 
+async def draining(case: Case) -> AsyncGenerator[None]:
+    it = await case.site()
+    case.handler.hang("a")
+    await case.client()
+    await it.send("a")
+    await until_unfinished(it, 1)
+    await eventually(lambda: it.gateway.statistics()[0].leased == 1, within_s=20)
+    drain = spawn(it.verb("owners", "drain", it.at.http, *WHY), name="drain")
+    await asyncio.sleep(1)
+    yield
+    case.handler.free()
+    await drain
+
+
 async def busy_proxy(case: Case) -> AsyncGenerator[None]:
     it = await case.site()
     await it.send("a")
@@ -518,6 +533,13 @@ SITUATIONS = (
         "the proxy at {http} is drained (the bank is closed): it owns no queues and refuses"
         " clients",
         drained,
+    ),
+    Situation(
+        "a drain that waits for a client",
+        Cause.NO_OWNER,
+        "the proxy at {http} is being drained (the bank is closed): it still owns 1 queue, because"
+        " clients hold 1 message",
+        draining,
     ),
     Situation(
         "a proxy too busy to answer",
