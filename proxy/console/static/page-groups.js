@@ -23,7 +23,6 @@ export function open(ctx) {
     columns: [
       { name: "name", label: "Group", cell: (row) => ({ href: `#/groups/${encodeURIComponent(row.name)}`, text: row.name }), order: (row) => row.name },
       { name: "state", label: "State", cell: (row) => row.state, order: (row) => row.state.word },
-      { name: "diagnosis", label: "Diagnosis", title: "The first finding of orderlane doctor", cell: (row) => row.diagnosis, order: (row) => row.diagnosis },
       { name: "lag", label: "Lag", number: true, title: "Messages not yet committed, in this proxy's queues", cell: (row) => count(row.lag), order: (row) => row.lag },
       { name: "delay", label: "Delay", number: true, title: "Age of the oldest unfinished message in this proxy's queues", cell: (row) => age(row.delay), order: (row) => row.delay },
       { name: "unfinished", label: "Unfinished", number: true, cell: (row) => count(row.unfinished), order: (row) => row.unfinished },
@@ -33,6 +32,7 @@ export function open(ctx) {
       { name: "acked", label: "Acked/s", number: true, cell: (row) => rate(row.acked), order: (row) => row.acked },
       { name: "pulls", label: "Waiting pulls", number: true, cell: (row) => count(row.waiting), order: (row) => row.waiting },
       { name: "owners", label: "Queues and owners", cell: (row) => row.owners },
+      { name: "diagnosis", label: "Diagnosis", wide: true, title: "The first finding of orderlane doctor", cell: (row) => row.diagnosis, order: (row) => row.diagnosis },
     ],
   });
 
