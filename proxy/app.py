@@ -514,6 +514,7 @@ class Proxy:
             lambda lane: groups_view([lane], self._bulk.reading(), self._deliveries.view)[
                 lane.name
             ],
+            lambda name: bool(self._configuration.desk.describe(name)["version"]),
             KeyBoard(self._context, self._ownerships),
             KeyDesk(self._context, self._ownerships),
             self._refusals.book,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
@@ -107,7 +107,7 @@ class _Made:
 
 class Diagnoses:
     """The latest diagnosis of each group, one object per process. *view* returns the group of
-    ``GET /api/groups``.
+    ``GET /api/groups``, *is_stored* whether its settings are stored at the nameservers.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Diagnoses:
         context: UpstreamContext,
         lanes: Lanes,
         view: Callable[[GroupLane], dict[str, Any]],
+        is_stored: Callable[[str], bool],
         board: KeyBoard,
         desk: KeyDesk,
         refusals: RefusalBook,
@@ -122,6 +123,7 @@ class Diagnoses:
         self._context = context
         self._lanes = lanes
         self._view = view
+        self._is_stored = is_stored
         self._board = board
         self._desk = desk
         self._refusals = refusals
@@ -177,7 +179,8 @@ class Diagnoses:
         self._made[lane.name] = _Made(found, wall_ms(), now_ns())
 
     async def _facts(self, lane: GroupLane) -> Facts:
-        context, group = self._context, group_of(self._view(lane))
+        context = self._context
+        group = replace(group_of(self._view(lane)), stored=self._is_stored(lane.name))
         brokers = BrokerFacts(
             context.client,
             lane.name,

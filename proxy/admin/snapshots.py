@@ -77,8 +77,8 @@ class GroupView(Answer):
     """One group at this proxy.
 
     ``hand_out``: which ready messages go first, oldest or longest_chain; ``start_from``: where a
-    group without committed offsets begins; ``paused``: the pause of
-    the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
+    group without committed offsets begins; ``mode``: clustering or broadcast; ``paused``: the pause
+    of the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
     settings are too old; ``denied``: queues whose locks are held by others, with seconds since;
     ``clients_seen_s``: seconds since the last client, null if none.
     """
@@ -86,6 +86,7 @@ class GroupView(Answer):
     max_rate: float | None
     hand_out: str
     start_from: str
+    mode: str
     paused: PausedView | None
     deliveries: list[dict[str, Any]]
     topics: list[TopicView]
@@ -114,6 +115,7 @@ def groups_view(
             "max_rate": lane.settings.max_rate,
             "hand_out": lane.settings.hand_out,
             "start_from": str(lane.settings.start_from),
+            "mode": lane.settings.mode,
             "paused": None if (pause := lane.buffer.paused_whole) is None else asdict(pause),
             "topics": _topics(lane),
             "taking_part": lane.presence.joined,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -76,7 +77,8 @@ async def group_facts(
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
         not_readable={} if brokers is None else brokers.not_readable,
         dead_letters=0 if brokers is None else brokers.dead_letters,
-        queues=() if brokers is None else tuple(brokers.queues),
+        # Each client of a broadcast group has offsets of its own.
+        queues=() if brokers is None or _is_broadcast(proxies) else tuple(brokers.queues),
         proxies=tuple(proxies),
     )
 
@@ -93,6 +95,10 @@ def _without_default(
         if not (at == default and each.trouble and others and at not in owners):
             kept.setdefault(each.proxy or at, each)
     return list(kept.values())
+
+
+def _is_broadcast(proxies: Iterable[ProxyFacts]) -> bool:
+    return any(each.group is not None and each.group.mode == "broadcast" for each in proxies)
 
 
 def _from_latest(proxy: ProxyFacts) -> bool:
@@ -146,6 +152,9 @@ def _proxy(http: str, group: str) -> ProxyFacts:
     after_ms = wall_ms()
     row = orjson.loads(ask_proxy(http, path_of("groups"))).get(group)
     held = None if row is None else group_of(row)
+    if held is not None and any(topic.rate_limited for topic in held.topics):
+        described = orjson.loads(ask_proxy(http, path_of("groups", group)))
+        held = replace(held, stored=bool(described["version"]))
     topics = () if held is None or not held.queues else held.topics
 
     def keys(name: str, limit: int = _KEYS) -> tuple[KeyFacts, ...]:

@@ -283,19 +283,24 @@ def rate_limited(facts: Facts) -> Iterator[Finding]:
             rate = f" ({min(rates):g} messages/s over all proxies)" if rates else ""
             ready = sum(queue.ready for queue in group.queues if queue.topic == topic.name)
             name = f"{topic.name}.max_rate" if topic.max_rate == min(rates, default=None) else ""
+            setting = name or "max_rate"
+            command = typed(
+                *("groups", "update", facts.group),
+                set=f"{setting}=null",
+                reason="no limit",
+                http=proxy.http,
+            )
+            described = typed("groups", "describe", facts.group, http=proxy.http)
             yield Finding(
                 Cause.RATE_LIMITED,
                 topic.name,
                 f"{topic.name} is rate limited at {proxy.name} by max_rate{rate}, with"
                 f" {number(ready, 'ready message')}",
-                "Raise or remove the limit if it is not intended",
-                typed(
-                    *("groups", "update", facts.group),
-                    set=f"{name or 'max_rate'}=null",
-                    reason="no limit",
-                    http=proxy.http,
-                ),
+                "Raise or remove the limit if it is not intended"
+                + ("" if group.stored else ", in the settings file of the proxies"),
+                command if group.stored else "",
                 messages=ready,
+                look="" if group.stored else described,
             )
 
 

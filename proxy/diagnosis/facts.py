@@ -189,7 +189,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class HeldGroup:
-    """The group, as one proxy reports it."""
+    """The group, as one proxy reports it. ``stored``: its settings are stored at the nameservers,
+    where ``orderlane groups update`` changes them.
+    """
 
     max_rate: float | None = None
     paused: Paused | None = None
@@ -197,6 +199,8 @@ class HeldGroup:
     waiting_pulls: int = 0
     bulk_readers: int = 0
     start_from: str = "earliest"
+    mode: str = "clustering"
+    stored: bool = False
     clients_seen_s: float | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     denied: Mapping[str, float] = field(default_factory=dict)
@@ -341,7 +345,7 @@ def group_of(row: Mapping[str, Any]) -> HeldGroup:
         **_known(
             row,
             *("max_rate", "taking_part", "waiting_pulls", "bulk_readers", "clients_seen_s"),
-            *("refused", "denied", "start_from"),
+            *("refused", "denied", "start_from", "mode"),
         ),
     )
 

@@ -107,6 +107,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "max_rate": None,
                 "hand_out": "oldest",
                 "start_from": "earliest",
+                "mode": "clustering",
                 "paused": None,
                 "topics": [
                     {

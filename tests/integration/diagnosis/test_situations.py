@@ -185,6 +185,14 @@ async def test_of_several_groups_the_unhealthy_ones_are_listed(tmp_path: Path) -
         )
 
 
+async def test_messages_of_a_broadcast_group_without_clients_are_no_backlog(tmp_path: Path) -> None:
+    groups = [{"name": GROUP, "mode": "broadcast", "topics": [{"name": TOPIC}]}]
+    async with AsyncExitStack() as stack:
+        it = await Case(tmp_path, stack).site(groups=groups)
+        await it.send(*"abc")
+        assert await _overview(it) == (0, ["healthy groups: 1 of 1"])
+
+
 async def test_the_first_sentence_is_in_the_api_for_each_group(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         case = Case(tmp_path, stack)

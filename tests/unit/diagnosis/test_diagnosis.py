@@ -167,9 +167,12 @@ def test_a_topic_that_no_client_pulls_is_named_though_its_group_has_clients() ->
 def test_a_rate_limit_names_the_setting_that_limits() -> None:
     topic = HeldTopic("orders", max_rate=5.0, rate_limited=True)
     for of_group, name in ((None, "orders.max_rate"), (9.0, "orders.max_rate"), (2.0, "max_rate")):
-        group = replace(HERE, max_rate=of_group, topics=(topic,))
+        group = replace(HERE, max_rate=of_group, topics=(topic,), stored=True)
         (found,) = diagnose(facts(replace(PROXY, group=group)))
         assert f"--set {name}=null" in found.command
+        (found,) = diagnose(facts(replace(PROXY, group=replace(group, stored=False))))
+        assert not found.command, "groups of a settings file are not changed by commands"
+        assert "in the settings file of the proxies" in found.cure
 
 
 @pytest.mark.parametrize(
