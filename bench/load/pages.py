@@ -43,10 +43,13 @@ _KEYS = f"{_GROUP}/topics/{{topic}}/keys"
 
 #: Ten open pages: each page of the console, and the one of a key.
 PAGES = (
-    Page("page-groups.js", {10: ["api/owners"]}),
+    Page("page-groups.js", {10: ["api/owners", "api/diagnoses"]}),
     Page(
         "page-group.js",
-        {5: [f"{_GROUP}/offsets", "api/owners?group={group}"], 10: [f"{_GROUP}/series"]},
+        {
+            5: [f"{_GROUP}/offsets", "api/owners?group={group}"],
+            10: [f"{_GROUP}/series", f"{_GROUP}/diagnosis"],
+        },
     ),
     Page("page-keys.js", {3: [f"{_KEYS}/top?limit=100"]}),
     Page(

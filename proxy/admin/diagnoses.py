@@ -43,8 +43,8 @@ from proxy.upstream.context import UpstreamContext
 
 #: A diagnosis is made again when it is older than this.
 _FRESH_S = 10.0
-#: Pause after each diagnosis, as a multiple of the time that it took: 2.5 % of the time.
-_PAUSE = 39
+#: Pause after each diagnosis in the background, as a multiple of the time that it took.
+_PAUSE = 99
 #: Keys of each kind that a diagnosis looks at, per topic.
 _KEYS, _PARKED, _TOP = 1_000, 10_000, 20
 

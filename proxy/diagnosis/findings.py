@@ -95,6 +95,11 @@ def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def waiting(count: int, of: str = "message", about: str = "") -> str:
+    """Return that messages wait: ``1 message of orders waits``; *about* is ``of orders``."""
+    return f"{number(count, of)}{about and ' '}{about} {'waits' if count == 1 else 'wait'}"
+
+
 def span(seconds: float) -> str:
     """Format a duration."""
     seconds = max(0.0, seconds)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.diagnosis.facts import Facts, HeldGroup, KeyFacts, ProxyFacts
-from proxy.diagnosis.findings import Cause, Finding, number, span, typed
+from proxy.diagnosis.findings import Cause, Finding, number, span, typed, waiting
 
 #: A client that hangs matters if others wait for it, or from this age of a message on.
 _HUNG_S = 600.0
@@ -58,7 +58,7 @@ def _failing(facts: Facts, keys: Sequence[_At]) -> Finding:
         oldest = f", the oldest stored {span(max(ages) / 1000)} ago" if ages else ""
         what = (
             f"{number(len(keys), 'key')} of {largest.topic} fail{error}:"
-            f" {number(messages, 'message')} wait{oldest}; the largest is {largest.key} in"
+            f" {waiting(messages)}{oldest}; the largest is {largest.key} in"
             f" {largest.queue} with {number(largest.backlog, 'message')}"
         )
         where, cure = largest.topic, "Fix the handler, or park the keys, the largest first"
@@ -112,30 +112,31 @@ def clients_hanging(facts: Facts) -> Iterator[Finding]:
         if each.key.state == "leased" and each.key.overdue:
             clients[each.key.holder or "a client"].append(each)
     for client, keys in sorted(clients.items()):
-        ages_s = [(each.key.age_ms or 0) / 1000 for each in keys]
+        ages_s = [each.key.age_ms / 1000 for each in keys if each.key.age_ms is not None]
+        oldest_s = max(ages_s, default=0.0)
         behind = sum(max(0, each.key.backlog - 1) for each in keys)
-        if not behind and max(ages_s) < _HUNG_S:
+        if not behind and oldest_s < _HUNG_S:
             continue
         first = min(keys, key=lambda each: each.size)
-        key = first.key
+        key, is_one = first.key, len(keys) == 1
+        held = number(len(keys), "message")
+        if is_one:
+            held = f"a message of {key.named} ({key.place}, offset {key.offset})"
+        stored = f"it was stored {span(oldest_s)} ago, and " if ages_s else ""
+        if ages_s and not is_one:
+            stored = f"the oldest was stored {span(oldest_s)} ago, and "
         what = (
-            f"client {client} has held a message of {key.named} ({key.place}, offset {key.offset})"
-            f" for longer than the visibility timeout: it was stored {span(max(ages_s))} ago, and"
-            f" {_wait(behind)} behind it"
+            f"client {client} has held {held} for longer than the visibility timeout: {stored}"
+            f"{waiting(behind)} behind {'it' if is_one else 'them'}"
+            + ("" if is_one else f"; the largest key is {key.key} in {key.place}")
         )
-        if len(keys) > 1:
-            what = (
-                f"client {client} has held {number(len(keys), 'message')} for longer than the"
-                f" visibility timeout: the oldest was stored {span(max(ages_s))} ago, and"
-                f" {_wait(behind)} behind them; the largest key is {key.key} in {key.place}"
-            )
         yield Finding(
             Cause.CLIENT_HANGS,
             f"client {client}",
             what,
             "Restart that client, or revoke the lease so that the message is delivered again",
             _revoke(facts, first),
-            since_ms=facts.at_ms - int(max(ages_s) * 1000),
+            since_ms=facts.at_ms - int(oldest_s * 1000) if ages_s else None,
             messages=sum(each.key.backlog for each in keys),
             look=typed(
                 *("leases", "ls", facts.group),
@@ -143,10 +144,6 @@ def clients_hanging(facts: Facts) -> Iterator[Finding]:
                 http=first.proxy.http,
             ),
         )
-
-
-def _wait(behind: int) -> str:
-    return f"{number(behind, 'message')} {'waits' if behind == 1 else 'wait'}"
 
 
 def _revoke(facts: Facts, at: _At) -> str:
@@ -279,7 +276,7 @@ def _parked_without_owner(facts: Facts) -> Iterator[Finding]:
         keys = by_topic[topic]
         if not (messages or keys):
             continue
-        what = f"{number(messages, 'message')} of parked keys of {topic} wait for a redrive"
+        what = f"{waiting(messages, about=f'of parked keys of {topic}')} for a redrive"
         command = ""
         if keys:
             largest = min(keys, key=lambda each: (-each.copies, each.place, each.key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.diagnosis.facts import Facts, HeldTopic
-from proxy.diagnosis.findings import Cause, Finding, number, span, typed
+from proxy.diagnosis.findings import Cause, Finding, number, span, typed, waiting
 
 #: Consecutive filtered messages that are not yet significant.
 _FEW, _SOME = 20, 100
@@ -79,20 +79,20 @@ def slow_handlers(facts: Facts) -> Iterator[Finding]:
         limited = any(each.rate_limited for each in topics)
         if not (ready and leased and times and stored) or limited:
             continue
-        waiting = sum(each.unfinished + facts.unread(each) for each in queues)
+        count = sum(each.unfinished + facts.unread(each) for each in queues)
         age_s = (facts.at_ms - min(stored)) / 1000
-        left_s = waiting * max(times) / leased
+        left_s = count * max(times) / leased
         if age_s < _WAITED_S or left_s < _LEFT_S:
             continue
         yield Finding(
             Cause.SLOW_HANDLER,
             name,
-            f"all clients of {name} are busy: {number(waiting, 'message')} wait, the oldest for"
+            f"all clients of {name} are busy: {waiting(count)}, the oldest for"
             f" {span(age_s)}; clients hold {number(leased, 'message')} at a time and half of them"
             f" for up to {span(max(times))}, so the rest takes up to {span(left_s)}",
             "Start more clients, raise their concurrency, or make the handler faster",
             since_ms=min(stored),
-            messages=waiting,
+            messages=count,
             look=typed("leases", "ls", facts.group, topic=name, http=facts.http),
         )
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from proxy.diagnosis.facts import Facts, HeldQueue, ProxyFacts
-from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
+from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed, waiting
 from proxy.diagnosis.key_problems import largest_of
 
 #: A few expired leases, as of one client that dies, are no finding; nor are old ones.
@@ -82,10 +82,10 @@ def leases_expired(facts: Facts) -> Iterator[Finding]:
 
 def key_changes(facts: Facts) -> Iterator[Finding]:
     """Find changes of the order key that wait: for older messages, or for parked keys."""
-    waiting: defaultdict[str, list[tuple[ProxyFacts, HeldQueue]]] = defaultdict(list)
+    held_up: defaultdict[str, list[tuple[ProxyFacts, HeldQueue]]] = defaultdict(list)
     for proxy, _, queue in facts.held:
         if queue.change_waits_for_parked:
-            waiting[queue.topic].append((proxy, queue))
+            held_up[queue.topic].append((proxy, queue))
         elif queue.key_change:
             yield Finding(
                 Cause.KEY_CHANGE,
@@ -96,7 +96,7 @@ def key_changes(facts: Facts) -> Iterator[Finding]:
                 messages=queue.older,
                 look=typed("keys", "blocked", facts.group, topic=queue.topic, http=proxy.http),
             )
-    for topic, queues in sorted(waiting.items()):
+    for topic, queues in sorted(held_up.items()):
         places = {queue.place for _, queue in queues}
         keys = [
             key
@@ -107,11 +107,12 @@ def key_changes(facts: Facts) -> Iterator[Finding]:
         if not keys:
             continue  # it is about to complete
         messages = sum(key.copies + key.not_copied for key in keys)
+        about = f"of {number(len(keys), 'parked key')}"
         yield Finding(
             Cause.KEY_CHANGE,
             topic,
             f"the change of the order key of {topic} cannot complete in {some(sorted(places))}:"
-            f" {number(messages, 'older message')} of {number(len(keys), 'parked key')} wait for a"
+            f" {waiting(messages, 'older message', about)} for a"
             " redrive",
             "Redrive them; newer messages of their keys follow",
             typed(
