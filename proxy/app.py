@@ -18,6 +18,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.access import AccessSurface, access_figures, warn_of_expiries
 from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
+from proxy.admin.diagnoses import Diagnoses, DiagnosisSurface
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
@@ -60,6 +61,8 @@ from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
 from proxy.operator.dead_letter_desk import DeadLetterDesk
+from proxy.operator.key_board import KeyBoard
+from proxy.operator.key_desk import KeyDesk
 from proxy.operator.owner_desk import Doors
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.groups import GroupSettings
@@ -72,6 +75,7 @@ from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
 from proxy.upstream.ownership.lock_renewals import LockRenewals
+from proxy.upstream.ownership.owner_book import OwnerBook
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
@@ -173,6 +177,7 @@ class Proxy:
         self.console = Console(
             self._lanes, self._groups_view, self._about, self._load, self._unowned
         )
+        self._diagnoses = self._make_diagnoses()
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
         self._served = self._draining = self._reached_nameserver = False
@@ -246,6 +251,7 @@ class Proxy:
         at = await self._listening.open(self._http)
         self._regular.append(spawn(self._listening.follow_certificates(), name="certificates"))
         self._context.serve_http(reachable(at.http, self.client_id))
+        self._context.serve_thrift(reachable(at.thrift, self.client_id))
         self.console.start()
         self._served = True
         _log.info("proxy ready", thrift=at.thrift, http=at.http, client_id=self.client_id)
@@ -273,6 +279,7 @@ class Proxy:
             lane.close()
         await self._thrift.close()
         await self.console.close()
+        await self._diagnoses.close()
         await self._http.close()
         try:
             async with asyncio.timeout(_LEAVE_S):
@@ -497,6 +504,7 @@ class Proxy:
                 ),
                 *ClientSurface(self._thrift.open, self._lanes).operations(),
                 *AccessSurface(self._quotas, self._principals, self._refusals.book).operations(),
+                *DiagnosisSurface(self._diagnoses).operations(),
                 *self.console.operations(),
             ],
         )
@@ -504,6 +512,25 @@ class Proxy:
     async def _groups_view(self) -> dict[str, Any]:
         return await groups_view(
             self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned
+        )
+
+    async def _group_view(self, lane: GroupLane) -> dict[str, Any]:
+        found = await groups_view(
+            [lane], self._bulk.reading(), self._deliveries.view, self._unowned
+        )
+        return dict(found[lane.name])
+
+    def _make_diagnoses(self) -> Diagnoses:
+        """Return the diagnoses of groups, from this proxy's view of them and its brokers."""
+        book = OwnerBook(self._context.client, self._context.log)
+        return Diagnoses(
+            self._context,
+            self._lanes,
+            self._group_view,
+            lambda name: bool(self._configuration.desk.describe(name)["version"]),
+            KeyBoard(self._context, self._ownerships, book),
+            KeyDesk(self._context, self._ownerships, book),
+            self._refusals.book,
         )
 
     def _about(self) -> dict[str, Any]:

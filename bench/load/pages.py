@@ -43,8 +43,8 @@ _KEYS = f"{_GROUP}/topics/{{topic}}/keys"
 
 #: Ten open pages: each page of the console, and the one of a key.
 PAGES = (
-    Page("page-groups.js"),
-    Page("page-group.js", {10: [f"{_GROUP}/series"]}),
+    Page("page-groups.js", {10: ["api/diagnoses"]}),
+    Page("page-group.js", {10: [f"{_GROUP}/series", f"{_GROUP}/diagnosis"]}),
     Page("page-keys.js", {3: [f"{_KEYS}/top?limit=100"]}),
     Page(
         "page-keys.js",

@@ -58,7 +58,10 @@ class TopicView(Answer):
     ``rate_limited``: ready messages wait for ``max_rate``; ``wanted``: clients pull it here or did
     recently, or the proxy pushes it. Message counts since the proxy started: ``delivered``;
     ``filtered``, here or by the broker; ``filtered_in_a_row``, since the last delivery;
-    ``expired``, whose lease expired, the last one ``expired_ago_s`` seconds ago (null if none).
+    ``expired``, whose lease expired, the last one ``expired_ago_s`` seconds ago (null if none);
+    ``keyless_in_a_row``, without the order key since the last one that had it, treated by the
+    policy ``missing_key``. ``handler_p50_s``: an upper bound of the median handling time since
+    then, null if unknown.
     """
 
     name: str
@@ -71,6 +74,9 @@ class TopicView(Answer):
     filtered_in_a_row: int
     expired: int
     expired_ago_s: float | None
+    missing_key: str
+    keyless_in_a_row: int
+    handler_p50_s: float | None
     figures: FiguresView
 
 
@@ -148,8 +154,9 @@ class PausedView(Answer):
 class GroupView(Answer):
     """One group at this proxy.
 
-    ``hand_out``: which ready messages go first, oldest or longest_chain; ``paused``: the pause of
-    the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
+    ``hand_out``: which ready messages go first, oldest or longest_chain; ``start_from``: where a
+    group without committed offsets begins; ``mode``: clustering or broadcast; ``paused``: the pause
+    of the whole group; ``deliveries``: topics with push delivery; ``refused``: queues for which its
     settings are too old; ``denied``: queues whose locks are held by others, with seconds since;
     ``clients_seen_s``: seconds since the last client, null if none. ``queues``: those that this
     proxy owns; ``others``: those that it does not. ``dead_letters``: those that were not redriven,
@@ -163,6 +170,8 @@ class GroupView(Answer):
 
     max_rate: float | None
     hand_out: str
+    start_from: str
+    mode: str
     paused: PausedView | None
     deliveries: list[dict[str, Any]]
     topics: list[TopicView]
@@ -272,6 +281,8 @@ async def _group_view(
         "dead_letters_at_ms": dead_letters[1],
         "max_rate": lane.settings.max_rate,
         "hand_out": lane.settings.hand_out,
+        "start_from": str(lane.settings.start_from),
+        "mode": lane.settings.mode,
         "paused": None if pause is None else asdict(pause),
         "topics": topics,
         "taking_part": lane.presence.joined,
@@ -311,6 +322,7 @@ def _topics(
             "max_rate": topic.max_rate,
             "rate_limited": topic.name in held_back,
             "wanted": topic.name in lane.presence.shown,
+            "missing_key": topic.missing_key,
             **_passing(lane.counts.get(Topic(topic.name))),
             "figures": asdict(
                 figures_of(
@@ -331,8 +343,14 @@ def _passing(counts: TopicCounts | None) -> dict[str, Any]:
         "filtered": counts.filtered + counts.passed_over,
         "filtered_in_a_row": counts.filtered_in_a_row,
         "expired": counts.expired,
+        "keyless_in_a_row": counts.keyless_in_a_row,
+        "handler_p50_s": _seconds(counts.measures.handler.median),
         "expired_ago_s": (now_ns() - last_ns) / 1e9 if last_ns else None,
     }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
 
 
 def _queue_view(pipeline: QueuePipeline, figures: PipelineStatistics) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,6 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.cli.connect import broker_client, proxy_groups
-from proxy.cli.doctor import held
 from proxy.cli.known_figures import known_queues
 from proxy.cli.options import (
     DEFAULT_HTTP,
@@ -55,7 +55,7 @@ def lag(
     """
     known = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in known["topics"]]
-    for each in held(group, known):
+    for each in _restrictions(group, known):
         say(each)
     queues = [each for each in known_queues([known]) if each["topic"] in names]
     try:
@@ -120,3 +120,36 @@ async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[s
         "committed": committed,
         "lag": max(0, end - start),
     }
+
+
+def _restrictions(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Yield intended restrictions: a pause, a recreated topic, rate limits."""
+    if (pause := group["paused"]) is not None:
+        yield (
+            f"group {name}: paused by {pause['by']} ({pause['reason']}); resume it with orderlane"
+            " groups resume"
+        )
+    yield from _recreated(group["queues"])
+    yield from _limited(name, group)
+
+
+def _limited(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Yield topics whose ready messages wait for a rate limit."""
+    for topic in group["topics"]:
+        if topic["rate_limited"]:
+            rates = (topic["max_rate"], group["max_rate"])
+            rate = min(each for each in rates if each is not None)
+            yield (
+                f"group {name}: ready messages of {topic['name']} are rate limited (max_rate:"
+                f" {rate:g} messages/s over all proxies)"
+            )
+
+
+def _recreated(queues: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield queues whose topic was deleted and recreated since the previous owner."""
+    for queue in queues:
+        if queue.get("recreated"):
+            yield (
+                f"{queue['topic']}/{queue['queue']}: the topic was deleted and created again;"
+                " the group started at its first message"
+            )

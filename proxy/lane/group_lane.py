@@ -208,6 +208,12 @@ class GroupLane:
         position = pipeline.position
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._notes.read(pipeline, now_ns=now)
+        counts = self.counts[pipeline.topic]
+        if effects.missing_keys or (messages and counts.keyless_in_a_row):  # rare
+            admitted = range(position, pipeline.position)
+            taken = sum(each.queue_offset in admitted for each in messages)
+            dropped = 0 if effects.plain else len(effects.filtered_by)
+            counts.keys_read(taken - dropped, missing=effects.missing_keys)
         is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
         self._execute(pipeline, effects)
         self._batch_wait.came(len(messages), now)

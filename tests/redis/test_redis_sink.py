@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from broker_core.clock import wall_ms
 from broker_core.names import Group
-from proxy.cli import doctor
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import Facts, ProxyFacts, group_of
+from proxy.diagnosis.findings import Cause
 from testkit.certificates import make_certificates
 from testkit.eventually import eventually, until
 from testkit.gateway import Gateway, run_gateway
@@ -160,9 +163,11 @@ async def test_a_killed_server_costs_no_attempt_and_keeps_order(
         await redis.kill()
         await gateway.send(keys)
         await _shows(proxy, lambda state: state["down_for_s"] is not None)
-        (finding,) = doctor.findings((await proxy.console.overview())["groups"]["billing"])
-        assert finding.startswith("orders: the delivery target has been down for ")
-        assert redis.url in finding
+        seen_by_proxy = group_of((await proxy.console.overview())["groups"]["billing"])
+        facts = Facts("billing", wall_ms(), proxies=(ProxyFacts("p:1", group=seen_by_proxy),))
+        finding = diagnose(facts)[0]
+        assert finding.cause is Cause.TARGET_DOWN
+        assert redis.url in finding.what
         await redis.start()
         await eventually(gateway.all_finished, within_s=60)
         await _shows(proxy, lambda state: state["down_for_s"] is None)

@@ -3,6 +3,7 @@
 import { get, path, post } from "./api.js";
 import { Chart } from "./chart.js";
 import { confirm } from "./dialog.js";
+import { diagnosisOf } from "./diagnosis.js";
 import { badge, button, facts, h } from "./dom.js";
 import { age, count, figure, of, UNKNOWN } from "./format.js";
 import { coverage, delay, delayOf, ownQueues, stateOf, sum } from "./groups.js";
@@ -52,7 +53,7 @@ export function open(ctx) {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
   });
-  return [about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
+  return [diagnosisOf(ctx), about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
 }
 
 function aboutOf(group, nowMs) {

@@ -1,5 +1,6 @@
 // All groups of this proxy: state, lag and owners.
 
+import { get, path } from "./api.js";
 import { h } from "./dom.js";
 import { elsewhere } from "./dialog.js";
 import { age, count, figure, of, rate } from "./format.js";
@@ -9,6 +10,7 @@ import { Table } from "./table.js";
 export const title = "Groups";
 
 export function open(ctx) {
+  let diagnoses = [];
   const filter = h("input", { type: "search", "aria-label": "Filter groups by name", placeholder: "Filter by name", "data-search": "" });
   const note = h("p", { class: "muted" });
   const table = new Table({
@@ -30,6 +32,7 @@ export function open(ctx) {
       { name: "acked", label: "Acked/s", number: true, cell: (row) => rate(row.acked), order: (row) => row.acked },
       { name: "pulls", label: "Waiting pulls", number: true, cell: (row) => count(row.waiting), order: (row) => row.waiting },
       { name: "owners", label: "Queues and owners", cell: (row) => row.owners },
+      { name: "diagnosis", label: "Diagnosis", wide: true, title: "The first finding of orderlane doctor", cell: (row) => row.diagnosis, order: (row) => row.diagnosis },
     ],
   });
 
@@ -38,7 +41,8 @@ export function open(ctx) {
     if (!overview) return;
     const wanted = filter.value.trim().toLowerCase();
     const names = Object.keys(overview.groups).filter((name) => name.toLowerCase().includes(wanted));
-    table.update(names.map((name) => rowOf(name, overview, before)));
+    const sentences = new Map(diagnoses.map((each) => [each.group, each.sentence]));
+    table.update(names.map((name) => ({ ...rowOf(name, overview, before), diagnosis: sentences.get(name) ?? "not known yet" })));
     const elsewhereOwned = Object.values(overview.groups).flatMap((group) => group.others.filter(isElsewhere));
     const others = [...new Set(elsewhereOwned.map((queue) => queue.http).filter(Boolean))];
     note.replaceChildren(
@@ -50,6 +54,10 @@ export function open(ctx) {
 
   filter.addEventListener("input", update);
   ctx.overviews(update);
+  ctx.every(10_000, async () => {
+    diagnoses = await get(path("diagnoses"), {}, ctx);
+    update();
+  });
   return [h("div", { class: "tools" }, filter), table.element, note];
 }
 

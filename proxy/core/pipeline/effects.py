@@ -171,6 +171,8 @@ class PipelineStatistics:
     """Deliveries of the unfinished message that failed most often."""
     window_used: float = 0.0
     """Used fraction of ``max_jobs_in_memory``."""
+    change_waits_for_parked: bool = False
+    """True if a change of the order key waits for messages of parked keys only."""
     committed_ns: int = 0
     """Time, by the proxy's clock, of the last commit, or when nothing was left to commit."""
 

@@ -912,6 +912,7 @@ class QueuePipeline:
             key_version=self.keys.record.version,
             older=self.jobs.older,
             key_change=self.key_change_in_words,
+            change_waits_for_parked=self.keys.waits_for_parked,
             reading_paused=self.intake.paused_by,
             oldest_ms=None if oldest is None else self.jobs.residency.unloaded.stored_ms(oldest),
             most_attempts=max(self.leases.attempts.values(), default=0),

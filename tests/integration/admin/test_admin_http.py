@@ -127,6 +127,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "dead_letters_at_ms": None,
                 "max_rate": None,
                 "hand_out": "oldest",
+                "start_from": "earliest",
+                "mode": "clustering",
                 "paused": None,
                 "topics": [
                     {
@@ -140,6 +142,9 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "filtered_in_a_row": 0,
                         "expired": 0,
                         "expired_ago_s": None,
+                        "missing_key": "by_queue",
+                        "keyless_in_a_row": 0,
+                        "handler_p50_s": None,
                         "figures": {**FIGURES, "at_ms": ANY},
                     }
                 ],
@@ -187,6 +192,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "key_version": 1,
                         "older": 0,
                         "key_change": "",
+                        "change_waits_for_parked": False,
                         "reading_paused": "",
                         "sure": True,
                     }
