@@ -27,7 +27,7 @@ export function changes(lines) {
 
 /**
  * Confirm a verb, then run it. verbs: [{name, label, sentence, lines: values => [[item, now, after]],
- * fields: [{name, label, hint, type, value, read}], preview: async values => lines, act: async
+ * fields: [{name, label, hint, type, value, read, options, rows}], preview: async values => lines, act: async
  * (values) => sentence, danger}]. With several verbs the user chooses one. Every verb needs a reason.
  */
 export function confirm({ title, about, verbs, done }) {
@@ -57,7 +57,9 @@ export function confirm({ title, about, verbs, done }) {
       ...(chosen.fields ?? []).map((field) => {
         const input = field.options
           ? choice(field.options, field.value, { name: field.name })
-          : h("input", { type: field.type ?? "text", name: field.name, value: field.value ?? "", checked: field.checked, inputmode: field.inputmode, autocomplete: "off" });
+          : field.rows
+            ? h("textarea", { name: field.name, rows: field.rows, value: field.value ?? "", class: "mono", spellcheck: "false" })
+            : h("input", { type: field.type ?? "text", name: field.name, value: field.value ?? "", checked: field.checked, inputmode: field.inputmode, autocomplete: "off" });
         input.addEventListener("input", () => plan_(chosen.lines?.()));
         inputs.set(field, input);
         return labelled(field.label, input, field.hint);
@@ -129,7 +131,7 @@ export function confirm({ title, about, verbs, done }) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
   show();
   open(dialog);
-  (verbs.length > 1 ? form.querySelector("input[type=radio]") : (fields.querySelector("input,select") ?? reason)).focus();
+  (verbs.length > 1 ? form.querySelector("input[type=radio]") : (fields.querySelector("input,select,textarea") ?? reason)).focus();
 }
 
 /** Return links to the consoles of other proxies. */

@@ -5,6 +5,7 @@ import { Chart } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { badge, button, facts, h } from "./dom.js";
 import { age, count, of } from "./format.js";
+import { groupResetButton } from "./group-resets.js";
 import { delay, ownQueues, parkedOf, stateOf, sum } from "./groups.js";
 import { askReset } from "./resets.js";
 import { Table } from "./table.js";
@@ -15,7 +16,7 @@ export function open(ctx) {
   let offsets = null;
   let owners = null;
   const about = h("div");
-  const acts = h("div", { class: "tools" });
+  const acts = h("span");
   const note = h("p", { class: "muted" });
   const charts = [
     new Chart("Lag, messages", [["lag", "lag"], ["unfinished", "unfinished"], ["blocked", "blocked"]]),
@@ -59,7 +60,7 @@ export function open(ctx) {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
   });
-  return [about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
+  return [about, h("div", { class: "tools" }, acts, groupResetButton(ctx)), h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
 }
 
 function aboutOf(group, nowMs) {

@@ -36,7 +36,7 @@ async def test_a_message_is_stored_in_the_queue_of_its_key_after_a_dry_run(tmp_p
         (row,) = await it.rows("messages", "ls", TOPIC, "--key", "a")
         assert (row["message"], row["tag"], row["preview"]) == (done["sent"], "t", "zwölf")
         assert row["message_id"] == done["message_id"]
-        end = [each for each in it.audited("messages send") if each["phase"] == "end"][0]
+        end = next(each for each in it.audited("messages send") if each["phase"] == "end")
         assert end["after"]["sent"] == done["sent"]
 
 
