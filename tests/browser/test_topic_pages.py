@@ -326,7 +326,11 @@ async def test_a_page_shows_that_it_loads_and_why_it_failed(
 ) -> None:
     async with opened(answers=True) as page:
         waiting: list[Route] = []
-        await page.route(request_, lambda route: waiting.append(route))
+
+        async def hold(route: Route) -> None:
+            waiting.append(route)
+
+        await page.route(request_, hold)
         await page.goto(f"{site.url}/#/{address}")
         loading = page.get_by_text("Loading…").filter(visible=True)
         await expect(loading.first).to_be_visible()
@@ -401,7 +405,11 @@ async def _download(page: Page, to: Path) -> list[dict[str, Any]]:
     file = await coming.value
     assert file.suggested_filename == to.name
     await file.save_as(to)
-    return [json.loads(line) for line in to.read_text().splitlines()]
+    return _lines(to)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def _fulfilled(answer: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ function askGroupReset(ctx, topics) {
         name: "reset",
         label: "Reset",
         danger: true,
-        sentence: "The group continues elsewhere in all these queues. Moving forward skips messages; moving back delivers them again. Leases end; parked keys stay parked.",
+        sentence: "The group continues at other offsets in all these queues. Moving forward skips messages; moving back delivers them again. Leases end; parked keys stay parked.",
         fields: [
           { name: "topic", label: "Topic", options: [["", "all topics of the group"], ...topics.map((name) => [name, name])], value: "" },
           { name: "kind", label: "Reset to", options: KINDS, value: "time" },

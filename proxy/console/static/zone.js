@@ -1,6 +1,7 @@
 // Time zone of shown and entered times: local time or UTC; stored in this browser.
 
 import { ApiError } from "./api.js";
+import { h } from "./dom.js";
 
 const PLACE = "orderlane.zone";
 const TIME = /^(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?(Z|[+-]\d\d:\d\d)?$/;
@@ -48,7 +49,9 @@ function offset() {
 /** Let *button* switch the zone; *changed* shows times again. */
 export function zoned(button, changed) {
   function show() {
-    button.textContent = utc ? "Times: UTC" : `Times: local, ${offset()}`;
+    const zone = utc ? "UTC" : `local, ${offset()}`;
+    button.replaceChildren(h("span", { class: "wide-only" }, "Times: "), zone);
+    button.setAttribute("aria-label", `Times: ${zone}`);
     button.title = `Switch to ${utc ? `local time (${Intl.DateTimeFormat().resolvedOptions().timeZone})` : "UTC"}`;
   }
   button.addEventListener("click", () => {
