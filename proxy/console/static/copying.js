@@ -54,10 +54,13 @@ export class CommandLine {
   show(words) {
     const given = words.filter((word) => !Array.isArray(word) || (word[1] !== "" && word[1] !== null && word[1] !== undefined)).flat();
     const here = location.host === DEFAULT_HTTP ? [] : ["--http", location.host];
-    const text = shellLine(["orderlane", ...given.map(String), ...here]);
+    const line = ["orderlane", ...given.map(String), ...here];
+    const text = shellLine(line);
     if (this.text === text) return; // keep the focus
     this.text = text;
-    this.element.replaceChildren(h("span", { class: "muted" }, "Command: "), h("code", {}, text), copyButton(text, "the command"));
+    // A line may end between words only, not after the hyphens of an option.
+    const parts = line.flatMap((word) => [h("span", { class: "word" }, shellLine([word])), " "]).slice(0, -1);
+    this.element.replaceChildren(h("span", { class: "muted" }, "Command: "), h("code", {}, parts), copyButton(text, "the command"));
   }
 }
 

@@ -135,7 +135,7 @@ function redriveAll(url) {
     name: "redrive",
     label: "Redrive",
     danger: true,
-    sentence: "Each dead letter is sent to its original topic as a new message, one at a time. Other groups of that topic receive it too.",
+    sentence: "Each dead letter is sent to its original topic as a new message, one at a time. Other groups of that topic receive it too. The filter does not apply: all are sent.",
     fields: [{ name: "rate", label: "Rate limit, messages/s", value: "0", inputmode: "decimal", hint: "0: no limit", read: rateOf }],
     preview: async (asked) => [["Dead letters left", count((await post(url("redrive"), { ...sent(asked), dry_run: true })).left), "0, all sent"]],
     act: async (asked) => {

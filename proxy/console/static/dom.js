@@ -75,7 +75,7 @@ export function meter({ meter: share, kind, text }) {
     svg("rect", { class: "whole", width: 60, height: 10, rx: 2 }),
     svg("rect", { class: "part", width: (60 * Math.min(1, share)).toFixed(1), height: 10, rx: 2 }),
   );
-  return h("span", {}, bar, text);
+  return h("span", { class: "metered" }, bar, text);
 }
 
 /** Create a list of names and values. */

@@ -94,6 +94,10 @@ function context(at) {
         return false;
       }
     },
+    /** Run *look* whenever the user asks for a refresh. */
+    refreshed(look) {
+      looks.push(() => ctx.load(look));
+    },
     /** Run *look* now, and every *ms* while the page is visible. */
     every(ms, look) {
       let under = false;

@@ -39,7 +39,7 @@ export function open(ctx) {
     table.update(found.brokers.map((row) => ({ ...row, state: stateOf(row, found.unanswered) })));
     const missing = found.complete ? [] : [`Only ${of(found.brokers.length, "replica")} are shown.`];
     const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}.`);
-    note.textContent = ["Masters report figures; a slave has those of its master.", ...missing, ...silent].join(" ");
+    note.textContent = ["Figures are those of masters; slaves report none.", ...missing, ...silent].join(" ");
   });
   return [table.element, note, commandLine(["brokers", "ls"])];
 }

@@ -15,6 +15,8 @@ import { givenTime, zoneName } from "./zone.js";
 export const title = "Messages";
 
 const SHOWN = 100;
+/** Most requests for the newest messages: the first page is shorter than what lies before the end. */
+const NEWEST_PAGES = 4;
 const WAYS = [
   ["newest", "newest messages"],
   ["oldest", "oldest messages"],
@@ -89,15 +91,15 @@ export function open(ctx) {
     const positions = ctx.query.get("positions");
     const query = wanted();
     const from = positions ? { positions, queue: query.queue, contains: query.contains } : query;
-    page = await get(url, { ...from, limit: SHOWN }, ctx);
+    page = newestFirst() ? await newest(ctx, url, query) : await get(url, { ...from, limit: SHOWN }, ctx);
     if (page.positions) known.replaceChildren(...page.positions.split(",").map((each) => h("option", { value: each.slice(0, each.lastIndexOf("@")) })));
-    table.nothing.lastChild.textContent = adviceFor(page, by.value, query.contains);
+    [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No messages found.", adviceFor(page, by.value, query.contains)];
     table.update(newestFirst() ? page.messages.toReversed() : page.messages);
     showCommand(query);
     const goesOn = page.positions && !page.complete;
     pager.show({
       first: positions ? shownQuery() : null,
-      next: goesOn && !(newestFirst() && !query.contains) ? { ...shownQuery(), positions: page.positions } : null,
+      next: goesOn ? { ...shownQuery(), positions: page.positions } : null,
       nextLabel: page.messages.length ? "Next page" : "Search on",
     });
     note.textContent = noteOf(page);
@@ -154,7 +156,7 @@ export function open(ctx) {
     if (!followed.on) return;
     await ctx.load(async () => {
       await followed.look();
-      table.nothing.lastChild.textContent = "New messages appear here.";
+      [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No new message yet.", "New messages appear here."];
       table.update(followed.rows);
       pager.show({ first: null, next: null });
       showCommand({ queue: queue.value.trim(), contains: contains.value.trim() });
@@ -182,10 +184,23 @@ export function open(ctx) {
     button("Export…", () => ctx.load(async () => exportOf(ctx, url, wanted()))),
   );
   ctx.every(3000, tail);
+  ctx.refreshed(async () => followed.on || look());
   if (asked("follow") && !byIndex()) turn(true);
   else ctx.load(look);
   if (asked("view")) ctx.load(() => one.show(asked("view")));
   return [form, acts, one.element, table.element, pager.element, note, command.element];
+}
+
+/** Return one page with the newest messages: those behind the first page are read as well. */
+async function newest(ctx, url, query) {
+  let page = await get(url, { ...query, limit: SHOWN }, ctx);
+  let [messages, read] = [page.messages, page.read];
+  for (let more = 1; more < NEWEST_PAGES && !page.complete; more += 1) {
+    page = await get(url, { positions: page.positions, queue: query.queue, contains: query.contains, limit: SHOWN }, ctx);
+    messages = [...messages, ...page.messages].slice(-SHOWN);
+    read += page.read;
+  }
+  return { ...page, messages, read };
 }
 
 function noteOf(page) {

@@ -105,7 +105,13 @@ async function act(ctx, row) {
 }
 
 function askRedriveAll(ctx, url, topics) {
-  const ask = ({ reason, rate }, dryRun) => Promise.all(topics.map((topic) => post(url(topic, "redrive-all"), { reason, rate, dry_run: dryRun })));
+  /** Return the answers for the topics of which this proxy owns queues, and the other errors. */
+  async function ask({ reason, rate }, dryRun) {
+    const done = await Promise.allSettled(topics.map((topic) => post(url(topic, "redrive-all"), { reason, rate, dry_run: dryRun })));
+    const failed = done.filter((each) => each.status === "rejected").map((each) => each.reason);
+    if (failed.length === done.length) throw failed[0];
+    return { answers: done.filter((each) => each.status === "fulfilled").map((each) => each.value), failed };
+  }
   confirm({
     title: `Redrive all parked keys of ${ctx.group}`,
     about: topics.length === 1 ? `topic ${topics[0]}` : `topics ${topics.join(", ")}`,
@@ -118,18 +124,20 @@ function askRedriveAll(ctx, url, topics) {
         sentence: "The messages of each parked key are delivered in order; then the key continues with its later messages. The filter does not apply: all parked keys are redriven.",
         fields: [{ name: "rate", label: "Rate limit of each key, messages/s", value: "0", inputmode: "decimal", hint: "0: no limit", read: rateOf }],
         preview: async (asked) => {
-          const [keys, copies] = totals(await ask(asked, true));
+          const { answers, failed } = await ask(asked, true);
+          const [keys, copies] = totals(answers);
           if (!keys) throw new Error("no parked key can be redriven now: those listed are being redriven already, or their copies are not complete yet");
           return [
             ["Parked keys", count(keys), "being redriven"],
             ["Messages to deliver", count(copies), "0"],
+            ...failed.map((error) => ["Left as they are", "parked", error.message]),
           ];
         },
         act: async (asked) => {
-          const did = await ask(asked, false);
-          const [keys] = totals(did);
-          const owners = [...new Set(did.flatMap((each) => each.owners))];
-          return `Redriving ${of(keys, "key")}${owners.length ? `; not at other owners, repeat it at ${owners.join(", ")}` : ""}`;
+          const { answers, failed } = await ask(asked, false);
+          const [keys] = totals(answers);
+          const owners = [...new Set(answers.flatMap((each) => each.owners))];
+          return `Redriving ${of(keys, "key")}${failed.map((error) => `; ${error.message}`).join("")}${owners.length ? `; not at other owners, repeat it at ${owners.join(", ")}` : ""}`;
         },
       },
     ],
