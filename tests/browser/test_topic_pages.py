@@ -217,6 +217,31 @@ async def test_new_messages_are_followed(site: Site, opened: OpenPage) -> None:
         assert not [url for url in asked if "/messages" in url]
 
 
+async def test_a_page_that_cannot_follow_says_so(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        answer = await (
+            await page.request.get(f"{site.url}/api/topics/orders/messages?limit=1&start=oldest")
+        ).json()
+        await page.route("**/api/topics/orders/messages?*", _fulfilled(answer))
+        await page.goto(f"{site.url}/#/topics/orders/messages?follow=true")
+        note = page.get_by_text("more messages arrived than this page reads")
+        await expect(note).to_contain_text("Following: 5 new messages. 1 gap:")
+
+
+async def test_an_export_that_fails_saves_nothing(site: Site, opened: OpenPage) -> None:
+    async with opened(answers=True) as page:
+        failed = {"error": "4 other requests of operators are reading: try again in a moment"}
+        await page.route("**/export*", lambda route: route.fulfill(status=429, json=failed))
+        await page.goto(f"{site.url}/#/topics/orders/messages")
+        await page.get_by_role("button", name="Export…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Export", exact=True).click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("try again in a moment")
+        await expect(dialog.get_by_role("button", name="Export", exact=True)).to_be_enabled()
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+
+
 async def test_a_message_is_sent_and_sent_again(site: Site, opened: OpenPage) -> None:
     async with opened(answers=True) as page:
         await page.goto(f"{site.url}/#/topics/letters/messages")
@@ -225,7 +250,7 @@ async def test_a_message_is_sent_and_sent_again(site: Site, opened: OpenPage) ->
         await dialog.get_by_label("Reason").fill(WHY)
         for properties, body, sentence in (
             ("colour", "x", "write NAME=VALUE"),
-            ("", "", "body"),
+            ("", "", "the body is empty"),
             ("KEYS=k", "x", "'KEYS' is reserved"),
         ):
             await dialog.get_by_label("Properties").fill(properties)

@@ -72,7 +72,7 @@ export function deadLetters(ctx, address) {
     table.nothing.firstChild.textContent = filtered && found.waiting ? "No dead letter matches the filter." : "No dead letters.";
     table.update(found.dead_letters);
     const said = JSON.stringify([found.redrive, found.waiting > 0, found.dead_letters.length > 0]);
-    if (head.dataset.said !== said) head.replaceChildren(...redriveOf(ctx, url, found), ...(found.dead_letters.length ? [button("Export dead letters…", () => exportOf(ctx, url, wanted(), options()))] : []));
+    if (head.dataset.said !== said) head.replaceChildren(...redriveOf(ctx, url, found), ...(found.dead_letters.length ? [button("Export dead letters…", () => ctx.load(async () => exportOf(ctx, url, wanted(), options())))] : []));
     head.dataset.said = said;
     pager.show({
       first: positions ? address.with({ ...filter(), positions: "" }) : null,

@@ -7,13 +7,16 @@ const AT_ONCE = 200;
 const PAGES_A_LOOK = 5;
 const KEPT = 500;
 
-/** Reads new messages of the topic at *url*; ``rows``: the newest first, at most 500. */
+/** Reads new messages of the topic at *url*, once; ``rows``: the newest first, at most 500. */
 export class Followed {
   constructor(ctx, url) {
     this.ctx = ctx;
     this.url = url;
     this.on = false;
     this.rows = [];
+    this.seen = 0;
+    this.gaps = 0;
+    this.busy = false;
   }
 
   /** Follow messages that match *query*, behind the last ones of *page*, or from now on. */
@@ -22,9 +25,6 @@ export class Followed {
     this.query = query;
     this.positions = page?.positions ?? null;
     this.rows = page ? page.messages.toReversed() : [];
-    this.seen = 0;
-    this.gaps = 0;
-    this.busy = false;
   }
 
   stop() {

@@ -7,8 +7,8 @@ import { askExport } from "./exports.js";
 import { bytes, count, moment, of } from "./format.js";
 import { Followed } from "./following.js";
 import { Pager } from "./paging.js";
-import { Table } from "./table.js";
 import { OneMessage } from "./one-message.js";
+import { Table } from "./table.js";
 import { askMessage } from "./topic-acts.js";
 import { givenTime, zoneName } from "./zone.js";
 
@@ -46,9 +46,10 @@ export function open(ctx) {
   const pager = new Pager("messages");
   const command = new CommandLine();
   const one = new OneMessage(ctx, (place) => remember({ view: place }));
-  const followed = new Followed(ctx, url);
+  let followed = new Followed(ctx, url);
   const follow = button("Follow new messages", () => turn(!followed.on), { "aria-pressed": "false" });
   let page = null;
+  let looks = 0;
 
   const table = new Table({
     caption: "Messages",
@@ -91,7 +92,10 @@ export function open(ctx) {
     const positions = ctx.query.get("positions");
     const query = wanted();
     const from = positions ? { positions, queue: query.queue, contains: query.contains } : query;
-    page = newestFirst() ? await newest(ctx, url, query) : await get(url, { ...from, limit: SHOWN }, ctx);
+    const mine = (looks += 1);
+    const found = newestFirst() ? await newest(ctx, url, query) : await get(url, { ...from, limit: SHOWN }, ctx);
+    if (mine !== looks) return; // another request has been made meanwhile
+    page = { ...found, query };
     if (page.positions) known.replaceChildren(...page.positions.split(",").map((each) => h("option", { value: each.slice(0, each.lastIndexOf("@")) })));
     [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No messages found.", adviceFor(page, by.value, query.contains)];
     table.update(newestFirst() ? page.messages.toReversed() : page.messages);
@@ -130,16 +134,18 @@ export function open(ctx) {
     followed.stop();
     showFollow();
     remember();
-    table.update([]);
+    table.wait();
     ctx.load(look);
   }
 
   function turn(on) {
+    looks += 1; // what is being read is not shown any more
+    followed.stop();
     if (on) {
       const query = { queue: queue.value.trim(), contains: contains.value.trim() };
-      followed.start(query, newestFirst() && page?.complete && page.positions ? page : null);
-    } else {
-      followed.stop();
+      const same = page?.query.queue === query.queue && page.query.contains === query.contains;
+      followed = new Followed(ctx, url);
+      followed.start(query, same && newestFirst() && page.complete ? page : null);
     }
     showFollow();
     remember();
@@ -153,14 +159,16 @@ export function open(ctx) {
 
   /** Read what is new, while followed. */
   async function tail() {
-    if (!followed.on) return;
+    const mine = followed;
+    if (!mine.on) return;
     await ctx.load(async () => {
-      await followed.look();
+      await mine.look();
+      if (!mine.on) return;
       [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No new message yet.", "New messages appear here."];
-      table.update(followed.rows);
+      table.update(mine.rows);
       pager.show({ first: null, next: null });
-      showCommand({ queue: queue.value.trim(), contains: contains.value.trim() });
-      note.textContent = followed.sentence();
+      showCommand(mine.query);
+      note.textContent = mine.sentence();
     });
   }
 
@@ -204,7 +212,7 @@ async function newest(ctx, url, query) {
 }
 
 function noteOf(page) {
-  const parts = [`${of(page.messages.length, "message")} of ${page.positions ? `${count(page.read)} read` : "the brokers' index"}.`];
+  const parts = [`${of(page.messages.length, "message")} ${page.positions ? `of ${count(page.read)} read` : "from the brokers' index"}.`];
   if (page.positions && page.complete) parts.push("This is the end of the topic at the time of the request.");
   return [...parts, ...Object.entries(page.unanswered ?? {}).map(([broker, why]) => `${broker} did not answer: ${why}.`)].join(" ");
 }
@@ -231,6 +239,7 @@ function exportOf(ctx, url, { key, id, start, offset, ...query }) {
   askExport({
     title: `Export messages of ${ctx.topic}`,
     thing: "message",
+    about: `One JSON object a line, with properties and body: ${time || offset ? "the messages from there on" : "all messages that are stored"}, oldest first.`,
     urls: [`${url}/export`],
     query: { ...query, offset },
     file: `${ctx.topic}.ndjson`,

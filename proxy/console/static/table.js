@@ -78,6 +78,13 @@ export class Table {
     this.table.hidden = rows.length === 0;
   }
 
+  /** Remove all rows, and say "Loading…" until the next update. */
+  wait() {
+    this.update([]);
+    this.nothing.hidden = true;
+    this.loading.hidden = false;
+  }
+
   sorted(rows) {
     const column = this.sort && this.columns.find((each) => each.name === this.sort.name);
     if (!column?.order) return rows;

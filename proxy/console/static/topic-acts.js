@@ -112,7 +112,7 @@ export function askMessage(topic, sent) {
           { name: "key", label: "Message key", hint: "Selects the queue; messages of a key keep their order. Empty: any queue", read: (text) => text.trim() || undefined },
           { name: "tag", label: "Tag", read: (text) => text.trim() || undefined },
           { name: "properties", label: "Properties", rows: 2, hint: "One NAME=VALUE a line", read: propertiesOf },
-          { name: "body", label: "Body", rows: 6, hint: "Text, such as JSON" },
+          { name: "body", label: "Body", rows: 6, hint: "Text, such as JSON", read: bodyOf },
         ],
         preview: async (asked) => {
           const plan = await ask(asked, true);
@@ -128,6 +128,11 @@ export function askMessage(topic, sent) {
       },
     ],
   });
+}
+
+function bodyOf(text) {
+  if (!text) throw new Error("the body is empty: give a text");
+  return text;
 }
 
 function propertiesOf(text) {
