@@ -38,6 +38,9 @@ async def test_a_group_is_reset_after_a_preview(site: Site, opened: OpenPage) ->
         await dialog.get_by_label("Reset to").select_option("begin")
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Delivered again")).to_be_visible()
+        await expect(dialog.locator(".command code")).to_contain_text(
+            "orderlane offsets reset shipping --to-earliest --reason 'the carrier lost its data'"
+        )
         before = len(site.shipped["a"])
         await dialog.get_by_role("button", name="Reset", exact=True).click()
         await expect(_notice(page, "Reset 4 queues of shipping")).to_be_visible()

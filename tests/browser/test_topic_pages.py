@@ -39,6 +39,9 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Queues at each broker")).to_contain_text("4")
         assert "fresh" not in await site.gateway.client.topics()
+        await expect(dialog.locator(".command code")).to_contain_text(
+            "orderlane topics create fresh --queues 4 --perm RW --reason 'a new customer'"
+        )
         await dialog.get_by_role("button", name="Create", exact=True).click()
         await expect(_notice(page, "Created fresh with 4 queues")).to_be_visible()
         await expect(page.get_by_role("heading", level=1)).to_contain_text("fresh")
@@ -292,6 +295,8 @@ async def test_exports_are_files_of_lines_of_json(
         await page.get_by_role("button", name="Export…").click()
         dialog = page.get_by_role("dialog")
         await expect(dialog).to_contain_text("orderlane messages export orders --queue broker-a_1")
+        await dialog.get_by_role("button", name="Copy the command").click()
+        await expect(dialog.get_by_text("Copied the command")).to_be_visible()
         await dialog.get_by_label("Maximum number of messages").fill("none")
         await dialog.get_by_role("button", name="Export", exact=True).click()
         await expect(dialog.get_by_role("alert")).to_contain_text("invalid number")

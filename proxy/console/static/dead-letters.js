@@ -125,11 +125,11 @@ function redriveOf(ctx, url, { waiting, redrive }) {
   const parts = [];
   if (redrive) parts.push(h("span", {}, "Last redrive: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.note ? `: ${redrive.note}` : ""}`));
   if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No further dead letters are sent. The next redrive continues from here.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
-  if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url)] })));
+  if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url, ctx.group)] })));
   return parts;
 }
 
-function redriveAll(url) {
+function redriveAll(url, group) {
   const sent = ({ reason, rate }) => ({ reason, rate });
   return {
     name: "redrive",
@@ -137,6 +137,7 @@ function redriveAll(url) {
     danger: true,
     sentence: "Each dead letter is sent to its original topic as a new message, one at a time. Other groups of that topic receive it too. The filter does not apply: all are sent.",
     fields: [{ name: "rate", label: "Rate limit, messages/s", value: "0", inputmode: "decimal", hint: "0: no limit", read: rateOf }],
+    command: ({ rate }) => ["dead-letters", "redrive", group, ["--rate", rate || ""]],
     preview: async (asked) => [["Dead letters left", count((await post(url("redrive"), { ...sent(asked), dry_run: true })).left), "0, all sent"]],
     act: async (asked) => {
       const did = await post(url("redrive"), sent(asked));

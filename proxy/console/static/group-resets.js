@@ -33,6 +33,7 @@ function askGroupReset(ctx, topics) {
           { name: "kind", label: "Reset to", options: KINDS, value: "time" },
           { name: "where", label: "Time", hint: `Such as 2026-01-31 14:00 (${zoneName()}). Ignored for the oldest message and the end.` },
         ],
+        command: (asked) => ["offsets", "reset", ctx.group, ["--topic", asked.topic], ...optionsOf(target(asked))],
         preview: async (asked) => linesOf(await ask(asked, true)),
         act: async (asked) => {
           const did = await ask(asked, false);
@@ -60,4 +61,9 @@ function linesOf(plan) {
 
 function target({ kind, where }) {
   return kind === "time" ? { time_ms: givenTime(where) } : { [kind]: true };
+}
+
+function optionsOf({ time_ms, begin }) {
+  if (time_ms !== undefined) return ["--to-time", new Date(time_ms).toISOString()];
+  return [begin ? "--to-earliest" : "--skip"];
 }

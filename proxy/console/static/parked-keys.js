@@ -123,6 +123,7 @@ function askRedriveAll(ctx, url, topics) {
         danger: true,
         sentence: "The messages of each parked key are delivered in order; then the key continues with its later messages. The filter does not apply: all parked keys are redriven.",
         fields: [{ name: "rate", label: "Rate limit of each key, messages/s", value: "0", inputmode: "decimal", hint: "0: no limit", read: rateOf }],
+        command: topics.length === 1 ? ({ rate }) => ["key", "redrive", ctx.group, "--all", "--topic", topics[0], ["--rate", rate || ""]] : undefined,
         preview: async (asked) => {
           const { answers, failed } = await ask(asked, true);
           const [keys, copies] = totals(answers);

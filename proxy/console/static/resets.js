@@ -25,6 +25,7 @@ export function askReset(group, row, done) {
           { name: "kind", label: "Reset to", options: KINDS, value: "offset" },
           { name: "where", label: "Offset or time", value: String(row.base), hint: `For example 812, or 2026-01-31 14:00 (${zoneName()}). Ignored for the end.` },
         ],
+        command: (asked) => ["offsets", "reset", group, "--topic", row.topic, "--queue", row.queue, ...optionsOf(target(asked))],
         preview: async (asked) => {
           const seen = await post(url, { reason: asked.reason, to: target(asked), dry_run: true });
           expect = seen.from;
@@ -52,4 +53,9 @@ function target({ kind, where }) {
     return { offset: Number(where) };
   }
   return { time_ms: givenTime(where) };
+}
+
+function optionsOf({ offset, time_ms }) {
+  if (offset !== undefined) return ["--to-offset", offset];
+  return time_ms === undefined ? ["--skip"] : ["--to-time", new Date(time_ms).toISOString()];
 }

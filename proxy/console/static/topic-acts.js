@@ -36,6 +36,7 @@ export function askNewTopic() {
           { name: "perm", label: "Clients may", options: PERMISSIONS, value: "RW" },
           { name: "broker", label: "Broker", hint: "Empty: all brokers", read: (text) => text.trim() || undefined },
         ],
+        command: ({ topic, queues, perm, broker }) => topic && ["topics", "create", topic, "--queues", queues, "--perm", perm, ["--broker", broker]],
         preview: async (asked) => {
           const plan = await ask(asked, true);
           return [
@@ -78,6 +79,7 @@ export function askDeletion(topic) {
         danger: true,
         sentence: "The topic and all its messages are deleted at all brokers. This cannot be undone.",
         fields: [{ name: "name", label: "Name of the topic, to confirm" }],
+        command: () => ["topics", "delete", topic],
         preview: async (asked) => {
           const lost = await ask(asked, true);
           const groups = Object.entries(lost.groups);
@@ -158,6 +160,7 @@ export function askResend(topic, message, sent) {
         name: "resend",
         label: "Send",
         sentence: "A copy with the same key, tag, properties and body is stored behind all messages of its key. All groups of the topic receive it.",
+        command: () => ["messages", "resend", topic, message.message],
         preview: async (asked) => {
           const plan = await ask(asked, true);
           return [["Copy of the message", "–", `in ${plan.to}`]];
