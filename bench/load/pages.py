@@ -41,7 +41,10 @@ _GROUP = "api/groups/{group}"
 _LETTERS = f"{_GROUP}/dead-letters"
 _KEYS = f"{_GROUP}/topics/{{topic}}/keys"
 
-#: Ten open pages: each page of the console, and the one of a key.
+_TOPIC = "api/topics/{topic}"
+
+#: Fourteen open pages: each page of the console, and the one of a key. The page of a topic's
+#: messages follows new ones.
 PAGES = (
     Page("page-groups.js", {10: ["api/diagnoses"]}),
     Page("page-group.js", {10: [f"{_GROUP}/series", f"{_GROUP}/diagnosis"]}),
@@ -51,9 +54,13 @@ PAGES = (
         {3: [f"{_KEYS}/top?limit=100", f"{_KEYS}/show?key=key-1", f"{_KEYS}/history?key=key-1"]},
     ),
     Page("page-leases.js", {3: [f"{_GROUP}/leases?limit=500"]}),
-    Page("page-dead-letters.js", {3: [f"{_KEYS}/parked"], 5: [_LETTERS]}),
+    Page("page-dead-letters.js", {3: [f"{_KEYS}/parked?limit=101"], 5: [_LETTERS]}),
     Page("page-messages.js", once=[f"{_GROUP}/topics/{{topic}}/messages?key=key-1"]),
     Page("page-order-key.js", once=[f"{_GROUP}/order-key?topic={{topic}}"]),
+    Page("page-topics.js", {10: ["api/topics?limit=50"]}),
+    Page("page-topic.js", {10: [_TOPIC]}),
+    Page("page-topic-messages.js", {3: [f"{_TOPIC}/messages?start=end&limit=200"]}),
+    Page("page-brokers.js", {10: ["api/brokers"]}),
     Page("page-clients.js", {3: ["api/clients"]}),
     Page("page-audit.js", {5: ["api/audit?limit=200"]}),
 )

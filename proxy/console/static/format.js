@@ -1,5 +1,7 @@
 // Formats numbers, times and sizes.
 
+import { dateAndTime } from "./zone.js";
+
 export const NOTHING = "–";
 export const UNKNOWN = "unknown";
 
@@ -31,20 +33,19 @@ export function age(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** Format a time; the date is omitted if it is today. */
+/** Format a time in the chosen zone; the date is omitted if it is today. */
 export function moment(ms, now = Date.now()) {
   if (ms === null || ms === undefined) return NOTHING;
-  const at = new Date(ms);
-  const two = (number) => String(number).padStart(2, "0");
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  if (at.toDateString() === new Date(now).toDateString()) return time;
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+  const [date, time] = dateAndTime(ms);
+  return date === dateAndTime(now)[0] ? time : `${date} ${time}`;
 }
 
 /** Format a size in bytes. */
 export function bytes(value) {
+  if (value === null || value === undefined) return NOTHING;
   if (value < 1024) return `${value} B`;
-  return value < 1024 ** 2 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1024 ** 2).toFixed(1)} MiB`;
+  const power = Math.min(4, Math.floor(Math.log2(value) / 10));
+  return `${(value / 1024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
 /** Format a fraction as a percentage. */

@@ -6,6 +6,7 @@ import { confirm } from "./dialog.js";
 import { diagnosisOf } from "./diagnosis.js";
 import { badge, button, facts, h } from "./dom.js";
 import { age, count, figure, of, UNKNOWN } from "./format.js";
+import { groupResetButton } from "./group-resets.js";
 import { coverage, delay, delayOf, ownQueues, stateOf, sum } from "./groups.js";
 import { askReset } from "./resets.js";
 import { Table } from "./table.js";
@@ -14,7 +15,7 @@ export const title = "Overview";
 
 export function open(ctx) {
   const about = h("div");
-  const acts = h("div", { class: "tools" });
+  const acts = h("span");
   const note = h("p", { class: "muted" });
   const charts = [
     new Chart("Lag, messages", [["lag", "lag"], ["unfinished", "unfinished"], ["blocked", "blocked"]]),
@@ -53,7 +54,7 @@ export function open(ctx) {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
   });
-  return [diagnosisOf(ctx), about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
+  return [diagnosisOf(ctx), about, h("div", { class: "tools" }, acts, groupResetButton(ctx)), h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
 }
 
 function aboutOf(group, nowMs) {

@@ -1,6 +1,7 @@
 // Keys of a topic: busiest, hot, blocked, paused and parked; and details of one key.
 
 import { get, path } from "./api.js";
+import { commandLine, copyButton } from "./copying.js";
 import { badge, button, choice, empty, facts, h, labelled } from "./dom.js";
 import { age, count, figure, moment, share } from "./format.js";
 import { headOf, keyLink, keyState, messageLink } from "./groups.js";
@@ -80,7 +81,7 @@ function tableOf(ctx, topic) {
     nothing: "",
     advice: " ",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: row.key === "" ? "(empty)" : row.key }), order: (row) => row.key },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: row.key === "" ? "(empty)" : row.key }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, topic(), row), order: (row) => row.offset },
       { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
@@ -107,7 +108,8 @@ export function parkedRow(row) {
 function oneKey(ctx, topic, key, rows, events) {
   const nothing = !rows.length && empty(`Key ${key} has no unfinished messages at this proxy.`, "Check its spelling. It may be finished, or in a queue of another proxy.");
   return [
-    h("h2", {}, "Key ", h("span", { class: "mono" }, key)),
+    h("h2", {}, "Key ", h("span", { class: "mono" }, key), copyButton(key, `key ${key}`)),
+    commandLine(["key", "show", ctx.group, key, "--topic", topic]),
     ...(nothing ? [nothing, button("Pause it anyway…", () => askKey(ctx.group, topic, { key, queue: "any", state: "none", paused: false, offset: null, backlog: 0 }, () => ctx.again()))] : rows.map((row) => card(ctx, topic, row))),
     events.length > 0 && h("h3", {}, "Recent events"),
     events.length > 0 && h("ol", { class: "events" }, events.toReversed().map((each) => h("li", {}, h("time", {}, moment(each.at_ms)), " ", h("b", {}, each.what), each.offset === null ? "" : ` at ${each.offset}`, each.attempt === null ? "" : `, attempt ${each.attempt}`, each.by ? `, by ${each.by}` : "", each.detail ? `: ${each.detail}` : ""))),

@@ -16,7 +16,7 @@ SCRIPTS = sorted(path.name for path in STATIC.glob("page-*.js"))
 
 def test_every_page_is_opened() -> None:
     assert sorted({page.script for page in PAGES}) == SCRIPTS
-    assert len(PAGES) == 10
+    assert len(PAGES) == 14
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
