@@ -54,7 +54,7 @@ export function parkedKeys(ctx, address) {
     // One row more than shown says whether there is another page.
     const found = (await Promise.all(chosen().map((each) => get(url(each, "parked"), { limit: SHOWN + 1, reason: part, after }, ctx)))).flat();
     const rows = found.slice(0, SHOWN);
-    table.nothing.firstChild.textContent = part ? `No parked key has “${part}” in its reason.` : "No parked keys in this proxy's queues.";
+    table.nothing.firstChild.textContent = part ? `No parked key has “${part}” in its reason.` : "No key is parked in the queues of this proxy, or in those without an owner.";
     table.update(rows);
     const more = found.length > SHOWN;
     const last = rows.at(-1);
