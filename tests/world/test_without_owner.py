@@ -1,4 +1,4 @@
-"""What operators see and do after the owner of parked keys crashed, at another proxy."""
+"""Parked keys of a crashed owner are shown and redriven at another proxy."""
 
 from __future__ import annotations
 
