@@ -250,7 +250,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
 async def test_the_values_of_a_topic_are_its_counts() -> None:
     lane, memory = await lane_with_work()
     names = {each.name for each in fields(TopicCounts)}
-    others = {"measures", "filtered_in_a_row", "last_expired_ns"}
+    others = {"measures", "filtered_in_a_row", "keyless_in_a_row", "last_expired_ns"}
     assert TOPIC_COUNTERS.keys() | COUNTS_BY.keys() | others == names
     assert HISTOGRAMS.keys() == {each.name for each in fields(Measures)}
     lane.counts[ORDERS] = TopicCounts(
