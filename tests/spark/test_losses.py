@@ -93,7 +93,7 @@ def test_a_stream_fails_at_deleted_messages_or_skips_them(
     assert (
         "unread messages are gone: queue 'broker-a_0' of the topic "
         f"'{options['subscribe']}' starts at {oldest}: the broker deleted offsets 3 to "
-        f"{oldest - 1}; set failOnDataLoss to false to continue with"
+        f"{oldest - 1} ({oldest - 3} messages); set failOnDataLoss to false to continue with"
     ) in str(caught.value)
     assert "Traceback" not in str(caught.value)
 

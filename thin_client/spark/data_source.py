@@ -4,7 +4,9 @@ Batches and streams are planned and read alike: queue positions first, then slic
 for each task. Spark pickles readers, and keeps a stream's reader in a process beside the driver, so
 a reader connects with its first request.
 
-Spark's checkpoint alone stores progress; the proxy's committed offsets only show the group's lag.
+Spark's checkpoint alone stores progress, and alone defines what a batch reads. The first batch of a
+query has no messages: it records where the query begins, and from then on the options for the start
+have no effect. The proxy's committed offsets only show the group's lag.
 Spark calls ``commit`` one batch late and never for the last batch. But each trigger, even one
 without new messages, calls ``latestOffset`` with the end of the finished batches, so this call
 reports them; ``progress.py`` reports without waiting for a trigger. Spark may not call ``stop``;
@@ -43,11 +45,10 @@ from thin_client.spark.offsets import (
     Offsets,
     Queue,
     Slice,
+    batch_of,
     ending,
     ends,
-    flat,
     starting,
-    with_lives,
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
 from thin_client.spark.options import OptionError, ReadOptions
@@ -55,7 +56,6 @@ from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
-    changed_queues,
     loss_summary,
     plan_batch,
     plan_stream,
@@ -223,31 +223,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._moves = options.starting.moves()
         self._admission = Admission(options)
         self._client = BulkClient(options.connecting)
         self._queues = Queues(self._client, options.selection)
+        self._ends_now = False
         self._latest: Offsets | None = None
         self._reported_losses: set[Loss] = set()
         self._asked_s = float("-inf")
-        self._initial: Offsets | None = None
-        self._started = False
+        self._begun: Offsets | None = None
         self._reported: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Return the start of a query without a checkpoint; the same for both calls by Spark."""
-        options = self._options
-        if self._initial is None:
-            with without_tracebacks():
-                states = self._queues.states()
-                begun = starting(
-                    options.starting,
-                    states,
-                    at_time=self._queues.at_time,
-                    strategy=options.strategy,
-                )
-                self._initial = with_lives(begun, {each.queue: each.life for each in states})
-        return self._initial
+        """Return the start of the first batch of every query: no queue has begun.
+
+        Spark asks for it again if the first batch has to be repeated, so it depends on nothing.
+        """
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of the options. Spark supports one limit; if two are set, this is the
@@ -261,28 +252,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End the query at the queues' current ends."""
-        with without_tracebacks():
-            self._admission.end_at(self._queues.states())
+        """End the query at the ends of the queues at the next request."""
+        self._ends_now = True
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """Return the end of the next batch; *start* if there are no or too few messages to read.
 
-        Finished batches have read everything before *start*. The first batch of a query is empty if
-        a repeated run would start at other offsets.
+        Finished batches have read everything before *start*. The first batch of a query records
+        where it begins, and has no messages.
         """
         with without_tracebacks():
             self._pause()
-            if start != self._initial:
+            if start and start != self._begun:
                 self._report(start)
-            elif not self._started and self._moves:
-                # Spark records the ends of batches, but not the start of the first one. An empty
-                # first batch records it: messages that retention deletes before the batch is
-                # repeated are then reported as lost.
-                self._started = True
-                return start
-            states = self._queues.states(known=flat(start))
+            states = self._queues.states(since=start)
             self._latest = ends(states)
+            if self._ends_now:
+                self._ends_now = False
+                self._admission.end_at(states)
+            if not start:
+                self._begun = self._admission.first(states, self._queues.at_time)
+                return self._begun
             limited = not isinstance(limit, ReadAllAvailable)
             target = self._admission.target(start, states, now_s=time.monotonic(), limited=limited)
             self._judge(target.losses)
@@ -294,15 +284,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return a partition for each task of a batch, which may date from before a crash."""
-        again, self._started = self._initial is not None and not self._started, True
-        if again and self._moves:
-            return []  # the first batch, which was empty; *start* has moved since
         with without_tracebacks():
             plan = plan_stream(
                 start,
                 end,
-                self._queues.of(changed_queues(start, end)),
-                selection=self._options.selection,
+                self._queues.of(part.queue for part in batch_of(start, end)),
                 min_partitions=self._options.min_partitions,
                 max_records=self._options.max_records_per_partition,
             )
