@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -39,8 +41,9 @@ from pyspark.sql.streaming.datasource import (
 
 from thin_client.errors import ClientError
 from thin_client.spark.admission import Admission
-from thin_client.spark.bulk_client import BulkClient, DataLost
+from thin_client.spark.bulk_client import BulkClient, Counts, DataLost
 from thin_client.spark.filters import Pruning, pruning
+from thin_client.spark.logs import QueryLog, query_log
 from thin_client.spark.offsets import (
     Offsets,
     Queue,
@@ -51,6 +54,7 @@ from thin_client.spark.offsets import (
     starting,
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
+from thin_client.spark.option_values import names
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.planning import (
     Loss,
@@ -67,6 +71,7 @@ from thin_client.spark.writing import BatchWriter, StreamWriter
 
 _log = logging.getLogger("orderlane")
 
+Log = logging.Logger | QueryLog
 #: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
 _ASK_EVERY_S = 0.1
 
@@ -232,6 +237,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked_s = float("-inf")
         self._begun: Offsets | None = None
         self._reported: Offsets | None = None
+        self._decided: Offsets | None = None
+        self._repeated: Offsets | None = None
+        self._counts = Counts()
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Return the start of the first batch of every query: no queue has begun.
@@ -263,8 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with without_tracebacks():
             self._pause()
-            if start and start != self._begun:
-                self._report(start)
+            self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
             self._latest = ends(states)
             if self._ends_now:
@@ -272,10 +279,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._admission.end_at(states)
             if not start:
                 self._begun = self._admission.first(states, self._queues.at_time)
+                self._decided = self._begun
                 return self._begun
             limited = not isinstance(limit, ReadAllAvailable)
             target = self._admission.target(start, states, now_s=time.monotonic(), limited=limited)
             self._judge(target.losses)
+            self._decided = target.offsets
             return target.offsets
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
@@ -293,6 +302,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 max_records=self._options.max_records_per_partition,
             )
             self._judge(plan.losses)
+            self._note_repetition(end, plan)
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -308,16 +318,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client.close()
 
     def _report(self, offsets: Offsets) -> None:
-        """Report progress to the proxy, without retries: the next batch's report supersedes it."""
-        if offsets != self._reported:
-            self._reported = offsets
-            report(self._client, offsets)
+        """Report progress to the proxy, without retries: the next batch's report supersedes it.
+        Counts are reported again until the proxy has them.
+        """
+        if (not offsets or offsets == self._reported) and not self._counts:
+            return
+        self._reported = offsets
+        wanted = self._options.selection.part_of(offsets)
+        if report(self._client, wanted, self._counts, log=query_log(self._options)):
+            self._counts = Counts()
 
     def _judge(self, losses: Iterable[Loss]) -> None:
-        """Raise or log each loss, as the module's ``_judge`` does, but only once."""
+        """Raise or log each loss, as the module's ``_judge`` does, but only once; count it."""
         news = [loss for loss in losses if loss not in self._reported_losses]
         _judge(news, self._options)
         self._reported_losses.update(news)
+        for loss in news:
+            if loss.messages:
+                counts = self._counts.skipped if loss.returns else self._counts.lost
+                counts[loss.queue[0]] += loss.messages
+
+    def _note_repetition(self, end: Offsets, plan: Plan) -> None:
+        """Count the messages of a batch that an earlier process may have read, once per batch."""
+        if end in (self._decided, self._repeated) or not plan.slices:
+            return
+        self._repeated = end
+        for part in plan.slices:
+            self._counts.repeated[part.topic] += part.size
+        query_log(self._options).warning(
+            "an unfinished batch is repeated: %s", names(map(str, plan.slices))
+        )
 
     def _pause(self) -> None:
         wait_s = self._asked_s + _ASK_EVERY_S - time.monotonic()
@@ -346,19 +376,24 @@ class RefusedReader(DataSourceStreamReader):
         self._refuse()
 
 
-def report(client: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-    """Set the group's committed offsets; log a failure, since Spark's checkpoint has them too."""
+def report(
+    client: BulkClient,
+    offsets: Mapping[str, Mapping[str, int]],
+    counts: Counts | None = None,
+    *,
+    log: Log = _log,
+) -> bool:
+    """Set the group's committed offsets, and report *counts*. Return whether the proxy has the
+    counts; log a failure, since Spark's checkpoint has the offsets too.
+    """
     try:
-        taken = client.ack(offsets)
+        refusal = client.report(offsets, counts)
     except ClientError as error:
-        _log.warning("reporting the query's progress failed: %s", error)
+        log.warning("reporting the query's progress failed: %s", error)
         return False
-    if not taken:
-        _log.warning(
-            "the proxy refused the query's progress: another consumerId or thin clients consume"
-            " with its group; use a group of its own"
-        )
-    return taken
+    if refusal is not None:
+        log.warning("the proxy did not take the query's progress: %s", refusal)
+    return True
 
 
 def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
@@ -369,13 +404,16 @@ def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
 
 def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[bytes]:
     """Yield the slice's stored records; raise DataLost or skip lost ones by ``failOnDataLoss``."""
+    log = query_log(options, task=TaskContext.get())
     while True:
         try:
             yield from client.records(part, batch_bytes=options.batch_bytes)
         except DataLost as lost:
             if options.fail_on_data_loss:
                 raise
-            _log.warning("%s", lost)
+            log.warning("%s", lost)
+            gone = Counts(lost=Counter({part.topic: lost.first_there - lost.part.start}))
+            report(client, {}, gone, log=log)
             part = replace(part, start=lost.first_there)
         else:
             return
@@ -385,7 +423,7 @@ def _judge(losses: Sequence[Loss], options: ReadOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise MessagesGone(losses)
     if losses:
-        _log.warning("unread messages are gone: %s", loss_summary(losses))
+        query_log(options).warning("unread messages are gone: %s", loss_summary(losses))
 
 
 def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:

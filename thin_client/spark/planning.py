@@ -46,11 +46,13 @@ class Loss:
     """Unread messages of one queue that are gone.
 
     *messages*: how many are known to be gone; there may be more if the queue itself is gone.
+    *returns*: whether they may return, with their broker.
     """
 
     queue: Queue
     reason: str
     messages: int = field(default=0, compare=False)
+    returns: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         topic, qid = self.queue
@@ -302,6 +304,7 @@ def _given_up(part: Slice, state: QueueState | None) -> Loss:
         f"{why}; the batch had offsets {part.start} to {part.end - 1} of it"
         f" ({_messages(part.size)})",
         part.size,
+        returns=state is None,
     )
 
 

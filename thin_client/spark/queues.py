@@ -94,18 +94,12 @@ class Queues:
             time.sleep(LOOK_S)
 
     def _ranges(self, known: set[str], timestamp_ms: int | None = None) -> list[QueueState]:
-        topics = set(self._selection.named or self._fitting(known))
-        return self._of_topics(topics, gone=known, timestamp_ms=timestamp_ms)
-
-    def _fitting(self, known: set[str]) -> list[str]:
-        """Return the topics that match the pattern; also *known* topics that the group lost."""
-        try:
-            there: Iterable[str] = self._client.topics()
-        except Refused as error:
-            if error.code != _NOT_FOUND or not known:
-                raise
-            there = known
-        return self._selection.topics(there)
+        if self._selection.named:
+            topics = set(self._selection.named)
+            return self._of_topics(topics, gone=known, timestamp_ms=timestamp_ms)
+        # A topic may be deleted between the two requests.
+        there = set(self._selection.topics(self._client.topics()))
+        return self._of_topics(there, gone=there, timestamp_ms=timestamp_ms)
 
     def _of_topics(
         self, topics: set[str], *, gone: set[str], timestamp_ms: int | None = None

@@ -24,10 +24,11 @@ class Proxy:
 
     def __init__(self, *there: list[QueueState]) -> None:
         self.there = list(there)
+        self.deleted: list[str] = []  # since the last list of topics
         self.asked = 0
 
     def topics(self) -> list[str]:
-        raise Refused(404, "a topic of the group is gone")
+        return [*{state.topic for state in self.there[0]}, *self.deleted]
 
     def ranges(self, topics: list[str], timestamp_ms: int | None = None) -> list[QueueState]:
         now = self.there[0]
@@ -113,3 +114,11 @@ def test_a_queue_that_a_topic_was_created_again_without_is_not_waited_for() -> N
     since = {"": {"version": 2, "a/x_0": 3, "a/x_1": 3}, **AT_A0_A1}
     assert of(proxy, Selection(subscribe=("a",))).states(since=since) == [new]
     assert proxy.asked == 1
+
+
+def test_a_pattern_reads_the_topics_that_exist() -> None:
+    proxy = Proxy([A0, B0])
+    assert of(proxy, Selection(pattern="a|c")).states() == [A0]
+    proxy.deleted = ["c"]
+    assert of(proxy, Selection(pattern="a|c")).states() == [A0]
+    assert of(proxy, Selection(pattern="c")).states() == []
