@@ -312,17 +312,32 @@ class BulkService:
                 raise Refused("ranges came without its request")
             meaning = interpretation_of(reply, arguments)
             lane = await self._lane_of(meaning)
-            queues = [
-                queue
-                for topic in meaning.topics or ()
-                for queue in await self._client.queues(Topic(topic))
-            ]
-            ranges = await asyncio.gather(
-                *(self._range(lane.name, queue, request.timestampMs) for queue in queues)
-            )
+            ranges = await self._ranges_of(lane, meaning.topics or (), request.timestampMs)
+            # Brokers also answer for queues that a topic had before it was created again.
+            empty = {each.topic for each in ranges if each.endOffset == 0}
+            if empty:
+                ranges = [each for each in ranges if each.topic not in empty]
+                ranges += await self._ranges_of(lane, empty, request.timestampMs, fresh=True)
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
+
+    async def _ranges_of(
+        self,
+        lane: GroupLane,
+        topics: Iterable[str],
+        timestamp_ms: int | None,
+        *,
+        fresh: bool = False,
+    ) -> list[Any]:
+        queues = [
+            queue
+            for topic in topics
+            for queue in await self._client.queues(Topic(topic), fresh=fresh)
+        ]
+        return await asyncio.gather(
+            *(self._range(lane.name, queue, timestamp_ms) for queue in queues)
+        )
 
     async def _lane_of(self, meaning: Interpretation) -> GroupLane:
         """Return the lane of the group, which has the topics of the request.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import Group
+from broker_core.names import Group, QueueName, Topic
 from testkit.lanes import GROUP, TOPIC, group_settings
 from testkit.messages import message
 from testkit.thrift_client import connect, field_ids_of
@@ -111,3 +111,17 @@ async def test_a_group_created_on_its_first_use_can_read_the_topics_of_applicati
         assert lane is not None
         assert [each.name for each in lane.settings.topics] == [TOPIC]
         assert await client.call("topics", request) == [TOPIC, "other"]
+
+
+async def test_ranges_leave_out_queues_that_a_topic_no_longer_has() -> None:
+    """The broker answers for them, and the proxy may remember them, until it asks again."""
+
+    class Shrunk(FakeBrokerClient):
+        async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            return (await super().queues(topic))[: 1 if fresh else None]
+
+    broker = Shrunk(orders=2)
+    broker.store(message(0))
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        found = await client.call("ranges", consumer.RangesRequest(groupId=GROUP, topics=[TOPIC]))
+        assert [(each.qid, each.endOffset) for each in found] == [("broker-a_0", 1)]
