@@ -188,6 +188,10 @@ class BatchReader(DataSourceReader):
         with without_tracebacks(), closing(BulkClient(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
+            counts = Counts()
+            _count(plan.losses, counts)
+            if counts:
+                report(client, {}, counts, log=query_log(self._options))
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -333,10 +337,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news = [loss for loss in losses if loss not in self._reported_losses]
         _judge(news, self._options)
         self._reported_losses.update(news)
-        for loss in news:
-            if loss.messages:
-                counts = self._counts.skipped if loss.returns else self._counts.lost
-                counts[loss.queue[0]] += loss.messages
+        _count(news, self._counts)
 
     def _note_repetition(self, end: Offsets, plan: Plan) -> None:
         """Count the messages of a batch that an earlier process may have read, once per batch."""
@@ -424,6 +425,13 @@ def _judge(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise MessagesGone(losses)
     if losses:
         query_log(options).warning("unread messages are gone: %s", loss_summary(losses))
+
+
+def _count(losses: Iterable[Loss], counts: Counts) -> None:
+    for loss in losses:
+        if loss.messages:
+            topic, _ = loss.queue
+            (counts.skipped if loss.returns else counts.lost)[topic] += loss.messages
 
 
 def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:

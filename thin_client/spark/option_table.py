@@ -32,7 +32,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("subscribe", "", "Topics to read, separated by commas. One of `subscribe`, "
            "`subscribePattern` and `assign` is required.", _READS),
     Option("subscribePattern", "", "Python regular expression that has to match the whole topic "
-           "name. Reads all matching topics of the group, including later ones.", _READS),
+           "name. Reads all matching topics that exist, including later ones; of a group in the "
+           "proxy's settings, those of the group.", _READS),
     Option("assign", "", 'Single queues to read, as JSON: `{"orders": ["broker-a_0"]}`.', _READS),
     Option("startingOffsets", "`earliest`; a stream: `latest`", "Start position: `earliest`, "
            '`latest` (streams only), or JSON with every queue: `{"orders": {"broker-a_0": 23}}`, '

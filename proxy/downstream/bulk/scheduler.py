@@ -28,6 +28,12 @@ class BulkCounts:
     skipped: int = 0
     repeated: int = 0
 
+    def add(self, *, lost: int, skipped: int, repeated: int) -> None:
+        """Count messages that a reader reports."""
+        self.lost += lost
+        self.skipped += skipped
+        self.repeated += repeated
+
 
 @dataclass(slots=True)
 class ReadPermit:

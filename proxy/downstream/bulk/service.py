@@ -176,10 +176,12 @@ class BulkService:
         return lane
 
     def _count(self, lane: GroupLane, request: Any) -> None:
-        counts, reader = self.counts[lane.name], reader_of(request)
-        counts.lost += _total(request.lost)
-        counts.skipped += _total(request.skipped)
-        counts.repeated += _total(request.repeated)
+        reader = reader_of(request)
+        self.counts[lane.name].add(
+            lost=_total(request.lost),
+            skipped=_total(request.skipped),
+            repeated=_total(request.repeated),
+        )
         for what, found in (("lost", request.lost), ("skipped", request.skipped)):
             if found:
                 of = ", ".join(f"{number} of {topic}" for topic, number in sorted(found.items()))

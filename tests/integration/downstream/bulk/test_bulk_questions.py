@@ -97,8 +97,7 @@ async def test_topics_of_a_group_are_those_of_its_settings_that_exist() -> None:
 async def test_a_group_created_on_its_first_use_can_read_the_topics_of_applications() -> None:
     """Also before it exists, as after a restart of the proxy, and after a typing error."""
     broker = FakeBrokerClient(orders=1, other=1, TBW102=1)
-    async with bulk(broker) as (it, _), connect(it.port) as client:
-        it.lanes.auto_create = True
+    async with bulk(broker, auto_create=True) as (it, _), connect(it.port) as client:
         request = consumer.TopicsRequest("lake")
         assert await client.call("topics", request) == [TOPIC, "other"]
         assert it.lanes.find("lake") is None, "a question creates nothing"
