@@ -30,9 +30,25 @@ OTHERS = (
     {"failOnDataLoss": "false", **LIMIT},
 )
 
+_TRIES, _TOO_SLOW = 4, b"Python worker failed to connect back"
+
 
 def run(folder: Path, options: dict[str, str], stop: Step | None) -> int | None:
-    """Run a driver; return its exit code, or None if it was killed at *stop*."""
+    """Run a driver; return its exit code, or None if it was killed at *stop*.
+
+    Spark allows its Python processes 10 s to start. On a busy machine a driver may fail because of
+    that: then another one continues, as it has to anyway.
+    """
+    for _ in range(_TRIES):
+        output = folder / "output"
+        before = output.stat().st_size if output.exists() else 0
+        code = _run(folder, options, stop)
+        if code in (None, 0) or _TOO_SLOW not in output.read_bytes()[before:]:
+            break
+    return code
+
+
+def _run(folder: Path, options: dict[str, str], stop: Step | None) -> int | None:
     reached = folder / REACHED
     reached.unlink(missing_ok=True)
     settings = {**spark_settings(folder / "spark"), "spark.driver.memory": "512m"}

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -38,6 +38,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructField, StructType
 
 from thin_client.errors import ClientError
 from thin_client.spark.admission import Admission
@@ -67,6 +68,8 @@ from thin_client.spark.planning import (
 from thin_client.spark.queues import Queues
 from thin_client.spark.records import arrow_schema, record_batches, schema_ddl
 from thin_client.spark.sentences import without_tracebacks
+from thin_client.spark.tables import HOLDER, effective, new_table
+from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
 from thin_client.spark.writing import BatchWriter, StreamWriter
 
 _log = logging.getLogger("orderlane")
@@ -144,22 +147,26 @@ class OrderlaneDataSource(DataSource):
         """Return the name of the format."""
         return "orderlane"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """Return the columns. Spark calls this first, so it also checks the options."""
         with without_tracebacks():
+            if (table := new_table(self.options)) is not None:
+                return _table_schema(table)
             return schema_ddl(include_headers=_checked(self.options).include_headers)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
         with without_tracebacks():
-            options = ReadOptions.parse(self.options, streaming=False)
+            given = effective(schema.fields, self.options, READ)
+            options = ReadOptions.parse(given, streaming=False)
             _check_schema(schema, options)
         return PruningReader(options) if options.filter_pushdown else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of ``spark.readStream``."""
         try:
-            options = ReadOptions.parse(self.options, streaming=True)
+            given = effective(schema.fields, self.options, STREAM)
+            options = ReadOptions.parse(given, streaming=True)
             _check_schema(schema, options)
         except OptionError as error:
             return RefusedReader(error)
@@ -439,6 +446,22 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
         return {}
     states = queues.at_time(timestamp_ms)
     return {state.queue: state.at for state in states if state.at is not None}
+
+
+def _table_schema(options: Mapping[str, str]) -> StructType:
+    """Return the columns of a new table with *options*."""
+    headers = options.get("includeheaders", "").lower() == "true"
+    columns = from_arrow_schema(arrow_schema(include_headers=headers))
+    return StructType(
+        [
+            StructField(
+                each.name,
+                each.dataType,
+                metadata={OPTIONS_KEY: dict(options)} if each.name == HOLDER else None,
+            )
+            for each in columns.fields
+        ]
+    )
 
 
 def _checked(options: Mapping[str, str]) -> ReadOptions:

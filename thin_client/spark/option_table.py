@@ -141,6 +141,18 @@ def check_names(given: Iterable[str], *, where: str) -> None:
             )
 
 
+def check_known(given: Iterable[str]) -> None:
+    """Raise OptionError for a name that no operation accepts."""
+    for name in sorted(given):
+        if name.lower() not in _BY_NAME:
+            raise OptionError(_unknown(name, READ))
+
+
+def applies(name: str, where: str) -> bool:
+    """Return whether the option *name* applies to *where*."""
+    return name.lower() in _BY_NAME and where in _BY_NAME[name.lower()].where
+
+
 def table() -> str:
     """Return the options as a Markdown table."""
     rows = [

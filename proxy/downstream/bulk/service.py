@@ -296,7 +296,7 @@ class BulkService:
         """
         lane, existing = self._lanes.find(group), set(await self._client.topics())
         if self._lanes.auto_create and (lane is None or lane.auto_created):
-            topics = {each for each in existing if not is_internal_topic(each)}
+            topics: set[str] = {each for each in existing if not is_internal_topic(each)}
         else:
             topics = {each.name for each in self._lanes.require(group, None).settings.topics}
         allowed = {each for each in topics if self._may(principal, _bulk_access(group, each))}
