@@ -282,6 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with without_tracebacks():
             self._pause()
+            # Before it has read anything, a query has no progress.
             self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
             self._latest = ends(states)
