@@ -138,7 +138,6 @@ class Proxy:
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
-        self._bulk = self._make_bulk()
         self._deliveries = SelfDelivery(
             self._make_deliverer,
             self._client.client_id,
@@ -171,6 +170,7 @@ class Proxy:
             quotas=self._quotas,
             refusals=self._refusals,
         )
+        self._bulk = self._make_bulk()
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
         self._listening = Listening(settings.listen, self._thrift)
@@ -410,6 +410,7 @@ class Proxy:
             self.settings.limits,
             served_ns=self._consumers.last_served_ns,
             load=self._load,
+            may=self._gate.may,
         )
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:

@@ -311,6 +311,24 @@ BULK: dict[str, MetricDefinition] = {
         ("group",),
         counter=True,
     ),
+    "bulk_lost": MetricDefinition(
+        "bulk_lost_messages_total",
+        "Messages that were gone before a bulk reader got to them, as reported by it",
+        ("group",),
+        counter=True,
+    ),
+    "bulk_skipped": MetricDefinition(
+        "bulk_skipped_messages_total",
+        "Messages that a bulk reader gave up although they may still exist, as reported by it",
+        ("group",),
+        counter=True,
+    ),
+    "bulk_repeated": MetricDefinition(
+        "bulk_repeated_messages_total",
+        "Messages that a bulk reader read again after a failure, as reported by it",
+        ("group",),
+        counter=True,
+    ),
 }
 
 #: Sources of group settings; by field.

@@ -147,7 +147,8 @@ def scrape(
     """Return the text of a scrape, and its values."""
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
-    bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
+    reported = {f"bulk_{each}": 3.0 for each in ("lost", "skipped", "repeated")}
+    bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25, **reported} for lane in lanes}
     source = {"file": dict.fromkeys(CONFIGURATION, 1.0)}
     sent = {(lane.name, ORDERS): dict.fromkeys(DELIVERIES, 2.0) for lane in lanes}
     limits = {name: {"max_waiting_pulls": 3.0} for name in LIMITS}
