@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.errors import BrokerError
-from broker_core.names import Topic, check_name
+from broker_core.names import Topic, check_name, is_internal_topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import queue_index
 from proxy.core.access.audit_record import Change
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message
 from proxy.errors import UnknownName, WrongState
-from proxy.operator.topic_desk import is_internal
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.records.durable import check_on_disk
 
@@ -50,7 +49,7 @@ class MessageSender:
             topic = Topic(check_name("topic", name))
         except ValueError as error:
             raise UnknownName(str(error)) from None
-        if is_internal(topic):
+        if is_internal_topic(topic):
             raise WrongState(
                 f"topic {topic!r} belongs to brokers and gateways, which write it: name a topic of"
                 " an application"
