@@ -16,6 +16,8 @@ COPY thrift_idl thrift_idl
 COPY tools/packages tools/packages
 # What comes from outside comes by its SHA-256 alone, what builds it too. The image gets the wheels that
 # were made of it, and our own: orderlane, and orderlane-server from sources that tools.packages writes.
+# They are compiled here, since a container may not write: otherwise each start would compile all
+# modules. With hashes in place of times, the same sources give the same files.
 RUN python -m venv build-venv \
     && build-venv/bin/python -m pip install --no-cache-dir --require-hashes --no-deps \
         -r requirements/build.txt \
@@ -28,7 +30,8 @@ RUN python -m venv build-venv \
         -w wheels ./server \
     && python -m venv --without-pip /opt/orderlane \
     && build-venv/bin/python -m pip --python /opt/orderlane/bin/python install --no-cache-dir --no-compile \
-        --no-index --find-links wheels "orderlane[server,redis,tracing]"
+        --no-index --find-links wheels "orderlane[server,redis,tracing]" \
+    && /opt/orderlane/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/orderlane/lib
 
 FROM python:3.11-slim
 # The data of a broker; a volume in earnest.

@@ -17,6 +17,17 @@ INTERNAL_PREFIX = "%"
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 
+#: Beginnings of the names of brokers' own topics.
+_OF_BROKERS = (
+    "SCHEDULE_TOPIC_",
+    "RMQ_SYS_",
+    "rmq_sys_",
+    "TBW102",
+    "SELF_TEST_TOPIC",
+    "OFFSET_",
+    "TRANS_CHECK_",
+)
+
 #: Topics of messages that are not due yet: one queue per delay level, and by delivery time.
 SCHEDULE_TOPIC = Topic("SCHEDULE_TOPIC_XXXX")
 TIMER_TOPIC = Topic("rmq_sys_wheel_timer")
@@ -92,6 +103,11 @@ def parse_qid(topic: Topic, qid: str) -> QueueName:
     if not (separator and broker and re.fullmatch(r"0|[1-9][0-9]{0,9}", queue_id)):
         raise ValueError(f"{qid!r} is not a queue: expected broker name, '_' and a number")
     return QueueName(topic, broker, int(queue_id))
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Return whether *topic* belongs to brokers or gateways."""
+    return topic.startswith((INTERNAL_PREFIX, *_OF_BROKERS))
 
 
 def check_name(kind: str, name: str) -> str:

@@ -94,6 +94,21 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
         await asyncio.wait(live)
 
 
+class Turns:
+    """Gives other tasks a turn after every *every* steps of long work in the event loop."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._steps = 0
+
+    async def step(self) -> None:
+        """Count a step, and let others work if it is their turn."""
+        self._steps += 1
+        if self._steps >= self._every:
+            self._steps = 0
+            await asyncio.sleep(0)
+
+
 def _ended(task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:

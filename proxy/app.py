@@ -18,10 +18,11 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.access import AccessSurface, access_figures, warn_of_expiries
 from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
+from proxy.admin.diagnoses import Diagnoses, DiagnosisSurface
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
-from proxy.admin.metric_families import registry_of
+from proxy.admin.metric_families import Scrape
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.signing_keys import SigningKeys
 from proxy.admin.snapshots import groups_view
@@ -60,6 +61,8 @@ from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
 from proxy.operator.dead_letter_desk import DeadLetterDesk
+from proxy.operator.key_board import KeyBoard
+from proxy.operator.key_desk import KeyDesk
 from proxy.operator.owner_desk import Doors
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.groups import GroupSettings
@@ -69,15 +72,16 @@ from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
-from proxy.upstream.lag_without_clients import LagWithoutClients
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
 from proxy.upstream.ownership.lock_renewals import LockRenewals
+from proxy.upstream.ownership.owner_book import OwnerBook
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
 from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
+from proxy.upstream.unowned_queues import UnownedQueues
 
 _log = structlog.get_logger("proxy")
 
@@ -130,11 +134,10 @@ class Proxy:
             max_groups=settings.limits.max_groups,
             max_group_topics=settings.limits.max_group_topics,
         )
-        self._lag_without_clients = LagWithoutClients(self._client, self._lanes)
+        self._unowned = UnownedQueues(self._client, self._context.log, self._lanes)
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
-        self._bulk = self._make_bulk()
         self._deliveries = SelfDelivery(
             self._make_deliverer,
             self._client.client_id,
@@ -167,10 +170,14 @@ class Proxy:
             quotas=self._quotas,
             refusals=self._refusals,
         )
+        self._bulk = self._make_bulk()
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
         self._listening = Listening(settings.listen, self._thrift)
-        self.console = Console(self._lanes, self._groups_view, self._about, self._load)
+        self.console = Console(
+            self._lanes, self._groups_view, self._about, self._load, self._unowned
+        )
+        self._diagnoses = self._make_diagnoses()
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
         self._served = self._draining = self._reached_nameserver = False
@@ -234,8 +241,8 @@ class Proxy:
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
             spawn(
-                self._lag_without_clients.run(every_s=self.settings.metrics.lag_every_s),
-                name="lag without clients",
+                self._unowned.run(every_s=self.settings.metrics.lag_every_s),
+                name="unowned queues",
             ),
         ]
         if self._signing_keys is not None:
@@ -244,6 +251,7 @@ class Proxy:
         at = await self._listening.open(self._http)
         self._regular.append(spawn(self._listening.follow_certificates(), name="certificates"))
         self._context.serve_http(reachable(at.http, self.client_id))
+        self._context.serve_thrift(reachable(at.thrift, self.client_id))
         self.console.start()
         self._served = True
         _log.info("proxy ready", thrift=at.thrift, http=at.http, client_id=self.client_id)
@@ -271,6 +279,7 @@ class Proxy:
             lane.close()
         await self._thrift.close()
         await self.console.close()
+        await self._diagnoses.close()
         await self._http.close()
         try:
             async with asyncio.timeout(_LEAVE_S):
@@ -401,6 +410,7 @@ class Proxy:
             self.settings.limits,
             served_ns=self._consumers.last_served_ns,
             load=self._load,
+            may=self._gate.may,
         )
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:
@@ -471,7 +481,7 @@ class Proxy:
             retention=self._context.log.ranges.retention,
             replicas=self._context.log.ranges.replicas,
             sends=self._producers.counts,
-            without_clients=self._lag_without_clients.figures,
+            unowned=self._unowned,
             per_queue=self.settings.metrics.per_queue,
         )
         doors = Doors(
@@ -480,7 +490,7 @@ class Proxy:
         self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(
             connections=self._connections,
-            registry=registry_of(collector, *self._collectors),
+            scrape=Scrape(collector, *self._collectors),
             not_ready=self._not_ready,
             groups=self._groups_view,
             guard=self._guard,
@@ -495,15 +505,42 @@ class Proxy:
                 ),
                 *ClientSurface(self._thrift.open, self._lanes).operations(),
                 *AccessSurface(self._quotas, self._principals, self._refusals.book).operations(),
+                *DiagnosisSurface(self._diagnoses).operations(),
                 *self.console.operations(),
             ],
         )
 
-    def _groups_view(self) -> dict[str, Any]:
-        return groups_view(self._lanes, self._bulk.reading(), self._deliveries.view)
+    async def _groups_view(self) -> dict[str, Any]:
+        return await groups_view(
+            self._lanes, self._bulk.reading(), self._deliveries.view, self._unowned
+        )
 
-    def _about(self) -> dict[str, str]:
-        return {"proxy": self.client_id, "http": self._context.http, "drained": self._context.away}
+    async def _group_view(self, lane: GroupLane) -> dict[str, Any]:
+        found = await groups_view(
+            [lane], self._bulk.reading(), self._deliveries.view, self._unowned
+        )
+        return dict(found[lane.name])
+
+    def _make_diagnoses(self) -> Diagnoses:
+        """Return the diagnoses of groups, from this proxy's view of them and its brokers."""
+        book = OwnerBook(self._context.client, self._context.log)
+        return Diagnoses(
+            self._context,
+            self._lanes,
+            self._group_view,
+            lambda name: bool(self._configuration.desk.describe(name)["version"]),
+            KeyBoard(self._context, self._ownerships, book),
+            KeyDesk(self._context, self._ownerships, book),
+            self._refusals.book,
+        )
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "proxy": self.client_id,
+            "http": self._context.http,
+            "drained": self._context.away,
+            "brokers_away": self._unowned.brokers_away,
+        }
 
     def _figures(self) -> dict[str, float]:
         return {

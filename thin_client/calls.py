@@ -80,18 +80,19 @@ def fetch(request: consumer.FetchRequest) -> Call[consumer.FetchResponse]:
     return Call("fetch", arguments, consumer_service.fetch_result())
 
 
-def ack(result: consumer.AckResult) -> Call[bool]:
-    """Return the call that sets the committed offsets of a bulk group."""
-    return Call("ack", consumer_service.ack_args(result=result), consumer_service.ack_result())
-
-
 def ranges(request: consumer.RangesRequest) -> Call[list[consumer.QueueRange]]:
     """Return the call for the offsets of queues."""
     arguments = consumer_service.ranges_args(request=request)
     return Call("ranges", arguments, consumer_service.ranges_result())
 
 
-def consume_stats(request: consumer.ConsumeStatsRequest) -> Call[list[consumer.ConsumeStats]]:
-    """Return the call for the offsets of a group, by topic."""
-    arguments = consumer_service.getConsumeStats_args(request=request)
-    return Call("getConsumeStats", arguments, consumer_service.getConsumeStats_result())
+def topics(request: consumer.TopicsRequest) -> Call[list[str]]:
+    """Return the call for the topics that a bulk reader can read."""
+    arguments = consumer_service.topics_args(request=request)
+    return Call("topics", arguments, consumer_service.topics_result())
+
+
+def report(request: consumer.ProgressReport) -> Call[consumer.ReportAnswer]:
+    """Return the call that reports the progress of a bulk reader."""
+    arguments = consumer_service.report_args(request=request)
+    return Call("report", arguments, consumer_service.report_result())

@@ -312,6 +312,35 @@ struct QueueRange {
     7: optional i64 life
 }
 
+/** Requests the topics that a bulk reader can read. */
+struct TopicsRequest {
+    1: required string groupId,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** The progress of a bulk reader. */
+struct ProgressReport {
+    1: required string groupId,
+    2: required string consumerId,
+    /** Topic, qid, and the next offset that the group needs. */
+    3: required map<string, map<string, i64>> offsets,
+    /** By topic: messages that were gone before the reader got to them. */
+    4: optional map<string, i64> lost,
+    /** By topic: messages that the reader did not read although they may still exist. */
+    5: optional map<string, i64> skipped,
+    /** By topic: messages that the reader read again after a failure. */
+    6: optional map<string, i64> repeated,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** The answer to a report. */
+struct ReportAnswer {
+    /** Why the offsets were not set, a sentence; absent: they were set. */
+    1: optional string refusal
+}
+
 service ConsumerService {
     /** Applies verdicts, then returns messages, waiting for the first if necessary. */
     PullResponse pull(1: PullRequest request) throws (1: PullException error),
@@ -329,5 +358,13 @@ service ConsumerService {
     AckAnswer settle(1: AckRequest request) throws (1: PullException error),
     /** Extends leases, and reports which are no longer held. */
     AckAnswer extend(1: ExtendRequest request) throws (1: PullException error),
-    list<QueueRange> ranges(1: RangesRequest request) throws (1: PullException error)
+    list<QueueRange> ranges(1: RangesRequest request) throws (1: PullException error),
+    /**
+     * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+     * topics of applications if the proxy creates groups on their first use and the group has no
+     * settings.
+     */
+    list<string> topics(1: TopicsRequest request) throws (1: PullException error),
+    /** Sets a bulk group's committed offsets as ack does, and counts messages for the metrics. */
+    ReportAnswer report(1: ProgressReport request) throws (1: PullException error)
 }

@@ -15,6 +15,7 @@ from bench.cases import (
     ladder,
     latency,
     layers,
+    looking,
     memory,
     orderkey,
     produce,
@@ -29,7 +30,7 @@ from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, idle, idle_groups, restart, starts, layers, chains),
+    *(acks, scales, workers, memory, idle, idle_groups, looking, restart, starts, layers, chains),
     *(history, orderkey, simulate),
 )
 

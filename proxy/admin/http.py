@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from broker_core.tls import TlsConnection
 from proxy.admin.guard import Guard
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.http_listener import HttpListener, runner_of, server_of
-from proxy.admin.metric_families import metrics_response
+from proxy.admin.metric_families import Scrape
 from proxy.admin.openapi import document
 from proxy.admin.operations import TEXT, Call, Operation, get
 from proxy.admin.routes import application
@@ -34,14 +33,14 @@ class AdminHttp:
     def __init__(
         self,
         *,
-        registry: CollectorRegistry,
+        scrape: Scrape,
         not_ready: Callable[[], Awaitable[str | None]],
-        groups: Callable[[], dict[str, Any]],
+        groups: Callable[[], Awaitable[dict[str, Any]]],
         guard: Guard,
         operations: Sequence[Operation] = (),
         connections: HttpConnections | None = None,
     ) -> None:
-        self._registry = registry
+        self._scrape = scrape
         self._not_ready = not_ready
         self._groups = groups
         self._guard = guard
@@ -126,7 +125,7 @@ class AdminHttp:
         return web.Response(status=503, text=f"not ready: {reason}\n")
 
     async def _metrics(self, _call: Call) -> web.Response:
-        return metrics_response(self._registry)
+        return await self._scrape.response()
 
     async def _openapi(self, _call: Call) -> dict[str, Any]:
         return self._document
@@ -137,4 +136,4 @@ class AdminHttp:
         return document(self._operations, version=VERSION)
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
-        return self._groups()
+        return await self._groups()

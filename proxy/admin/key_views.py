@@ -15,6 +15,7 @@ from proxy.operator.request_models import PLAIN_KEY, Answer, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000
+_OWNED = "in the queues owned by this proxy"
 
 Limit = Annotated[int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)]
 
@@ -50,7 +51,7 @@ class ListedKey(KeyRow):
     """A key in a list. ``share``: its fraction of recent deliveries, in lists of hot keys."""
 
     share: float | None = None
-    not_copied: int | None = None  # type: ignore[assignment]
+    not_copied: int | None = None
     redriven_by: str | None = None  # type: ignore[assignment]
 
 
@@ -76,13 +77,13 @@ class KeyViewSurface:
         """Return the operations."""
         board = self._board
         return [
-            self._list("top", board.top, "the keys with the most unfinished messages"),
-            self._list("hot", board.hot, "the keys with most deliveries in the last two minutes"),
-            self._list("blocked", board.blocked, "keys blocked by their first message"),
-            self._list("paused", board.paused, "paused keys"),
+            self._list("top", board.top, f"the keys with the most unfinished messages {_OWNED}"),
+            self._list("hot", board.hot, f"the keys with most recent deliveries {_OWNED}"),
+            self._list("blocked", board.blocked, f"keys blocked by their first message {_OWNED}"),
+            self._list("paused", board.paused, f"paused keys {_OWNED} or by none"),
             get(
                 f"{_PLACE}/show",
-                "Show one key, in all queues owned by this proxy.",
+                "Show one key, in all queues owned by this proxy or by none.",
                 self._show,
                 query=KeyQuery,
                 answer=list[KeyRow],
@@ -106,7 +107,7 @@ class KeyViewSurface:
     ) -> Operation:
         return get(
             f"{_PLACE}/{name}",
-            f"List {what} in the queues owned by this proxy.",
+            f"List {what}.",
             partial(self._rows, rows),
             query=KeysQuery,
             answer=list[ListedKey],

@@ -38,14 +38,16 @@ class RedriveAllView(Answer):
 
 
 class ParkedKeyView(Answer):
-    """A parked key of a queue; ``copies`` counts its messages in the parked topic."""
+    """A parked key of a queue; ``copies`` counts its messages in the parked topic, ``not_copied``
+    those that are not there yet; null: unknown, as the queue has no owner.
+    """
 
     key: str
     topic: str
     queue: str
     state: str
-    copies: int
-    not_copied: int
+    copies: int | None
+    not_copied: int | None
     by: str
     reason: str
     note: str
@@ -87,7 +89,7 @@ class KeySurface:
         """Return the operations."""
         parked = get(
             f"{_PLACE}/parked",
-            "List parked keys in the queues owned by this proxy.",
+            "List parked keys in the queues owned by this proxy or by none.",
             self._parked,
             query=ParkedQuery,
             answer=list[ParkedKeyView],
@@ -95,7 +97,7 @@ class KeySurface:
         )
         export = get(
             f"{_PLACE}/parked/export",
-            "Export parked keys in the queues owned by this proxy as lines of JSON.",
+            "Export parked keys in the queues owned by this proxy or by none as lines of JSON.",
             self._export,
             query=ParkedExportQuery,
             media=NDJSON,

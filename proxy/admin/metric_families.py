@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from itertools import accumulate, chain
+from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -19,8 +21,12 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from broker_core.tasks import Turns
 from proxy.core.jobs.measures import Histogram
 from proxy.observe.metrics import PREFIX, MetricDefinition
+
+#: Steps of a collector, and lines of text, between which other tasks have a turn.
+_STEPS, _SAMPLES = 16, 100
 
 
 class MetricFamilies:
@@ -56,10 +62,73 @@ class MetricFamilies:
         self._histograms[definition.name].add_metric(labels, buckets, total)
 
 
-def metrics_response(registry: CollectorRegistry) -> web.Response:
-    """Return the answer to a scrape."""
-    body = generate_latest(registry)
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+@runtime_checkable
+class Stepwise(Protocol):
+    """A collector whose samples can be gathered in steps, with other work in between."""
+
+    def steps(self, found: MetricFamilies) -> Iterator[None]:
+        """Put all samples into *found*, a few in each step."""
+
+    def families(self) -> MetricFamilies:
+        """Return its families, without samples."""
+
+
+class Scrape:
+    """What a ``/metrics`` shows: *collectors*, and the metrics of the process.
+
+    With thousands of queues an answer is megabytes of text. It is gathered and written in slices of
+    less than a millisecond, between which the event loop serves clients.
+    """
+
+    def __init__(self, *collectors: Collector) -> None:
+        own = CollectorRegistry()
+        ProcessCollector(registry=own)
+        PlatformCollector(registry=own)
+        self._collectors = (*collectors, own)
+
+    async def response(self) -> web.Response:
+        """Return the answer to a scrape."""
+        body = await self.text()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        parts: list[bytes] = []
+        for collector in self._collectors:
+            for family in await _gathered(collector):
+                async for part in _lines(family):
+                    parts.append(part)
+        return b"".join(parts)
+
+
+async def _gathered(collector: Collector | CollectorRegistry) -> Iterable[Metric]:
+    if not isinstance(collector, Stepwise):
+        return collector.collect()
+    found, turns = collector.families(), Turns(_STEPS)
+    for _ in collector.steps(found):
+        await turns.step()
+    return found
+
+
+async def _lines(family: Metric) -> AsyncIterator[bytes]:
+    """Yield the lines of *family*, its head only once."""
+    samples = family.samples
+    for start in range(0, max(1, len(samples)), _SAMPLES):
+        part = Metric(family.name, family.documentation, family.type, family.unit)
+        part.samples = samples[start : start + _SAMPLES]
+        text = generate_latest(_Only(part))
+        yield text if not start else text.split(b"\n", 2)[2]
+        await asyncio.sleep(0)
+
+
+class _Only(Collector):
+    """A single family, for the library's writer."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
 
 
 def build_labels(component: str) -> list[str]:
@@ -70,13 +139,3 @@ def build_labels(component: str) -> list[str]:
 @cache
 def _version() -> str:
     return version("orderlane")  # reads a file
-
-
-def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """Return the registry of a ``/metrics``: *collectors* and the metrics of the process."""
-    registry = CollectorRegistry()
-    for collector in collectors:
-        registry.register(collector)
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    return registry

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -13,6 +14,8 @@ from prometheus_client.registry import Collector
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
 from proxy.admin.metric_families import MetricFamilies, build_labels
+from proxy.admin.snapshots import Unowned
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.pipeline.key_counts import KeyCount, key_counts
@@ -26,6 +29,7 @@ from proxy.observe.metrics import (
     BULK,
     CONFIGURATION,
     COUNTS_BY,
+    DEAD_LETTERS,
     DELIVERIES,
     EPOCH,
     FEW_READY_KEYS,
@@ -49,12 +53,22 @@ from proxy.observe.metrics import (
     TAKE_OVERS,
     TOPIC_COUNTERS,
     TOPIC_QUEUES,
+    UNOWNED,
+    UNOWNED_KEYS,
+    UNOWNED_QUEUES,
     WITHOUT_CLIENTS,
     MetricDefinition,
     definitions,
 )
 
 _TOPS = [int(top) for top in HOT_KEYS.values]
+
+
+class UnownedFigures(Unowned, Protocol):
+    """Knowledge of queues that this proxy does not own."""
+
+    def lag_without_clients(self) -> Mapping[tuple[Group, Topic], int]:
+        """Return the lags of topics that no client at this proxy wants."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +79,8 @@ class ProxyCollector(Collector):
     readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
     topic and field, refusals of ``limits`` by field and limit, ``access``: field, label values and
     value, and ``retention`` and ``replicas`` by broker and field, ``sends`` of thin
-    clients, and the lag ``without_clients`` by group and topic. ``per_queue``: one series for each
-    queue, or one for all of a topic.
+    clients, and what is known of ``unowned`` queues. ``per_queue``: one series for each queue, or
+    one for all of a topic.
     """
 
     lanes: Iterable[GroupLane]
@@ -81,20 +95,30 @@ class ProxyCollector(Collector):
     retention: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     replicas: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     sends: SendCounts = field(default_factory=SendCounts)
-    without_clients: Callable[[], Mapping[tuple[Group, Topic], int]] = dict
+    unowned: UnownedFigures | None = None
     per_queue: bool = True
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        found = MetricFamilies(definitions())
+        found = self.families()
+        for _ in self.steps(found):
+            pass
+        yield from found
+
+    def families(self) -> MetricFamilies:
+        """Return its families, without samples."""
+        return MetricFamilies(definitions())
+
+    def steps(self, found: MetricFamilies) -> Iterator[None]:
+        """Put all samples into *found*, those of a queue in each step."""
         put = found.put
         put(BUILD, build_labels("proxy"), 1)
         queues = _Queues(found, per_queue=self.per_queue)
-        for lane in self.lanes:
-            _lane(found, lane, queues)
+        for lane in list(self.lanes):
+            yield from _lane(found, lane, queues)
+        if self.unowned is not None:
+            yield from _unowned(found, self.lanes, self.unowned, queues)
         queues.finish()
-        for without, lag in self.without_clients().items():
-            put(WITHOUT_CLIENTS, [*without], lag)
         _sends(found, self.sends)
         for place, count in self.redriven.items():
             put(REDRIVEN, [*place], count)
@@ -122,7 +146,6 @@ class ProxyCollector(Collector):
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():
             put(PROCESS[name], [], value)
-        yield from found
 
 
 class _Queues:
@@ -132,7 +155,10 @@ class _Queues:
         self._found = found
         self._per_queue = per_queue
         self._combined: dict[tuple[str, tuple[str, ...]], float] = {}
-        self._definitions = {each.name: each for each in (*QUEUE_GAUGES.values(), KEYS)}
+        self._definitions = {
+            each.name: each
+            for each in (*QUEUE_GAUGES.values(), KEYS, *UNOWNED.values(), UNOWNED_KEYS)
+        }
 
     def put(self, definition: MetricDefinition, labels: Sequence[str], value: float) -> None:
         """Add a sample; *labels* begin with group, topic and queue."""
@@ -163,8 +189,8 @@ def _sends(found: MetricFamilies, sends: SendCounts) -> None:
     found.put_histogram(SEND_SECONDS, [], sends.seconds)
 
 
-def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
-    """Add the samples of a group."""
+def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[None]:
+    """Add the samples of a group, those of a queue in each step."""
     put = found.put
     put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
     put(JOINED, [lane.name], lane.presence.joined)
@@ -183,7 +209,10 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
     owned: Counter[Topic] = Counter()
     blocked: Counter[Topic] = Counter()
     now, wall = now_ns(), wall_ms()
-    for pipeline in lane.buffer:
+    for pipeline in list(lane.buffer):
+        yield
+        if pipeline.closed:
+            continue
         figures = pipeline.statistics()
         labels = [lane.name, figures.queue.topic, figures.queue.qid]
         for name, definition in QUEUE_GAUGES.items():
@@ -205,6 +234,46 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> None:
     for topic, each in hottest.items():
         for top in _TOPS:
             put(HOT_KEYS, [lane.name, topic, str(top)], each.share(top))
+
+
+def _unowned(
+    found: MetricFamilies, lanes: Iterable[GroupLane], unowned: UnownedFigures, queues: _Queues
+) -> Iterator[None]:
+    """Add the samples of queues without an owner, those of one in each step; what is not known has
+    none.
+    """
+    wall = wall_ms()
+    for without, lag in unowned.lag_without_clients().items():
+        found.put(WITHOUT_CLIENTS, [*without], lag)
+    for lane in list(lanes):
+        dead_letters, _ = unowned.dead_letters(lane.name)
+        if dead_letters is not None:
+            found.put(DEAD_LETTERS, [lane.name], dead_letters)
+        known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
+        for topic, number in Counter(each.queue.topic for each in known).items():
+            found.put(UNOWNED_QUEUES, [lane.name, topic], number)
+        for each in known:
+            yield
+            labels = [lane.name, each.queue.topic, each.queue.qid]
+            for name, definition in UNOWNED.items():
+                value = _unowned_value(each, name, wall=wall)
+                if value is not None:
+                    queues.put(definition, labels, value)
+            for state, count in (("parked", each.parked_keys), ("paused", each.paused_keys)):
+                if count is not None:
+                    queues.put(UNOWNED_KEYS, [*labels, state], count)
+
+
+def _unowned_value(known: KnownQueue, name: str, *, wall: int) -> float | None:
+    """Return the value of a gauge; None if unknown."""
+    if name != "oldest":
+        value: int | None = getattr(known, name)
+        return value
+    if known.source is Source.NONE or known.lag is None or known.ever_owned is None:
+        return None
+    if not (known.ever_owned and (known.lag or known.unfinished)):
+        return 0
+    return None if known.oldest_ms is None else max(0, wall - known.oldest_ms) / 1000
 
 
 def _topic(found: MetricFamilies, labels: list[str], counts: TopicCounts) -> None:

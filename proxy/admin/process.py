@@ -22,13 +22,15 @@ class ClockJumpView(Answer):
 class ProcessView(Answer):
     """A proxy's process.
 
-    ``wall_ms``: its wall clock, in milliseconds since 1970; ``memory_bytes``: message bodies of all
-    groups; ``clock_jumps``: the latest ones, oldest first; ``away``: why an operator drained it,
-    otherwise empty.
+    ``http`` and ``thrift``: addresses of its ports, the latter for clients; ``wall_ms``: its wall
+    clock, in milliseconds since 1970; ``memory_bytes``: message bodies of all groups;
+    ``clock_jumps``: the latest ones, oldest first; ``away``: why an operator drained it, otherwise
+    empty.
     """
 
     proxy: str
     http: str
+    thrift: str
     away: str
     wall_ms: int
     memory_bytes: int
@@ -54,16 +56,22 @@ class ProcessSurface:
         ]
 
     async def _process(self, _call: Call) -> dict[str, Any]:
-        context, now = self._context, now_ns()
-        return {
-            "proxy": context.client.client_id,
-            "http": context.http,
-            "away": context.away,
-            "wall_ms": wall_ms(),
-            "memory_bytes": context.memory.used,
-            "memory_limit_bytes": context.memory.limit,
-            "clock_jumps": [
-                {"kind": jump.kind, "by_s": jump.by_ms / 1000, "ago_s": (now - jump.at_ns) / 1e9}
-                for jump in context.clock_jumps.seen
-            ],
-        }
+        return process_view(self._context)
+
+
+def process_view(context: UpstreamContext) -> dict[str, Any]:
+    """Return the clocks and memory of this process."""
+    now = now_ns()
+    return {
+        "proxy": context.client.client_id,
+        "http": context.http,
+        "thrift": context.thrift,
+        "away": context.away,
+        "wall_ms": wall_ms(),
+        "memory_bytes": context.memory.used,
+        "memory_limit_bytes": context.memory.limit,
+        "clock_jumps": [
+            {"kind": jump.kind, "by_s": jump.by_ms / 1000, "ago_s": (now - jump.at_ns) / 1e9}
+            for jump in context.clock_jumps.seen
+        ],
+    }

@@ -15,6 +15,8 @@ _OF_ONE = {
     "/api/process",
     "/api/events",
     "/api/overview",
+    "/api/diagnoses",
+    "/api/groups/{group}/diagnosis",
     "/api/groups/{group}/series",
     "/api/clients",
     "/api/principals",

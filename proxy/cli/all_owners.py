@@ -23,12 +23,15 @@ _NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
 
 @dataclass(slots=True)
 class TopicAnswers:
-    """Answers about a topic's queues: of the requested proxy, and of the ``others``."""
+    """Answers about a topic's queues: of the requested proxy, and of the ``others``. ``recorded``:
+    the rows include keys in the last records of queues without an owner.
+    """
 
     first: Rows
     others: Rows = field(default_factory=list)
     queues: int = 0
     unowned: list[str] = field(default_factory=list)
+    recorded: bool = False
     hidden: dict[str, list[str]] = field(default_factory=dict)
     """Queues whose owners did not answer, by error."""
 
@@ -42,11 +45,14 @@ class TopicAnswers:
 
         Raises OrderlaneError if one of them has an owner.
         """
-        left = len(self.unowned) + sum(map(len, self.hidden.values()))
+        left = sum(map(len, self.hidden.values()))
+        if not self.recorded:
+            left += len(self.unowned)
         if left:
             say(f"{self.queues - left} of {self.queues} queues shown")
         if self.unowned:
-            say(f"no owner: {', '.join(self.unowned)}")
+            how = "no owner, shown from the last records" if self.recorded else "no owner"
+            say(f"{how}: {', '.join(self.unowned)}")
         if self.hidden:
             raise OrderlaneError(
                 "\n".join(
@@ -55,13 +61,16 @@ class TopicAnswers:
             )
 
 
-def query_all_owners(http: str, group: str, topic: str, path: str, **query: Any) -> TopicAnswers:
-    """Ask the proxy at *http* and the owners of all other queues of *topic*.
+def query_all_owners(
+    http: str, group: str, topic: str, path: str, *, recorded: bool = False, **query: Any
+) -> TopicAnswers:
+    """Ask the proxy at *http* and the owners of all other queues of *topic*. *recorded*: each
+    answer includes keys in the last records of queues without an owner.
 
     Raises OrderlaneError if the proxy at *http* does not answer.
     """
     http = one_of(http)
-    seen = TopicAnswers(look(http, path, **query))
+    seen = TopicAnswers(look(http, path, **query), recorded=recorded)
     owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
     for row in owners["queues"]:
@@ -77,7 +86,8 @@ def query_all_owners(http: str, group: str, topic: str, path: str, **query: Any)
             seen.hidden[_NO_ADDRESS] = queues
             continue
         try:
-            seen.others += look(address, path, **query)
+            rows = look(address, path, **query)
+            seen.others += [row for row in rows if not recorded or row["queue"] in queues]
         except OrderlaneError as error:
             seen.hidden[str(error)] = queues
     return seen
@@ -116,7 +126,9 @@ def change_at_owners(
         for name in ("unowned", "unaddressed")
     )
     if free:
-        failed.append(f"not done in {', '.join(free)}: no owner; retry once clients are connected")
+        failed.append(
+            f"not done in {', '.join(free)}: no owner, and no take-over in time; retry in a moment"
+        )
     if hidden:
         failed.append(
             f"not done in {', '.join(hidden)}: the owner publishes no HTTP address; find it with"

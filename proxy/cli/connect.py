@@ -140,6 +140,8 @@ def ask_proxy(
     with _asked_patiently(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
         try:
             return bytes(answer.read())
+        except TimeoutError:
+            raise _too_late(http, path, timeout_s) from None
         except HTTPException as error:
             raise _broken_off(http, error) from None
         except OSError as error:
@@ -180,6 +182,10 @@ def _broken_off(http: str, error: Exception) -> OrderlaneError:
         f"the response of the proxy at {http} is incomplete: the connection broke"
         f" ({type(error).__name__})"
     )
+
+
+class NoAnswerInTime(OrderlaneError):
+    """A proxy accepted the connection, but did not answer the request in time."""
 
 
 class _HandOver(OrderlaneError):
@@ -225,6 +231,8 @@ def _asked(
         if error.code == HTTPStatus.CONFLICT and "Retry-After" in error.headers:
             raise _HandOver(sentence) from None
         raise OrderlaneError(sentence) from None
+    except TimeoutError:  # while connecting, urllib would have wrapped it
+        raise _too_late(http, path, timeout_s) from None
     except (OSError, HTTPException, UnicodeError) as error:
         raise _no_answer(http, path, error) from None
     kind = answer.headers.get_content_type()
@@ -262,6 +270,13 @@ def _headers() -> dict[str, str]:
         raise OrderlaneError(f"{ADMIN_TOKEN} is invalid: set it to a token made by orderlane token")
     shown = {"Authorization": f"Bearer {token}"} if token else {}
     return {"Content-Type": "application/json", **shown}
+
+
+def _too_late(http: str, path: str, timeout_s: float) -> NoAnswerInTime:
+    return NoAnswerInTime(
+        f"the proxy at http://{http}{path} accepted the request, but did not answer within"
+        f" {timeout_s:g} s"
+    )
 
 
 def _no_answer(http: str, path: str, error: Exception | str) -> OrderlaneError:

@@ -1,10 +1,10 @@
-"""``orderlane doctor``: check an installation, or diagnose a group."""
+"""``orderlane doctor``: check an installation and all groups, or diagnose one group."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -13,17 +13,18 @@ import typer
 
 from broker_core.client.results import ElectedReplicas
 from broker_core.names import Topic
-from proxy.cli.connect import ask_proxy, broker_client, proxy_groups
-from proxy.cli.group_doctor import diagnose_group
+from broker_core.printable import printable
+from proxy.cli.connect import ask_proxy, broker_client
+from proxy.cli.group_doctor import diagnose_all, diagnose_group
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
     NameserverOption,
     SettingsOption,
 )
-from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows, print_text
 from proxy.cli.retention import retention_problems
-from proxy.core.records.parked_key import PARKED_PREFIX
+from proxy.diagnosis.diagnose import healthy
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.net.tls import broker_context, port_context
@@ -36,7 +37,8 @@ _OURS = frozenset({_DISTRIBUTION, "orderlane-server"})
 
 def doctor(
     group: Annotated[
-        str | None, typer.Argument(help="group to diagnose (default: check the installation)")
+        str | None,
+        typer.Argument(help="group to diagnose (default: check the installation and all groups)"),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -49,10 +51,11 @@ def doctor(
     ] = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Diagnose a stuck group; without a group, check installation, settings, brokers and proxy.
+    """Diagnose a stuck group; without a group, check installation, settings, brokers, proxy and all
+    groups.
 
-    A group is diagnosed by all its proxies and brokers, even if the proxy at --http is down. Exit
-    code 1 if a problem is found.
+    A group is diagnosed by all its proxies and brokers, even if the proxy at --http is down.
+    Without a group there is one line for each unhealthy group. Exit code 1 if a problem is found.
     """
     if group is not None:
         if settings is not None:
@@ -65,12 +68,16 @@ def doctor(
         ("settings", lambda: _settings(settings)),
         ("brokers", lambda: asyncio.run(_brokers(nameserver))),
         ("proxy", lambda: _proxy(http)),
-        ("groups", lambda: _groups(http)),
         ("configuration", lambda: _configuration(http)),
     ]
     rows = [_run(name, check) for name, check in checks]
-    print_rows(rows, columns=("check", "result", "finding"), output=output)
-    if any(row["result"] != "ok" for row in rows):
+    groups = _groups(nameserver, http)
+    if output is OutputFormat.JSON:
+        print_json([*rows, *groups])
+    else:
+        print_rows(rows, columns=("check", "result", "finding"), output=output)
+        print_text("\n".join(["", *(_line(row) for row in groups)]))
+    if any(row["result"] != "ok" for row in (*rows, *groups)):
         raise typer.Exit(1)
 
 
@@ -79,6 +86,37 @@ def _run(name: str, check: Callable[[], str]) -> dict[str, Any]:
         return {"check": name, "result": "ok", "finding": check()}
     except OrderlaneError as error:
         return {"check": name, "result": "wrong", "finding": str(error)}
+
+
+def _groups(nameserver: str, http: str) -> list[dict[str, Any]]:
+    """Return a row for each unhealthy group, and one about all groups."""
+    try:
+        found = diagnose_all(nameserver=nameserver, http=http)
+    except OrderlaneError as error:
+        return [{"check": "groups", "result": "wrong", "finding": f"groups unknown: {error}"}]
+    unhealthy = [each for each in found if each.findings]
+    rows: list[dict[str, Any]] = [
+        {
+            "check": "group",
+            "result": "wrong",
+            "group": each.group,
+            "cause": each.findings[0].cause.value,
+            "finding": each.sentence,
+            "findings": len(each.findings),
+        }
+        for each in unhealthy
+    ]
+    result = "wrong" if unhealthy else "ok"
+    return [*rows, {"check": "groups", "result": result, "finding": healthy(found)}]
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return the line of an unhealthy group, or of all groups."""
+    if "group" not in row:
+        return str(row["finding"])
+    more = row["findings"] - 1
+    rest = f" ({number(more, 'more finding')})" if more else ""
+    return printable(f"{row['group']}: {row['finding']}{rest}")
 
 
 def _installation() -> str:
@@ -142,123 +180,18 @@ def _replicas(replicas: ElectedReplicas) -> str:
 
 
 def _proxy(http: str) -> str:
-    return f"{http}: {ask_proxy(http, '/readyz').decode().strip()}"
+    answers = [(each, ask_proxy(each, "/readyz")) for each in _each(http)]
+    return "; ".join(f"{at}: {answer.decode().strip()}" for at, answer in answers)
 
 
-def _groups(http: str) -> str:
-    """Return that no group is stuck. Raises OrderlaneError with the findings of stuck ones."""
-    groups = proxy_groups(http)
-    found = [
-        f"group {name}: {finding}"
-        for name, group in sorted(groups.items())
-        for finding in findings(group)
-    ]
-    if found:
-        raise OrderlaneError("; ".join(found))
-    held_back = [each for name, group in sorted(groups.items()) for each in held(name, group)]
-    return "; ".join([f"{number(len(groups), 'group')}, none stuck", *held_back])
-
-
-def held(name: str, group: dict[str, Any]) -> Iterator[str]:
-    """Yield intended restrictions: a pause, a recreated topic, rate limits."""
-    if (pause := group["paused"]) is not None:
-        yield (
-            f"group {name}: paused by {pause['by']} ({pause['reason']}); resume it with orderlane"
-            " groups resume"
-        )
-    yield from recreated(group["queues"])
-    yield from limited(name, group)
-
-
-def limited(name: str, group: dict[str, Any]) -> Iterator[str]:
-    """Yield topics whose ready messages wait for a rate limit."""
-    for topic in group["topics"]:
-        if topic["rate_limited"]:
-            rates = (topic["max_rate"], group["max_rate"])
-            rate = min(each for each in rates if each is not None)
-            yield (
-                f"group {name}: ready messages of {topic['name']} are rate limited (max_rate:"
-                f" {rate:g} messages/s over all proxies)"
-            )
+def _each(http: str) -> list[str]:
+    return [each.strip() for each in http.split(",") if each.strip()]
 
 
 def _configuration(http: str) -> str:
     """Return whether the proxy uses the current settings file. Raises OrderlaneError."""
-    config = orjson.loads(ask_proxy(http, "/api/config"))
-    if config["problems"]:
-        raise OrderlaneError("; ".join(config["problems"]))
-    return "no settings file" if config["file"] is None else f"as in {config['file']['path']}"
-
-
-def recreated(queues: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield queues whose topic was deleted and recreated since the previous owner."""
-    for queue in queues:
-        if queue.get("recreated"):
-            yield (
-                f"{queue['topic']}/{queue['queue']}: the topic was deleted and created again;"
-                " the group started at its first message"
-            )
-
-
-def findings(group: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of a group, from the proxy's view of it."""
-    queues = group["queues"]
-    held = {topic["name"] for topic in group["topics"] if topic["rate_limited"]}
-    if group["taking_part"] and not queues:
-        yield "this proxy owns no queue of the group: others own all, or the topic is missing"
-    for each in group["deliveries"]:
-        if each["down_for_s"] is not None:
-            yield (
-                f"{each['topic']}: the delivery target has been down for"
-                f" {each['down_for_s']:.0f} s: {each['reason']}"
-            )
-    delivered = {each["topic"] for each in group["deliveries"]}
-    for refused, reason in group.get("refused", {}).items():
-        yield f"{refused} is not served by this proxy: {reason}"
-    for queue in queues:
-        where = f"{queue['topic']}/{queue['queue']}"
-        if queue.get("key_change"):
-            older = number(queue["older"], "older message")
-            yield f"{where}: order key {queue['key_change']} ({older} left)"
-        if queue["trouble"]:
-            yield f"{where}: {_trouble(queue)}"
-        if queue["near_retention"]:
-            yield (
-                f"{where}: {number(queue['near_retention'], 'key')} with blocked or parked messages"
-                " that the broker will soon delete: fix or redrive them; the proxy's log lists them"
-            )
-        if queue["damaged"]:
-            position = queue["position"]
-            begin = queue.get("damaged_from", position)
-            stands = f"is read up to offset {position} only"
-            if begin < position:
-                stands = f"has a key that waits at offset {begin}"
-            yield (
-                f"{where} {stands}: {queue['damaged']};"
-                " restore the file, or skip it with orderlane offsets skip"
-                f" --topic {queue.get('for_topic', queue['topic'])}"
-                f" --queue {queue.get('name', queue['queue'])} --offset {begin}"
-            )
-        if queue["records_damaged"]:
-            yield (
-                f"{where} was taken over with damaged ownership records: check its parked keys with"
-                " orderlane key parked, and redrive those that should continue"
-            )
-        if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX) or queue["paused_whole"]:
-            continue  # messages of a twin wait for an operator
-        held_back = queue["topic"] in held
-        pulled = group["waiting_pulls"] or queue["topic"] in delivered
-        if queue["ready"] and not (queue["leased"] or held_back or pulled):
-            yield f"{where} has {number(queue['ready'], 'ready message')}, but no client pulls"
-        elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
-            yield f"{where}: {number(queue['blocked'], 'message')} blocked behind a retry"
-
-
-def _trouble(queue: Mapping[str, Any]) -> str:
-    """Return the problem with copies of parked keys: not stored yet, or incomplete."""
-    if not queue["uncopied"]:
-        return str(queue["trouble"])
-    return (
-        f"{number(queue['uncopied'], 'message')} of parked keys cannot be copied yet to"
-        f" {queue['trouble']}"
-    )
+    configs = [orjson.loads(ask_proxy(each, "/api/config")) for each in _each(http)]
+    if problems := [each for config in configs for each in config["problems"]]:
+        raise OrderlaneError("; ".join(problems))
+    files = dict.fromkeys(config["file"] and config["file"]["path"] for config in configs)
+    return ", ".join("no settings file" if each is None else f"as in {each}" for each in files)

@@ -1,4 +1,4 @@
-"""``orderlane doctor GROUP``: why a group is stuck, one sentence per finding."""
+"""Diagnoses of groups: ``orderlane doctor GROUP``, and all groups of ``orderlane doctor``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import typer
 
 from broker_core.printable import printable
-from proxy.cli.connect import checked_address
+from proxy.cli.connect import checked_address, proxy_groups
 from proxy.cli.group_facts import group_facts
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.output import OutputFormat, print_json, print_text
-from proxy.diagnosis.diagnose import diagnose
-from proxy.diagnosis.facts import Facts
-from proxy.diagnosis.findings import Finding, number, typed
+from proxy.diagnosis.diagnose import Diagnosis, diagnosis
+from proxy.diagnosis.findings import Finding
+from proxy.errors import OrderlaneError
 
 
 def diagnose_group(
@@ -25,37 +25,65 @@ def diagnose_group(
 
     Raises OrderlaneError for invalid addresses and unknown groups.
     """
-    proxies = [each.strip() for each in http.split(",") if each.strip()]
-    for address in (*proxies, *filter(None, map(str.strip, nameserver.split(",")))):
-        checked_address(address)
-    facts = asyncio.run(
-        group_facts(group, http=proxies, nameserver=nameserver, topics=topics, default=DEFAULT_HTTP)
+    found = asyncio.run(
+        _diagnosis(group, topics=topics, nameserver=nameserver, http=_addresses(nameserver, http))
     )
-    findings = diagnose(facts)
     if output is OutputFormat.JSON:
-        print_json([finding.row() for finding in findings])
+        print_json([finding.row() for finding in found.findings])
     else:
-        print_text("\n".join(_lines(facts, findings)))
-    if findings:
+        print_text("\n".join(_lines(found)))
+    if found.findings:
         raise typer.Exit(1)
 
 
-def _lines(facts: Facts, findings: Sequence[Finding]) -> list[str]:
-    if findings:
-        return [f"{place}. {_line(each)}" for place, each in enumerate(findings, start=1)]
-    parked = ""
-    if facts.parked:
-        parked = (
-            f"{number(facts.parked, 'message')} of parked keys waiting for a redrive:"
-            f" {typed('key', 'parked', facts.group)}"
+def diagnose_all(*, nameserver: str, http: str) -> list[Diagnosis]:
+    """Return the diagnoses of all groups of the proxies at *http*, by name.
+
+    A proxy that does not answer is left out. Raises OrderlaneError for invalid addresses, and if
+    none answers.
+    """
+    addresses = _addresses(nameserver, http)
+    names: set[str] = set()
+    refused: list[str] = []
+    for address in addresses:
+        try:
+            names |= proxy_groups(address).keys()
+        except OrderlaneError as error:
+            refused.append(str(error))
+    if len(refused) == len(addresses):
+        raise OrderlaneError("; ".join(refused))
+
+    async def each() -> list[Diagnosis]:
+        return [
+            await _diagnosis(name, topics=(), nameserver=nameserver, http=addresses)
+            for name in sorted(names)
+        ]
+
+    return asyncio.run(each())
+
+
+def _addresses(nameserver: str, http: str) -> list[str]:
+    """Return the addresses of proxies. Raises OrderlaneError for invalid ones."""
+    proxies = [each.strip() for each in http.split(",") if each.strip()]
+    for address in (*proxies, *filter(None, map(str.strip, nameserver.split(",")))):
+        checked_address(address)
+    return proxies
+
+
+async def _diagnosis(
+    group: str, *, topics: Sequence[str], nameserver: str, http: Sequence[str]
+) -> Diagnosis:
+    return diagnosis(
+        await group_facts(
+            group, http=http, nameserver=nameserver, topics=topics, default=DEFAULT_HTTP
         )
-    if facts.waiting:
-        moves = (
-            f"group {facts.group} is healthy: {number(facts.waiting, 'message')} to handle, none"
-        )
-        return [f"{moves} stuck, and {parked}" if parked else f"{moves} stuck"]
-    idle = f"group {facts.group} is idle"
-    return [f"{idle}, with {parked}" if parked else f"{idle}: all its messages are finished"]
+    )
+
+
+def _lines(found: Diagnosis) -> list[str]:
+    if not found.findings:
+        return [found.state]
+    return [f"{place}. {_line(each)}" for place, each in enumerate(found.findings, start=1)]
 
 
 def _line(finding: Finding) -> str:

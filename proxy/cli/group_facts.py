@@ -1,35 +1,38 @@
 """Collects the facts about a group for ``proxy.diagnosis`` from proxies and brokers.
 
 A proxy or broker that does not answer is a fact, not an error. Topics and owners are read from the
-ownership records at the brokers, so they are known even if a proxy is down.
+ownership records at the brokers (``proxy.operator.broker_facts``), so they are known even if a
+proxy is down.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from broker_core.client import BrokerClient
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, RemotingError
-from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting.codes import ResponseCode
-from proxy.cli.connect import ask_proxy, broker_client
+from broker_core.names import Group
+from proxy.cli.connect import NoAnswerInTime, ask_proxy, broker_client
 from proxy.cli.owner_requests import path_of
-from proxy.core.records.record import ownership_topic
-from proxy.diagnosis.facts import Facts, KeyFacts, ProxyFacts, QueueFacts, group_of, jump_of, key_of
+from proxy.diagnosis.facts import (
+    Facts,
+    KeyFacts,
+    ProxyFacts,
+    Refused,
+    group_of,
+    jump_of,
+    key_of,
+    refused_of,
+)
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
-from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.operator.broker_facts import BrokerFacts
 
-_KEYS = 20
-#: Concurrent queries of the queues of one broker.
-_AT_ONCE = 16
+#: Keys of each kind that a proxy is asked for, per topic.
+_KEYS, _PARKED, _TOP = 1000, 10_000, 20
 
 
 async def group_facts(
@@ -45,12 +48,15 @@ async def group_facts(
     brokers = None
     try:
         async with broker_client(nameserver) as client:
-            brokers = _Brokers(client, Group(group))
+            latest = any(_from_latest(each) for each in asked.values())
+            brokers = BrokerFacts(client, Group(group), from_latest=latest)
             await brokers.look(wanted)
             asked |= await _ask_all(group, sorted(brokers.addresses - asked.keys()))
             late = {name for each in asked.values() for name in _topics_of(each)}
-            await brokers.look(late - brokers.topics)
+            if late := late - brokers.topics:
+                await brokers.look(late)
             await brokers.check(_brokers_named(asked.values()))
+            await brokers.look_at_dead_letters()
             trouble = brokers.trouble
     except OrderlaneError as error:  # no nameserver answers
         trouble = str(error)
@@ -69,7 +75,10 @@ async def group_facts(
         nameserver_trouble=trouble,
         brokers_away={} if brokers is None else dict(sorted(brokers.away.items())),
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
-        queues=() if brokers is None else tuple(brokers.queues),
+        not_readable={} if brokers is None else brokers.not_readable,
+        dead_letters=0 if brokers is None else brokers.dead_letters,
+        # Each client of a broadcast group has offsets of its own.
+        queues=() if brokers is None or _is_broadcast(proxies) else tuple(brokers.queues),
         proxies=tuple(proxies),
     )
 
@@ -77,13 +86,23 @@ async def group_facts(
 def _without_default(
     asked: dict[str, ProxyFacts], default: str, owners: set[str]
 ) -> list[ProxyFacts]:
-    """Omit the default address if it does not answer, owns no queue, and other proxies answer."""
+    """Omit the default address if it does not answer, owns no queue, and other proxies answer; and
+    a second address of the same proxy, whose figures would count twice.
+    """
     others = any(not each.trouble for each in asked.values())
-    return [
-        each
-        for at, each in sorted(asked.items())
-        if not (at == default and each.trouble and others and at not in owners)
-    ]
+    kept: dict[str, ProxyFacts] = {}
+    for at, each in sorted(asked.items()):
+        if not (at == default and each.trouble and others and at not in owners):
+            kept.setdefault(each.proxy or at, each)
+    return list(kept.values())
+
+
+def _is_broadcast(proxies: Iterable[ProxyFacts]) -> bool:
+    return any(each.group is not None and each.group.mode == "broadcast" for each in proxies)
+
+
+def _from_latest(proxy: ProxyFacts) -> bool:
+    return proxy.group is not None and proxy.group.start_from != "earliest"
 
 
 def _topics_of(proxy: ProxyFacts) -> list[str]:
@@ -116,7 +135,8 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
             if isinstance(answer, OwnedElsewhere):
                 more += answer.addresses
             elif isinstance(answer, OrderlaneError):
-                found[at] = ProxyFacts(http=at, trouble=str(answer))
+                busy = isinstance(answer, NoAnswerInTime)
+                found[at] = ProxyFacts(http=at, trouble=str(answer), busy=busy)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
@@ -132,15 +152,20 @@ def _proxy(http: str, group: str) -> ProxyFacts:
     after_ms = wall_ms()
     row = orjson.loads(ask_proxy(http, path_of("groups"))).get(group)
     held = None if row is None else group_of(row)
+    if held is not None and any(topic.rate_limited for topic in held.topics):
+        described = orjson.loads(ask_proxy(http, path_of("groups", group)))
+        held = replace(held, stored=bool(described["version"]))
     topics = () if held is None or not held.queues else held.topics
 
-    def keys(name: str) -> tuple[KeyFacts, ...]:
+    def keys(name: str, limit: int = _KEYS) -> tuple[KeyFacts, ...]:
         places = (path_of("groups", group, "topics", topic.name, "keys", name) for topic in topics)
-        return tuple(key_of(row) for place in places for row in _look(http, place))
+        asked = [f"{place}?limit={limit}" for place in places]
+        return tuple(key_of(row) for place in asked for row in _look(http, place))
 
     return ProxyFacts(
         http=http,
         proxy=process["proxy"],
+        thrift=process.get("thrift", ""),
         away=process["away"],
         clock_ahead_s=_ahead_s(process["wall_ms"], before_ms, after_ms),
         jumps=tuple(jump_of(each) for each in process["clock_jumps"]),
@@ -149,7 +174,19 @@ def _proxy(http: str, group: str) -> ProxyFacts:
         group=held,
         blocked=keys("blocked"),
         paused=keys("paused"),
+        parked=keys("parked", _PARKED),
+        top=keys("top", _TOP),
+        refused=_refused(http),
     )
+
+
+def _refused(http: str) -> tuple[Refused, ...]:
+    """Return the newest refusals; none if the caller may not see them."""
+    try:
+        answer = orjson.loads(ask_proxy(http, path_of("refusals")))
+    except OrderlaneError:
+        return ()
+    return tuple(refused_of(row) for row in answer["refusals"] if row["port"] == "thrift")
 
 
 def _look(http: str, path: str) -> list[dict[str, Any]]:
@@ -165,113 +202,3 @@ def _ahead_s(their_ms: int, before_ms: int, after_ms: int) -> float:
     if before_ms <= their_ms <= after_ms:
         return 0.0
     return (their_ms - (after_ms if their_ms > after_ms else before_ms)) / 1000
-
-
-# ---- brokers -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Brokers:
-    """Facts about a group from the brokers, topic by topic."""
-
-    client: BrokerClient
-    group: Group
-    topics: set[str] = field(default_factory=set)
-    queues: list[QueueFacts] = field(default_factory=list)
-    away: dict[str, str] = field(default_factory=dict)
-    missing: set[str] = field(default_factory=set)
-    addresses: set[str] = field(default_factory=set)
-    """HTTP addresses of proxies that own queues."""
-    trouble: str = ""
-    _checked: set[str] = field(default_factory=set)
-
-    async def look(self, topics: Iterable[str]) -> None:
-        """Query the queues of *topics*; if empty, of all topics with ownership records."""
-        try:
-            wanted = set(topics) or await self._on_record()
-        except RemotingError as error:
-            self.trouble = str(error)
-            return
-        self.topics |= wanted
-        by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
-        for topic in sorted(wanted):
-            for queue in await self._queues_of(topic):
-                by_broker[queue.broker].append(queue)
-        await self.check(by_broker)
-        turns = asyncio.Semaphore(_AT_ONCE)
-        for broker, queues in sorted(by_broker.items()):
-            rows = await self._owners(broker, queues)
-            found = await asyncio.gather(
-                *(self._facts(queue, rows.get(queue), turns) for queue in queues)
-            )
-            self.queues += found
-
-    async def check(self, brokers: Iterable[str]) -> None:
-        """Check which of *brokers* answer."""
-        new = sorted(set(brokers) - self._checked)
-        self._checked |= set(new)
-        await asyncio.gather(*map(self._check, new))
-
-    async def _check(self, broker: str) -> None:
-        try:
-            await self.client.broker_start_ms(broker)
-        except RemotingError as error:
-            self.away[broker] = str(error)
-
-    async def _on_record(self) -> set[str]:
-        """Return the topics with ownership records of the group."""
-        topics = set(await self.client.topics())
-        return {
-            topic
-            for topic in topics
-            if not topic.startswith("%") and ownership_topic(self.group, Topic(topic)) in topics
-        }
-
-    async def _queues_of(self, topic: str) -> list[QueueName]:
-        try:
-            return await self.client.queues(Topic(topic), fresh=True)
-        except BrokerError as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                self.trouble = str(error)
-            else:
-                self.missing.add(topic)
-        except RemotingError as error:
-            self.trouble = str(error)
-        return []
-
-    async def _owners(self, broker: str, queues: list[QueueName]) -> dict[QueueName, OwnerRow]:
-        if broker in self.away:
-            return {}
-        book = OwnerBook(self.client, OwnershipLog(self.client))
-        try:
-            rows = await book.rows(self.group, queues)
-        except RemotingError as error:
-            self.away[broker] = str(error)
-            return {}
-        self.addresses |= {
-            row.last.own.http
-            for row in rows
-            if row.last is not None and row.state == "owned" and row.last.own.http
-        }
-        return {row.queue: row for row in rows}
-
-    async def _facts(
-        self, queue: QueueName, row: OwnerRow | None, turns: asyncio.Semaphore
-    ) -> QueueFacts:
-        facts = QueueFacts(queue.topic, queue.qid)
-        if row is not None:
-            owner = None if row.last is None or row.state == "free" else row.last.own.owner
-            facts = replace(facts, state=row.state, owner=owner)
-        if queue.broker in self.away:
-            return facts
-        async with turns:
-            try:
-                return replace(
-                    facts,
-                    end=await self.client.max_offset(queue),
-                    committed=await self.client.committed_offset(self.group, queue),
-                    first=await self.client.min_offset(queue),
-                )
-            except RemotingError as error:
-                self.away[queue.broker] = str(error)
-                return facts

@@ -14,6 +14,7 @@ import yaml
 
 from proxy.cli.all_owners import change_at_owners
 from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
+from proxy.cli.known_figures import FIGURES, known_queues
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
@@ -27,9 +28,11 @@ app = typer.Typer(
 )
 
 _COLUMNS = (
-    *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
-    *("blocked", "paused_queues", "waiting_pulls", "bulk_readers"),
+    *("group", "topic", "state", "order_key", "queues", "unowned", "lag", "unfinished", "ready"),
+    *("leased", "blocked", "parked", "paused_queues", "waiting_pulls", "bulk_readers"),
 )
+#: Null in these columns is shown as "unknown".
+_UNKNOWN = ("unowned", "lag", "unfinished", "blocked", "parked")
 _CHANGE = ("group", "version", "changed", "before", "after")
 _TIMEOUT_S = 30.0
 
@@ -65,14 +68,15 @@ def groups(
 def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
     """List the groups of the proxy with lag and message counts per topic.
 
-    Figures cover the queues owned by this proxy; orderlane lag shows all queues and bulk readers.
+    Figures cover the queues owned by this proxy and those without an owner, which brokers and the
+    last ownership records show; orderlane lag shows each queue.
     """
     rows = [
         _row(name, group, topic)
         for name, group in sorted(proxy_groups(http).items())
         for topic in group["topics"]
     ]
-    print_rows(rows, columns=_COLUMNS, output=output)
+    print_rows(rows, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
 
 
 @app.command("describe")
@@ -314,21 +318,23 @@ def _place(group: str) -> str:
 
 
 def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, Any]:
-    queues = [queue for queue in group["queues"] if queue["topic"] == topic["name"]]
+    owned = [queue for queue in group["queues"] if queue["topic"] == topic["name"]]
+    ours = [row for row in known_queues([group]) if row["topic"] == topic["name"]]
+    ours = [row for row in ours if row["owned"] != "elsewhere"]
+    figures = topic.get("figures", {})  # an older proxy has none
+    state = group.get("state", {"word": None})
     return {
         "group": name,
         "topic": topic["name"],
+        "state": state["word"],
         "order_key": topic["order_key"],
-        "queues": len(queues),
-        # Unknown without an owned queue.
-        "lag": sum(max(0, queue["end"] - queue["committed"]) for queue in queues)
-        if queues
-        else None,
-        **{
-            field: sum(queue[field] for queue in queues)
-            for field in ("unfinished", "ready", "leased", "blocked")
-        },
-        "paused_queues": sum(queue["paused_whole"] for queue in queues),
+        "queues": len(owned),
+        "unowned": figures.get("unowned"),
+        **{field: figures.get(field) for field in FIGURES},
+        **{field: sum(queue[field] for queue in owned) for field in ("ready", "leased")},
+        "paused_queues": sum(row["paused_whole"] for row in ours),
         "waiting_pulls": group["waiting_pulls"],
         "bulk_readers": group["bulk_readers"],
+        "dead_letters": group.get("dead_letters"),
+        "at_ms": figures.get("at_ms"),
     }

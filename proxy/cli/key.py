@@ -42,6 +42,9 @@ _COLUMNS = (
     *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
+#: Lists that include keys in the last records of queues without an owner.
+_RECORDED = frozenset({"parked", "paused", "show"})
+
 KeyArgument = Annotated[str, typer.Argument(help="order key")]
 Topic = Annotated[str | None, typer.Option(help="topic, required if the group has several")]
 Queue = Annotated[
@@ -217,7 +220,7 @@ def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: A
     """Query the keys of a topic at all proxies."""
     topic = topic_of(http, group, topic)
     path = path_of("groups", group, "topics", topic, "keys", what)
-    return query_all_owners(http, group, topic, path, **query)
+    return query_all_owners(http, group, topic, path, recorded=what in _RECORDED, **query)
 
 
 def _everywhere(

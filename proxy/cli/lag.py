@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.cli.connect import broker_client, proxy_groups
-from proxy.cli.doctor import held
+from proxy.cli.known_figures import known_queues
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
@@ -24,11 +25,15 @@ from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
 _COLUMNS = (
-    *("topic", "queue", "end", "committed", "lag", "position", "unfinished", "blocked"),
-    *("leased", "epoch"),
+    *("topic", "queue", "owned", "end", "committed", "lag", "position", "unfinished", "blocked"),
+    *("parked", "leased", "epoch"),
 )
+#: Null in these columns is shown as "unknown".
+_UNKNOWN = ("owned", "end", "lag", "unfinished", "blocked", "parked")
+#: Figures that only a proxy knows.
+_OF_PROXIES = ("owned", "unfinished", "blocked", "parked", "at_ms", "oldest_ms", "trouble")
 #: Stands for a group if no proxy answers.
-_NOTHING: dict[str, Any] = {"topics": [], "queues": [], "paused": None}
+_NOTHING: dict[str, Any] = {"topics": [], "queues": [], "others": [], "paused": None}
 
 
 def lag(
@@ -43,15 +48,24 @@ def lag(
 ) -> None:
     """Show end offset, committed offset and lag of each queue of a group.
 
-    Lag counts messages that are not committed. For queues owned by the proxy, "unfinished" counts
-    messages read but not finished, and "blocked" those waiting behind another message of their key.
+    Lag counts messages that are not committed, "unfinished" those read but not finished, "blocked"
+    those waiting behind another message of their key, "parked" their copies in the parked topic.
+    "owned" is here, elsewhere (ask that proxy), gone or free: figures of a queue without an owner
+    come from its last records.
     """
     known = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in known["topics"]]
-    for each in held(group, known):
+    for each in _restrictions(group, known):
         say(each)
-    rows = asyncio.run(_rows(group, names, nameserver, known["queues"]))
-    print_rows(rows, columns=_COLUMNS, output=output)
+    queues = [each for each in known_queues([known]) if each["topic"] in names]
+    try:
+        rows = asyncio.run(_rows(group, names, nameserver, queues))
+    except OrderlaneError as error:
+        if not queues:
+            raise
+        say(f"showing the last figures of the proxy: {error}")
+        rows = [{**dict.fromkeys(_OF_PROXIES), **each} for each in queues]
+    print_rows(rows, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
 
 
 def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
@@ -73,9 +87,14 @@ async def _rows(
     group: str, topics: list[str], nameserver: str, held: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     by_queue = {(queue["topic"], queue["queue"]): queue for queue in held}
+    unknown = dict.fromkeys(_OF_PROXIES)
     async with broker_client(nameserver) as client:
         return [
-            {**by_queue.get((queue.topic, queue.qid), {}), **await _offsets(client, group, queue)}
+            {
+                **unknown,
+                **by_queue.get((queue.topic, queue.qid), {}),
+                **await _offsets(client, group, queue),
+            }
             for topic in topics
             for queue in await _queues(client, topic)
         ]
@@ -101,3 +120,36 @@ async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[s
         "committed": committed,
         "lag": max(0, end - start),
     }
+
+
+def _restrictions(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Yield intended restrictions: a pause, a recreated topic, rate limits."""
+    if (pause := group["paused"]) is not None:
+        yield (
+            f"group {name}: paused by {pause['by']} ({pause['reason']}); resume it with orderlane"
+            " groups resume"
+        )
+    yield from _recreated(group["queues"])
+    yield from _limited(name, group)
+
+
+def _limited(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Yield topics whose ready messages wait for a rate limit."""
+    for topic in group["topics"]:
+        if topic["rate_limited"]:
+            rates = (topic["max_rate"], group["max_rate"])
+            rate = min(each for each in rates if each is not None)
+            yield (
+                f"group {name}: ready messages of {topic['name']} are rate limited (max_rate:"
+                f" {rate:g} messages/s over all proxies)"
+            )
+
+
+def _recreated(queues: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield queues whose topic was deleted and recreated since the previous owner."""
+    for queue in queues:
+        if queue.get("recreated"):
+            yield (
+                f"{queue['topic']}/{queue['queue']}: the topic was deleted and created again;"
+                " the group started at its first message"
+            )

@@ -61,9 +61,14 @@ def say(sentence: str) -> None:
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str], output: OutputFormat
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    columns: Sequence[str],
+    output: OutputFormat,
+    unknown: Collection[str] = (),
 ) -> None:
-    """Print *rows* as a table of *columns*, or as a JSON list with all fields.
+    """Print *rows* as a table of *columns*, or as a JSON list with all fields. A null in the
+    columns *unknown* is shown as that word, in others as "-".
 
     On a terminal a TABLE has its width: long texts end with "…". Elsewhere it is never shortened.
     """
@@ -72,22 +77,38 @@ def print_rows(
         return
     fits = output is OutputFormat.TABLE and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if fits else _UNLIMITED
-    stdout_console(width).print(_table(rows, columns, width=width))
+    words = dict.fromkeys(unknown, "unknown")
+    shown = [
+        {**row, **{name: word for name, word in words.items() if row.get(name) is None}}
+        for row in rows
+    ]
+    numbers = _numbers(rows, columns)
+    stdout_console(width).print(_table(shown, columns, numbers, width=width))
 
 
 def print_preview(rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str]) -> None:
     """Print *rows* as a table on stderr, before a question."""
     console = Console(width=_UNLIMITED, highlight=False, markup=False, stderr=True)
-    console.print(_table(rows, columns, width=_UNLIMITED))
+    console.print(_table(rows, columns, _numbers(rows, columns), width=_UNLIMITED))
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, width: int) -> Table:
-    """Return the table of *rows*, at most *width* columns wide unless numbers need more."""
-    numbers = {
+def _numbers(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> set[str]:
+    """Return the columns without texts."""
+    return {
         name
         for name in columns
         if all(isinstance(row.get(name), int | float | None) for row in rows)
     }
+
+
+def _table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    numbers: Collection[str],
+    *,
+    width: int,
+) -> Table:
+    """Return the table of *rows*, at most *width* columns wide unless *numbers* need more."""
     natural = {
         name: max(cell_len(name), *(cell_len(_cell(row.get(name))) for row in rows), 0)
         for name in columns

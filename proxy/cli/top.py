@@ -83,12 +83,16 @@ class _Proxies:
             address = left.pop(0)
             try:
                 found = self._groups(address)
-                keys += self._hot(address, found)
-                owners = self._owners(address) - asked if found else set()
             except OrderlaneError as error:
                 away.append((address, str(error)))
                 continue
             groups.append((address, found))
+            try:
+                keys += self._hot(address, found)
+                owners = self._owners(address) - asked if found else set()
+            except OrderlaneError as error:  # it may need a broker for that
+                away.append((address, str(error)))
+                continue
             asked |= owners
             left += sorted(owners)
         if not tolerant:

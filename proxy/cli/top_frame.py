@@ -5,16 +5,18 @@ Throughput is the progress of a group's queues between two looks; all other figu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.cli.known_figures import FIGURES, is_twin, known_queues, total
 from proxy.diagnosis.findings import number
 
-_GROUP_CHARS, _KEY_CHARS, _OWNER_CHARS = 18, 22, 22
+_GROUP_CHARS, _KEY_CHARS, _OWNED_CHARS, _OWNER_CHARS = 16, 22, 18, 22
 _HEAD = (
-    f"{'GROUP':<{_GROUP_CHARS}}{'QUEUES':>7}{'LAG':>9}{'PER S':>8}{'UNFIN':>8}{'BLOCKED':>9}"
-    f"{'LEASED':>8}{'PULLS':>7}  S"
+    f"{'GROUP':<{_GROUP_CHARS}}{'QUEUES':>7}{'LAG':>8}{'PER S':>7}{'UNFIN':>8}{'BLOCKED':>8}"
+    f"{'PARKED':>8}{'LEASED':>7}{'PULLS':>6}  S"
 )
 _KEYS_HEAD = (
     f"{'HOTTEST KEYS':<{_KEY_CHARS}}{'QUEUE':<17}{'SHARE':>7}{'BACKLOG':>9}{'TRIES':>7}  STATE"
@@ -23,7 +25,8 @@ _KEYS_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """One group over all queried proxies; counts are messages.
+    """One group over all queried proxies, with its queues that have no owner; counts are messages,
+    None: unknown.
 
     ``done`` is the total of finished messages by queue, whose difference is throughput. ``owners``
     is the number of queues per proxy. ``marks``: P paused, R rate limited, C no client.
@@ -31,9 +34,10 @@ class GroupFigures:
 
     name: str
     queues: int = 0
-    lag: int = 0
-    unfinished: int = 0
-    blocked: int = 0
+    lag: int | None = 0
+    unfinished: int | None = 0
+    blocked: int | None = 0
+    parked: int | None = 0
     leased: int = 0
     pulls: int = 0
     done: Mapping[str, int] | None = None
@@ -82,23 +86,22 @@ def figures_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[GroupFigu
 
 def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> GroupFigures:
     all_queues = [queue for _, group in found for queue in group["queues"]]
-    queues = [queue for queue in all_queues if not queue["topic"].startswith("%")]
+    queues = [queue for queue in all_queues if not is_twin(queue)]
+    known = known_queues(group for _, group in found)
+    figures = {name: total(known, name) for name in FIGURES}
     pulls = sum(group["waiting_pulls"] for _, group in found)
     leased = sum(queue["leased"] for queue in all_queues)
-    unfinished = sum(queue["unfinished"] for queue in queues)
     limited = any(topic["rate_limited"] for _, group in found for topic in group["topics"])
     served = pulls or leased or any(group["deliveries"] for _, group in found)
     marks = (
-        ("P" if any(queue["paused_whole"] for queue in queues) else "")
+        ("P" if any(queue["paused_whole"] for queue in known) else "")
         + ("R" if limited else "")
-        + ("C" if unfinished and not served else "")
+        + ("C" if (figures["lag"] or figures["unfinished"]) and not served else "")
     )
     return GroupFigures(
         name=name,
-        queues=len(queues),
-        lag=sum(max(0, queue["end"] - queue["committed"]) for queue in queues),
-        unfinished=unfinished,
-        blocked=sum(queue["blocked"] for queue in queues),
+        queues=len(known),
+        **figures,
         leased=leased,
         pulls=pulls,
         done={
@@ -108,7 +111,7 @@ def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Group
         owners=tuple(
             (proxy, count)
             for proxy, group in found
-            if (count := sum(not each["topic"].startswith("%") for each in group["queues"]))
+            if (count := sum(not is_twin(each) for each in group["queues"]))
         ),
         marks=marks,
     )
@@ -151,7 +154,7 @@ def frame(
     owners = [line for each in look.groups for line in _owner_lines(each)]
     # Groups come first and get at least half of the height.
     room = max(3, height - len(lines) - min(len(below) + 1, height // 3) - 1)
-    busiest = sorted(look.groups, key=lambda each: (-each.lag, -each.unfinished, each.name))
+    busiest = sorted(look.groups, key=_busiest_first)
     shown = busiest if len(busiest) <= room else busiest[: room - 1]
     lines += [_group_line(each, rates.get(each.name)) for each in shown]
     if hidden := len(busiest) - len(shown):
@@ -161,6 +164,12 @@ def frame(
         if block and left >= 2:
             lines += ["", *block[:left]]
     return [_fitted(line, width) for line in lines[:height]]
+
+
+def _busiest_first(each: GroupFigures) -> tuple[float, float, str]:
+    """Sort by lag and unfinished messages, unknown ones first."""
+    numbers = (math.inf if each.lag is None else each.lag, each.unfinished or 0)
+    return -numbers[0], -numbers[1], each.name
 
 
 def _rates(look: Look, before: Look | None) -> dict[str, float]:
@@ -182,8 +191,8 @@ def _group_line(each: GroupFigures, rate: float | None) -> str:
     per_s = "-" if rate is None else short(rate)
     return (
         f"{_cut(each.name, _GROUP_CHARS - 1):<{_GROUP_CHARS}}{short(each.queues):>7}"
-        f"{short(each.lag):>9}{per_s:>8}{short(each.unfinished):>8}{short(each.blocked):>9}"
-        f"{short(each.leased):>8}{short(each.pulls):>7}  {each.marks}"
+        f"{_known(each.lag):>8}{per_s:>7}{_known(each.unfinished):>8}{_known(each.blocked):>8}"
+        f"{_known(each.parked):>8}{short(each.leased):>7}{short(each.pulls):>6}  {each.marks}"
     )
 
 
@@ -196,10 +205,14 @@ def _key_line(key: HotKey) -> str:
 
 def _owner_lines(each: GroupFigures) -> list[str]:
     return [
-        f"{_cut(each.name, _GROUP_CHARS - 1):<{_GROUP_CHARS}}"
+        f"{_cut(each.name, _OWNED_CHARS - 1):<{_OWNED_CHARS}}"
         f"{_cut(proxy, _OWNER_CHARS):<{_OWNER_CHARS}} {number(count, 'queue')}"
         for proxy, count in each.owners
     ]
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else short(count)
 
 
 def short(count: float) -> str:

@@ -1,15 +1,19 @@
 """Server-sent events for open pages: the whole state every few seconds.
 
-A page that reads too slowly is disconnected, and connects again.
+All pages share one look at the state. The more time a look takes, the longer is the pause after it,
+so that pages never keep a proxy busy. A page that reads too slowly is disconnected, and connects
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
+from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.errors import Unavailable
 
@@ -17,6 +21,11 @@ from proxy.errors import Unavailable
 MOST_READERS = 64
 MOST_WAITING = 4
 EVERY_S = 2.0
+#: A pause is at least this many times as long as the look before it, up to ``LONGEST_S``, after
+#: which pages would take the proxy for dead.
+PAUSE, LONGEST_S = 50, 8.0
+#: The same if another page waits for its first event.
+_PAUSE_OF_NEW = 4
 
 _log = structlog.get_logger("console")
 
@@ -65,14 +74,15 @@ class Reader:
 
 
 class Events:
-    """Sends the result of *look* to all readers every *every_s*; idle without readers.
+    """Sends the result of *look* to all readers every *every_s*, less often if a look takes long,
+    and never without readers.
 
     ``dropped`` counts readers that were too slow, ``refused`` those over the limit.
     """
 
     def __init__(
         self,
-        look: Callable[[], bytes],
+        look: Callable[[], Awaitable[bytes]],
         *,
         every_s: float = EVERY_S,
         on_slow: Callable[[], None] = lambda: None,
@@ -82,6 +92,7 @@ class Events:
         self._every_s = every_s
         self._on_slow = on_slow
         self._readers: set[Reader] = set()
+        self._new = asyncio.Event()  # a reader waits for its first event
         self._number = 0
         self._telling: asyncio.Task[None] | None = None
         self._closed = False
@@ -94,7 +105,7 @@ class Events:
         return len(self._readers)
 
     def read(self) -> Reader:
-        """Return a new reader that starts with the current state.
+        """Return a new reader, whose first event is the state right now.
 
         Raises Unavailable if there are too many readers or the proxy is stopping.
         """
@@ -106,8 +117,9 @@ class Events:
                 f"{MOST_READERS} pages already read this proxy's events: close one of them"
             )
         reader = Reader(self._readers.discard)
-        reader.put(b"retry: 3000\n\n" + self._event())
+        reader.put(b"retry: 3000\n\n")
         self._readers.add(reader)
+        self._new.set()
         if self._telling is None or self._telling.done():
             self._telling = spawn(self._tell(), name="console events")
         return reader
@@ -120,19 +132,12 @@ class Events:
             reader.end()
         self._readers.clear()
 
-    async def _tell(self) -> None:
-        while self._readers:
-            await asyncio.sleep(self._every_s)
-            try:
-                self.tell()
-            except Exception:  # a bug; the next event may succeed
-                _log.exception("sending an event to console pages failed")
-
-    def tell(self) -> None:
+    async def tell(self) -> None:
         """Send the state to all readers now."""
-        if not self._readers:
-            return
-        piece = self._event()
+        self._new.clear()
+        state = await self._look()
+        self._number += 1
+        piece = event("overview", self._number, state)
         for reader in [each for each in self._readers if not each.put(piece)]:
             self._readers.discard(reader)
             self.dropped += 1
@@ -140,6 +145,20 @@ class Events:
             reader.drop()
             self._on_slow()
 
-    def _event(self) -> bytes:
-        self._number += 1
-        return event("overview", self._number, self._look())
+    async def _tell(self) -> None:
+        while self._readers:
+            began_ns = now_ns()
+            try:
+                await self.tell()
+            except Exception:  # a bug; the next event may succeed
+                _log.exception("sending an event to console pages failed")
+            took_s = (now_ns() - began_ns) / 1e9
+            await asyncio.sleep(min(took_s * _PAUSE_OF_NEW, LONGEST_S))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s(took_s, every_s=self._every_s)):
+                    await self._new.wait()
+
+
+def pause_s(took_s: float, *, every_s: float = EVERY_S) -> float:
+    """Return the pause after a look that took *took_s*."""
+    return max(every_s, min(took_s * PAUSE, LONGEST_S))

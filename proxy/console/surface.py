@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any
 
 import orjson
@@ -11,12 +12,13 @@ import structlog
 from pydantic import Field
 
 from broker_core.clock import wall_ms
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import Turns, cancel_and_wait, spawn
 from proxy.admin.operations import EVENTS, Call, Operation, get
-from proxy.admin.snapshots import GroupView
+from proxy.admin.snapshots import GroupView, Unowned
 from proxy.console.events import Events, Reader
 from proxy.console.pages import Pages
 from proxy.console.series import COUNTERS, EVERY_S, GAUGES, Series
+from proxy.core.group.known_queue import QueueOwner
 from proxy.downstream.port.load import Load
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
@@ -44,17 +46,21 @@ class GroupOverview(GroupView):
 
 
 class OverviewView(Answer):
-    """The state of one proxy's groups at one time (``at_ms`` since 1970)."""
+    """The state of one proxy's groups at one time (``at_ms`` since 1970). ``brokers_away``: errors
+    of brokers that did not answer at the last look, by name.
+    """
 
     at_ms: int
     proxy: str
     http: str
     drained: str
+    brokers_away: dict[str, str]
     groups: dict[str, GroupOverview]
 
 
 class SeriesView(Answer):
-    """Samples of a group at this proxy, oldest first; a missing value is null.
+    """Samples of a group at this proxy, oldest first; an unknown value is null. ``lag``,
+    ``unfinished`` and ``blocked`` include queues without an owner.
 
     ``delivered``, ``acked`` and ``failed`` are messages per second, all others messages.
     """
@@ -76,17 +82,19 @@ class Console:
     """The console's data, one per process. Call ``close`` before the HTTP port closes.
 
     *groups* returns the view of all groups, *about* the names of this proxy. Pages that read too
-    slowly are counted in *load*.
+    slowly are counted in *load*. Samples include what is known of *unowned* queues.
     """
 
     def __init__(
         self,
         lanes: Iterable[GroupLane],
-        groups: Callable[[], dict[str, Any]],
-        about: Callable[[], dict[str, str]],
+        groups: Callable[[], Awaitable[dict[str, Any]]],
+        about: Callable[[], dict[str, Any]],
         load: Load,
+        unowned: Unowned | None = None,
     ) -> None:
         self._lanes = lanes
+        self._unowned = unowned
         self._groups = groups
         self._about = about
         self._load = load
@@ -94,7 +102,7 @@ class Console:
         self._sampling: asyncio.Task[None] | None = None
         self.series = Series()
         self._at_rest: dict[str, dict[str, float]] = {}  # gauges of groups without changes
-        self.events = Events(lambda: orjson.dumps(self.overview()), on_slow=self._count_slow)
+        self.events = Events(self._encoded, on_slow=self._count_slow)
 
     def operations(self) -> list[Operation]:
         """Return the console's HTTP operations."""
@@ -132,14 +140,17 @@ class Console:
         await cancel_and_wait(self._sampling)
         await self.events.close()
 
-    def overview(self) -> dict[str, Any]:
+    async def overview(self) -> dict[str, Any]:
         """Return the overview as the API serves it."""
         counts = {lane.name: _counts(lane) for lane in self._lanes}
         groups = {
             name: {**view, "counts": counts.get(name, {})}  # type: ignore[call-overload]
-            for name, view in self._groups().items()
+            for name, view in (await self._groups()).items()
         }
         return {"at_ms": wall_ms(), **self._about(), "groups": groups}
+
+    async def _encoded(self) -> bytes:
+        return orjson.dumps(await self.overview())
 
     async def sample(self) -> None:
         """Take one sample, yielding to other tasks even with thousands of queues."""
@@ -151,6 +162,8 @@ class Console:
             if not lane.recent:  # they stay until something changes
                 at_rest[lane.name] = gauges
             figures[lane.name] = {**gauges, **_totals(lane)}
+            if self._unowned is not None:
+                _add_unowned(figures[lane.name], self._unowned, lane)
         self._at_rest = at_rest
         self.series.add(wall_ms(), figures)
 
@@ -166,7 +179,7 @@ class Console:
             await asyncio.sleep(EVERY_S)
 
     async def _overview(self, _call: Call) -> dict[str, Any]:
-        return self.overview()
+        return await self.overview()
 
     async def _read(self, _call: Call) -> Reader:
         return self.events.read()
@@ -198,11 +211,22 @@ def _totals(lane: GroupLane) -> dict[str, float]:
     return found
 
 
+def _add_unowned(sample: dict[str, float], unowned: Unowned, lane: GroupLane) -> None:
+    """Add the figures of queues without an owner to those of owned ones; NaN: unknown."""
+    known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
+    for name in ("lag", "unfinished", "blocked"):
+        values = [getattr(each, name) for each in known]
+        if unowned.missed(lane) or None in values:
+            sample[name] = math.nan
+        else:
+            sample[name] += sum(values)
+
+
 async def _gauges(lane: GroupLane) -> dict[str, float]:
     found = dict.fromkeys(GAUGES, 0.0)
-    for number, pipeline in enumerate(list(lane.buffer), 1):
-        if not number % _AT_ONCE:
-            await asyncio.sleep(0)
+    turns = Turns(_AT_ONCE)
+    for pipeline in list(lane.buffer):
+        await turns.step()
         if lane.settings.topic(pipeline.topic) is None:
             continue  # a twin with parked messages does not count as lag
         queue = pipeline.statistics()

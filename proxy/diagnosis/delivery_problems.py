@@ -1,19 +1,18 @@
-"""Problems of owners, clients, pauses, filters and rate limits. Pure."""
+"""Problems of owners, clients, pauses and rate limits. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from proxy.diagnosis.facts import Facts, HeldGroup, ProxyFacts, QueueFacts
+from proxy.diagnosis.facts import Facts, HeldGroup, KeyFacts, Paused, ProxyFacts, QueueFacts
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
 
 #: A client that pulled within this time counts as present.
 _JUST_NOW_S, _LATELY_S = 3.0, 15.0
-#: Consecutive filtered messages that are not yet significant.
-_FEW, _SOME = 20, 100
-#: A run this many times longer than usual is no coincidence (e^-20).
-_TIMES = 20
+#: Age of a refusal that still matters.
+_REFUSED_LATELY_MS = 120_000
 
 
 def older_settings(facts: Facts) -> Iterator[Finding]:
@@ -27,55 +26,106 @@ def older_settings(facts: Facts) -> Iterator[Finding]:
                 f" ownership record: {reason}",
                 "Give this proxy the settings of the others, or a higher order_key_version if its"
                 " settings are intended",
-                typed("groups", "describe", facts.group, "--http", proxy.http),
+                look=typed("groups", "describe", facts.group, http=proxy.http),
                 messages=_waiting_of(facts, place),
             )
 
 
 def paused(facts: Facts) -> Iterator[Finding]:
     """Find pauses of the group, and of keys with messages."""
-    for proxy, group in facts.answering:
-        if (pause := group.paused) is None:
-            continue
-        held = sum(queue.unfinished for queue in group.queues if not queue.is_twin)
-        yield Finding(
-            Cause.PAUSED,
-            f"group {facts.group}",
-            f"group {facts.group} is paused by {_who(pause.by, pause.reason)}: {proxy.name}"
-            f" delivers none of its {number(held, 'message')}",
-            "Resume it when the reason no longer applies",
-            typed("groups", "resume", facts.group, "--reason", "it is over"),
-            since_ms=pause.since_ms,
-            messages=held or 1,
-        )
+    yield from _paused_groups(facts)
+    by_act: defaultdict[tuple[str, str, str], list[tuple[KeyFacts, ProxyFacts]]] = defaultdict(list)
     for proxy, _ in facts.answering:
         for key in proxy.paused:
             if key.backlog:
-                yield Finding(
-                    Cause.PAUSED,
-                    f"{key.topic}/{key.queue} key {key.key}",
-                    f"key {key.key} is paused by {_who(key.by, key.reason)}, with"
-                    f" {number(key.backlog, 'message')} in {key.topic}/{key.queue}",
-                    "Resume it when the reason no longer applies",
-                    typed("key", "resume", facts.group, key.key, "--reason", "it is over"),
-                    messages=key.backlog,
-                )
+                by_act[key.topic, key.by, key.reason].append((key, proxy))
+    for (topic, by, reason), keys in sorted(by_act.items()):
+        keys.sort(key=lambda each: (-each[0].backlog, each[0].place, each[0].key))
+        largest, proxy = keys[0]
+        messages = sum(key.backlog for key, _ in keys)
+        what = (
+            f"{largest.named} is paused by {_who(by, reason)}, with"
+            f" {number(messages, 'message')} in {largest.place}"
+        )
+        if len(keys) > 1:
+            what = (
+                f"{number(len(keys), 'key')} of {topic} are paused by {_who(by, reason)}, with"
+                f" {number(messages, 'message')}; the largest is {largest.key}"
+            )
+        yield Finding(
+            Cause.PAUSED,
+            f"{largest.place} {largest.named}" if len(keys) == 1 else topic,
+            what,
+            "Resume it when the reason no longer applies"
+            if len(keys) == 1
+            else "Resume them when the reason no longer applies, the largest first",
+            typed(
+                *("key", "resume", facts.group, largest.key),
+                topic=topic,
+                reason="it is over",
+                http=proxy.http,
+            ),
+            messages=messages,
+        )
+
+
+def _paused_groups(facts: Facts) -> Iterator[Finding]:
+    """Find the pause of the group: one finding for all proxies, and the records of free queues."""
+    pauses: dict[tuple[str, str], list[Paused]] = {}
+    held = 0
+    for _, group in facts.answering:
+        if group.paused is not None:
+            pauses.setdefault((group.paused.by, group.paused.reason), []).append(group.paused)
+            held += sum(
+                queue.unfinished + facts.unread(queue)
+                for queue in group.queues
+                if not queue.is_twin
+            )
+    for queue in facts.unowned:
+        if queue.paused is not None:
+            pauses.setdefault((queue.paused.by, queue.paused.reason), []).append(queue.paused)
+            held += queue.lag
+    for (by, reason), found in sorted(pauses.items()):
+        since = [each.since_ms for each in found if each.since_ms is not None]
+        yield Finding(
+            Cause.PAUSED,
+            f"group {facts.group}",
+            f"group {facts.group} is paused by {_who(by, reason)}: none of its"
+            f" {number(held, 'message')} is delivered",
+            "Resume it when the reason no longer applies",
+            typed("groups", "resume", facts.group, reason="it is over", http=facts.http),
+            since_ms=min(since, default=None),
+            messages=held or 1,
+        )
 
 
 def no_owner(facts: Facts) -> Iterator[Finding]:
     """Find drained proxies, and queues without an owner although the group has clients."""
     free = _unowned(facts)
+    left = sum(each.lag for each in free)
     for proxy in (each for each in facts.proxies if each.away):
+        owned = [] if proxy.group is None else [each for each in proxy.group.queues if each.sure]
+        leased = sum(each.leased for each in owned)
+        state = "is drained"
+        then = "it owns no queues and refuses clients"
+        if owned:
+            state = "is being drained"
+            then = f"it still owns {number(len(owned), 'queue')}"
+            if leased:
+                then += f", because clients hold {number(leased, 'message')}"
         yield Finding(
             Cause.NO_OWNER,
             proxy.http,
-            f"{proxy.name} is drained ({proxy.away}): it owns no queues and refuses clients",
+            f"{proxy.name} {state} ({proxy.away}): {then}",
             "Resume it, or start another proxy",
-            typed("owners", "resume", proxy.http, "--reason", "it is back"),
-            messages=sum(each.lag for each in free),
+            typed("owners", "resume", proxy.http, reason="it is back", http=proxy.http),
+            messages=left,
         )
+        left = 0  # of one finding only
     if not facts.has_client(_LATELY_S):
         return
+    if any(each.away for each in facts.proxies):
+        free = [each for each in free if each.state == "gone"]
     denied = {
         place: (proxy, since_s)
         for proxy, group in facts.answering
@@ -119,16 +169,46 @@ def _unowned_finding(
         some(places),
         what,
         cure,
-        typed("owners", "ls", facts.group),
         since_ms=since_ms,
         messages=sum(each.lag for each in queues),
+        look=typed("owners", "ls", facts.group, http=facts.http),
     )
+
+
+def refused(facts: Facts) -> Iterator[Finding]:
+    """Find clients that a proxy has refused lately: those of this group, or without a valid token
+    while the group has no client.
+    """
+    lonely = not facts.has_client(_LATELY_S)
+    for proxy in facts.proxies:
+        named = f"the group {facts.group!r}"
+        newest = [
+            each
+            for each in proxy.refused
+            if facts.at_ms + proxy.clock_ahead_s * 1000 - each.at_ms < _REFUSED_LATELY_MS
+            and (named in each.why or (lonely and "token" in each.why))
+        ]
+        if not newest:
+            continue
+        last = newest[-1]
+        clients = sorted({each.client for each in newest})
+        yield Finding(
+            Cause.REFUSED,
+            proxy.http,
+            f"{proxy.name} refuses {'a client' if len(clients) == 1 else 'clients'} at"
+            f" {some(clients)}: {last.why}",
+            "Correct the client's token or the proxy's access rules",
+            since_ms=newest[0].at_ms,
+            messages=sum(each.lag for each in _unowned(facts)),
+        )
 
 
 def no_puller(facts: Facts) -> Iterator[Finding]:
     """Find messages that no client pulls."""
     lag = sum(each.lag for each in _unowned(facts))
-    there = any(not (proxy.trouble or proxy.away) for proxy in facts.proxies)
+    there = [proxy for proxy in facts.proxies if not (proxy.trouble or proxy.away)]
+    ports = [proxy.thrift for proxy in there if proxy.thrift]
+    reach = f"a proxy ({some(ports)})" if ports else "a proxy"
     if lag and there and not facts.has_client(_LATELY_S):
         seen = [s for _, group in facts.answering if (s := group.clients_seen_s) is not None]
         yield Finding(
@@ -136,14 +216,13 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
             f"group {facts.group}",
             f"no client of group {facts.group} pulls ({_last_seen(seen)}), so its queues have no"
             f" owner ({number(lag, 'message')} waiting)",
-            "Start its clients; if they run, check that they reach a proxy, and their group name",
-            typed("consume", facts.group),
+            f"Start its clients; if they run, check that they reach {reach}, and their group name",
             since_ms=_ago(facts, seen),
             messages=lag,
         )
     for proxy, group in facts.answering:
         ready = _ready(group)
-        if not ready or group.has_client(_JUST_NOW_S):
+        if not ready or group.paused is not None or group.has_client(_JUST_NOW_S):
             continue
         elsewhere = facts.has_client(_JUST_NOW_S)
         seen = [] if group.clients_seen_s is None else [group.clients_seen_s]
@@ -154,8 +233,8 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
             f" {number(ready, 'ready message')}",
             "Configure all proxies in the clients: they pull from other proxies only"
             if elsewhere
-            else "Start its clients; if they run, check that they reach this proxy",
-            typed("consume", facts.group),
+            else "Start its clients; if they run, check that they reach this proxy"
+            + (f" ({proxy.thrift})" if proxy.thrift else ""),
             since_ms=_ago(facts, seen),
             messages=ready,
         )
@@ -178,7 +257,6 @@ def _unwanted_topics(facts: Facts) -> Iterator[Finding]:
                 f"no client of group {facts.group} pulls {topic}, which has"
                 f" {number(ready, 'ready message')}; its clients pull other topics",
                 "Start clients for it, or configure the running ones with this topic or none",
-                typed("consume", facts.group, topic),
                 messages=ready,
             )
 
@@ -205,44 +283,25 @@ def rate_limited(facts: Facts) -> Iterator[Finding]:
             rate = f" ({min(rates):g} messages/s over all proxies)" if rates else ""
             ready = sum(queue.ready for queue in group.queues if queue.topic == topic.name)
             name = f"{topic.name}.max_rate" if topic.max_rate == min(rates, default=None) else ""
+            setting = name or "max_rate"
+            command = typed(
+                *("groups", "update", facts.group),
+                set=f"{setting}=null",
+                reason="no limit",
+                http=proxy.http,
+            )
+            described = typed("groups", "describe", facts.group, http=proxy.http)
             yield Finding(
                 Cause.RATE_LIMITED,
                 topic.name,
                 f"{topic.name} is rate limited at {proxy.name} by max_rate{rate}, with"
                 f" {number(ready, 'ready message')}",
-                "Raise or remove the limit if it is not intended",
-                typed(
-                    *("groups", "update", facts.group, "--set", f"{name or 'max_rate'}=null"),
-                    *("--reason", "no limit"),
-                ),
+                "Raise or remove the limit if it is not intended"
+                + ("" if group.stored else ", in the settings file of the proxies"),
+                command if group.stored else "",
                 messages=ready,
+                look="" if group.stored else described,
             )
-
-
-def filtered(facts: Facts) -> Iterator[Finding]:
-    """Find topics whose filter has dropped all messages for unusually long."""
-    totals: dict[str, list[int]] = {}
-    for _, group in facts.answering:
-        for topic in group.topics:
-            total = totals.setdefault(topic.name, [0, 0, 0])
-            for place, count in enumerate(
-                (topic.delivered, topic.filtered, topic.filtered_in_a_row)
-            ):
-                total[place] += count
-    for name, (delivered, dropped, in_a_row) in sorted(totals.items()):
-        usual = (max(0, dropped - in_a_row) / delivered) if delivered else 0.0
-        if in_a_row < (_SOME + _TIMES * usual if delivered else _FEW):
-            continue
-        before = f", after {number(delivered, 'delivered message')}" if delivered else ""
-        yield Finding(
-            Cause.FILTERED,
-            name,
-            f"the filter of {name} drops everything: none of the last"
-            f" {number(in_a_row, 'message')} reached a client{before}",
-            "Compare the topic's tags and actions with the producers' messages",
-            typed("groups", "describe", facts.group),
-            messages=in_a_row,
-        )
 
 
 def targets_down(facts: Facts) -> Iterator[Finding]:
@@ -265,15 +324,13 @@ def targets_down(facts: Facts) -> Iterator[Finding]:
 
 def _unowned(facts: Facts) -> list[QueueFacts]:
     """Return queues with lag that have no owner, although their broker and settings are fine."""
-    held = {queue.place for _, _, queue in facts.held}
     refused = {place for _, group in facts.answering for place in group.refused}
     away = facts.brokers_away
     return [
         each
-        for each in facts.queues
+        for each in facts.unowned
         if each.state in ("free", "gone")
         and each.lag
-        and each.place not in held
         and each.place not in refused
         and each.queue.rpartition("_")[0] not in away
     ]

@@ -42,16 +42,38 @@ def brokers_away(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.TOPIC_MISSING,
             topic,
-            f"no broker has the topic {topic}",
+            f"no broker has the topic {topic}, so group {facts.group} receives no message of it",
             "Create it, start its broker, or correct its name in the group's settings",
-            typed("groups", "describe", facts.group),
+            typed("topics", "create", topic, reason="the topic is missing", http=facts.http),
+        )
+
+
+def not_readable(facts: Facts) -> Iterator[Finding]:
+    """Find topics with queues that producers write to and no consumer can read."""
+    for topic, count in sorted(facts.not_readable.items()):
+        yield Finding(
+            Cause.NOT_READABLE,
+            topic,
+            f"{number(count, 'queue')} of {topic} can be written but not read, so messages sent"
+            " there reach no group",
+            "Give the topic the permission RW and as many queues for reading as for writing at its"
+            " brokers, as by mqadmin updateTopic",
+            look=typed("topics", "describe", topic, http=facts.http),
         )
 
 
 def proxies_away(facts: Facts) -> Iterator[Finding]:
-    """Find proxies that do not answer."""
+    """Find proxies that do not answer, or not in time."""
     for proxy in facts.proxies:
-        if proxy.trouble:
+        if proxy.trouble and proxy.busy:
+            yield Finding(
+                Cause.PROXY_BUSY,
+                proxy.http,
+                f"{proxy.name} is too busy to answer: {_said(proxy.trouble)}",
+                "Check the processor time that its process gets, and its log; start another proxy"
+                " or more workers (--workers) if it is always busy",
+            )
+        elif proxy.trouble:
             yield Finding(
                 Cause.PROXY_AWAY,
                 proxy.http,
@@ -81,7 +103,7 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
             " their next request",
             "It recovers automatically; find the cause (process stopped, machine suspended, no"
             " processor time), and check the owners of the queues",
-            typed("owners", "ls", facts.group, "--http", proxy.http),
+            look=typed("owners", "ls", facts.group, http=proxy.http),
             since_ms=_at(facts, jump),
         )
     moved = [jump for jump in proxy.jumps if jump.kind == "wall_clock"]
@@ -103,7 +125,7 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
         f"the clock of {proxy.name} {' and '.join(changes)}: ages, retention margins, delays and"
         " signatures depend on it",
         "Synchronize the clocks of all machines by NTP, and check keys parked since",
-        typed("key", "parked", facts.group, "--http", proxy.http),
+        look=typed("owners", "ls", facts.group, http=proxy.http),
         since_ms=_at(facts, moved[-1]) if lately else None,
     )
 

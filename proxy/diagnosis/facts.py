@@ -14,12 +14,19 @@ from proxy.core.records.parked_key import PARKED_PREFIX
 
 T = TypeVar("T")
 
+#: Messages without an order key, in sentences, and the key under which proxies list their chain.
+KEYLESS, _KEYLESS_TEXT = "the chain of messages without a key", "0xff"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
     """A queue, from brokers and ownership records. Unknown offsets are None.
 
     ``state``: owned, gone (the owner ended without a final record), free, or empty if unknown.
+
+    What the records say of a queue without an owner: ``unfinished`` messages (None: unknown, or it
+    has an owner), ``parked`` keys, ``paused`` if its group is, and the ``copies`` of parked
+    messages, including those of keys that are not listed.
     """
 
     topic: str
@@ -29,6 +36,10 @@ class QueueFacts:
     first: int | None = None
     state: str = ""
     owner: str | None = None
+    unfinished: int | None = None
+    parked: Sequence[KeyFacts] = ()
+    paused: Paused | None = None
+    copies: int = 0
 
     @property
     def place(self) -> str:
@@ -37,7 +48,9 @@ class QueueFacts:
 
     @property
     def lag(self) -> int:
-        """Messages that are not committed; 0 if unknown."""
+        """Messages left to handle by the records, or else those not committed; 0 if unknown."""
+        if self.unfinished is not None:
+            return self.unfinished
         start = self.first if self.committed is None else self.committed
         return max(0, self.end - start) if self.end is not None and start is not None else 0
 
@@ -50,6 +63,7 @@ class HeldQueue:
     queue: str
     for_topic: str = ""
     name: str = ""
+    epoch: int = 0
     unfinished: int = 0
     ready: int = 0
     leased: int = 0
@@ -70,6 +84,8 @@ class HeldQueue:
     trouble: str = ""
     older: int = 0
     key_change: str = ""
+    change_waits_for_parked: bool = False
+    oldest_ms: int | None = None
 
     @property
     def place(self) -> str:
@@ -84,7 +100,11 @@ class HeldQueue:
 
 @dataclass(frozen=True, slots=True)
 class HeldTopic:
-    """A topic of the group, as a proxy reports it; rates are messages per second."""
+    """A topic of the group, as a proxy reports it; rates are messages per second.
+
+    ``keyless_in_a_row``: messages without the order key since the last one that had it;
+    ``handler_p50_s``: an upper bound of the median handling time, None if unknown.
+    """
 
     name: str
     max_rate: float | None = None
@@ -95,6 +115,10 @@ class HeldTopic:
     expired: int = 0
     expired_ago_s: float | None = None
     wanted: bool = True
+    order_key: str | None = None
+    missing_key: str = ""
+    keyless_in_a_row: int = 0
+    handler_p50_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +132,11 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A key, as the owner of its queue reports it. Times are ms."""
+    """A key, as the owner of its queue or its records report it. Times are ms.
+
+    ``copies`` and ``not_copied``: parked messages with and without a copy; ``lease``: the number of
+    the lease of its first message.
+    """
 
     key: str
     topic: str
@@ -124,6 +152,30 @@ class KeyFacts:
     last_error: str = ""
     by: str = ""
     reason: str = ""
+    copies: int = 0
+    not_copied: int = 0
+    lease: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The queue's name in sentences."""
+        return f"{self.topic}/{self.queue}"
+
+    @property
+    def named(self) -> str:
+        """The key in sentences."""
+        return KEYLESS if self.key == _KEYLESS_TEXT else f"key {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Requests of a client that a proxy refused: the sentence of the newest answer."""
+
+    client: str
+    what: str
+    why: str
+    at_ms: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +189,18 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class HeldGroup:
-    """The group, as one proxy reports it."""
+    """The group, as one proxy reports it. ``stored``: its settings are stored at the nameservers,
+    where ``orderlane groups update`` changes them.
+    """
 
     max_rate: float | None = None
     paused: Paused | None = None
     taking_part: bool = False
     waiting_pulls: int = 0
     bulk_readers: int = 0
+    start_from: str = "earliest"
+    mode: str = "clustering"
+    stored: bool = False
     clients_seen_s: float | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     denied: Mapping[str, float] = field(default_factory=dict)
@@ -176,13 +233,16 @@ class Jump:
 class ProxyFacts:
     """One proxy.
 
-    ``trouble``: why it did not answer; ``away``: why an operator drained it; ``group``: None if it
-    does not have the group; ``clock_ahead_s``: relative to this machine's clock.
+    ``trouble``: why it did not answer; ``busy``: it accepted the request, but did not answer in
+    time; ``thrift``: its address for clients; ``away``: why an operator drained it; ``group``: None
+    if it does not have the group; ``clock_ahead_s``: relative to this machine's clock.
     """
 
     http: str
     trouble: str = ""
+    busy: bool = False
     proxy: str = ""
+    thrift: str = ""
     away: str = ""
     clock_ahead_s: float = 0.0
     jumps: Sequence[Jump] = ()
@@ -191,6 +251,9 @@ class ProxyFacts:
     group: HeldGroup | None = None
     blocked: Sequence[KeyFacts] = ()
     paused: Sequence[KeyFacts] = ()
+    parked: Sequence[KeyFacts] = ()
+    top: Sequence[KeyFacts] = ()
+    refused: Sequence[Refused] = ()
 
     @property
     def name(self) -> str:
@@ -209,6 +272,10 @@ class Facts:
     brokers_away: Mapping[str, str] = field(default_factory=dict)
     """Errors by broker."""
     topics_missing: Sequence[str] = ()
+    not_readable: Mapping[str, int] = field(default_factory=dict)
+    """Queues that producers may write to and no consumer may read, by topic."""
+    dead_letters: int = 0
+    """Dead letters of the group that are not redriven."""
     queues: Sequence[QueueFacts] = ()
     proxies: Sequence[ProxyFacts] = ()
 
@@ -244,17 +311,24 @@ class Facts:
             queue.unfinished + max(0, self.end_of(place, queue.end) - queue.position)
             for place, queue in held.items()
         )
-        return own + sum(each.lag for each in self.queues if each.place not in held)
+        return own + sum(each.lag for each in self.unowned)
 
     @property
-    def parked(self) -> int:
-        """Parked messages of owned queues."""
-        return sum(
-            queue.unfinished + max(0, queue.end - queue.position)
-            for _, group in self.answering
-            for queue in group.queues
-            if queue.is_twin
-        )
+    def unowned(self) -> list[QueueFacts]:
+        """Queues that no answering proxy owns."""
+        held = {queue.place for _, _, queue in self.held}
+        return [each for each in self.queues if each.place not in held]
+
+    @property
+    def http(self) -> str | None:
+        """A proxy that answers and has the group, or else any that answers; None if none does."""
+        able = [each for each in self.proxies if not each.trouble]
+        able.sort(key=lambda each: (each.group is None, each.http))
+        return able[0].http if able else None
+
+    def unread(self, queue: HeldQueue) -> int:
+        """Return the messages of an owned queue that its owner has not read yet."""
+        return max(0, self.end_of(queue.place, queue.end) - queue.position)
 
 
 # ---- from the rows of the admin API --------------------------------------------------------------
@@ -271,7 +345,7 @@ def group_of(row: Mapping[str, Any]) -> HeldGroup:
         **_known(
             row,
             *("max_rate", "taking_part", "waiting_pulls", "bulk_readers", "clients_seen_s"),
-            *("refused", "denied"),
+            *("refused", "denied", "start_from", "mode"),
         ),
     )
 
@@ -279,6 +353,11 @@ def group_of(row: Mapping[str, Any]) -> HeldGroup:
 def key_of(row: Mapping[str, Any]) -> KeyFacts:
     """Convert a row of a key list."""
     return _record(KeyFacts, row)
+
+
+def refused_of(row: Mapping[str, Any]) -> Refused:
+    """Convert a row of ``GET /api/refusals``."""
+    return _record(Refused, row)
 
 
 def jump_of(row: Mapping[str, Any]) -> Jump:

@@ -15,18 +15,23 @@ class Cause(StrEnum):
 
     BROKER_AWAY = "broker_away"
     PROXY_AWAY = "proxy_away"
+    PROXY_BUSY = "proxy_busy"
     TOPIC_MISSING = "topic_missing"
+    NOT_READABLE = "not_readable"
     CLOCK_JUMP = "clock_jump"
     OLDER_SETTINGS = "older_settings"
     PAUSED = "paused"
     NO_OWNER = "no_owner"
+    REFUSED = "refused"
     NO_PULLER = "no_puller"
     RATE_LIMITED = "rate_limited"
     TARGET_DOWN = "target_down"
     MEMORY_FULL = "memory_full"
     MESSAGE_DAMAGED = "message_damaged"
     KEY_BLOCKED = "key_blocked"
+    CLIENT_HANGS = "client_hangs"
     LEASES_EXPIRED = "leases_expired"
+    NO_ORDER_KEY = "no_order_key"
     FILTERED = "filtered"
     LOCK_IN_DOUBT = "lock_in_doubt"
     KEY_CHANGE = "key_change"
@@ -34,7 +39,14 @@ class Cause(StrEnum):
     NEAR_RETENTION = "near_retention"
     RECORDS_DAMAGED = "records_damaged"
     TOPIC_RECREATED = "topic_recreated"
+    HOT_KEY = "hot_key"
+    SLOW_HANDLER = "slow_handler"
+    PARKED = "parked"
+    DEAD_LETTERS = "dead_letters"
 
+
+#: Words of a verb with arguments, such as ``key park``.
+_VERB_WORDS = 2
 
 _RANK = {cause: rank for rank, cause in enumerate(Cause)}
 
@@ -45,7 +57,7 @@ class Finding:
 
     ``where`` is a queue, key, proxy or broker; ``messages`` the number of waiting messages, 0 if
     unknown; ``since_ms`` the start in milliseconds since 1970, None if unknown; ``cure`` the
-    advice, with an optional ``command``.
+    advice. ``command`` carries it out; ``look`` shows more, and changes nothing.
     """
 
     cause: Cause
@@ -55,12 +67,14 @@ class Finding:
     command: str = ""
     since_ms: int | None = None
     messages: int = 0
+    look: str = ""
 
     @property
     def sentence(self) -> str:
         """The finding as text: problem, cure and command."""
         typed = f": {self.command}" if self.command else ""
-        return f"{self.what}. {self.cure}{typed}"
+        shown = f" (see {self.look})" if self.look else ""
+        return f"{self.what}. {self.cure}{typed}{shown}"
 
     def row(self) -> dict[str, Any]:
         """Return the finding as a JSON object."""
@@ -79,6 +93,11 @@ def _place(finding: Finding) -> tuple[int, int]:
 def number(count: int, noun: str) -> str:
     """Format a count: ``1 message``, ``20 messages``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def waiting(count: int, of: str = "message", about: str = "") -> str:
+    """Return that messages wait: ``1 message of orders waits``; *about* is ``of orders``."""
+    return f"{number(count, of)}{about and ' '}{about} {'waits' if count == 1 else 'wait'}"
 
 
 def span(seconds: float) -> str:
@@ -100,9 +119,29 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def typed(*words: str) -> str:
-    """Return an orderlane command quoted for a shell, always on one line."""
-    return " ".join(("orderlane", *map(_quoted, words)))
+def typed(*words: str, yes: bool = False, every: bool = False, **options: str | None) -> str:
+    """Return an orderlane command quoted for a shell, always on one line.
+
+    Args:
+        words: The verb and its arguments. If one of these begins with a dash, options go before
+            them: it would be taken for an option itself.
+        yes: Add ``--yes``: the verb does not ask.
+        every: Add ``--all``.
+        options: Values of options by name; None: leave the option out.
+    """
+    named = [
+        word
+        for name, value in options.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", _quoted(value))
+    ]
+    named = ["--all"] * every + named + ["--yes"] * yes
+    plain = [*map(_quoted, words)]
+    dashed = next((place for place, word in enumerate(words) if word.startswith("-")), None)
+    if dashed is None:
+        return " ".join(("orderlane", *plain, *named))
+    verb = min(dashed, _VERB_WORDS)
+    return " ".join(("orderlane", *plain[:verb], *named, "--", *plain[verb:]))
 
 
 def _quoted(word: str) -> str:

@@ -1,11 +1,13 @@
-"""Problems of owned queues: memory, blocked keys, copies, retention. Pure."""
+"""Problems of owned queues: memory, order keys that change, copies, retention. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from proxy.diagnosis.facts import Facts, HeldQueue, KeyFacts, ProxyFacts
-from proxy.diagnosis.findings import Cause, Finding, number, span, typed
+from proxy.diagnosis.facts import Facts, HeldQueue, ProxyFacts
+from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed, waiting
+from proxy.diagnosis.key_problems import largest_of
 
 #: A few expired leases, as of one client that dies, are no finding; nor are old ones.
 _MANY_EXPIRED, _EXPIRED_LATELY_S = 5, 120.0
@@ -13,8 +15,8 @@ _MANY_EXPIRED, _EXPIRED_LATELY_S = 5, 120.0
 
 def memory_full(facts: Facts) -> Iterator[Finding]:
     """Find queues that are not read further because memory is full, and have no ready messages."""
-    for proxy, _, queue in facts.held:
-        unread = max(0, facts.end_of(queue.place, queue.end) - queue.position)
+    for proxy, group, queue in facts.held:
+        unread = facts.unread(queue)
         if not unread or queue.ready or queue.paused_whole or queue.draining:
             continue
         if queue.reading_paused == "memory":
@@ -22,73 +24,41 @@ def memory_full(facts: Facts) -> Iterator[Finding]:
                 f"memory is full at {proxy.name} ({proxy.memory_bytes:,} of"
                 f" {proxy.memory_limit_bytes:,} bytes)"
             )
-            cure = (
-                "Unblock the keys with most messages, raise limits.memory_bytes, or start another"
-                " proxy"
-            )
+            cure = "raise limits.memory_bytes or start another proxy"
         elif queue.reading_paused == "jobs":
             what = (
                 f"{queue.place} has reached its limit of messages in memory, and all of them are"
                 " blocked"
             )
-            cure = "Unblock the keys with most messages, or raise max_jobs_in_memory of the topic"
+            cure = "raise max_jobs_in_memory of the topic"
         else:
             continue
+        what += f", so {number(unread, 'message')} of {queue.place} cannot be read, and none is"
+        largest = largest_of(facts, group, queue.place)
+        if largest is None:
+            yield Finding(
+                Cause.MEMORY_FULL,
+                queue.place,
+                f"{what} ready",
+                f"{cure[0].upper()}{cure[1:]}, or unblock the keys with most messages",
+                messages=unread,
+                look=typed("keys", "top", facts.group, topic=queue.topic, http=proxy.http),
+            )
+            continue
+        key, _ = largest
         yield Finding(
             Cause.MEMORY_FULL,
             queue.place,
-            f"{what}, so {number(unread, 'message')} of {queue.place} cannot be read, and none is"
-            " ready",
-            cure,
-            typed("keys", "top", facts.group, "--http", proxy.http),
+            f"{what} ready; {key.named} is the largest, with {number(key.backlog, 'message')}",
+            f"{cure[0].upper()}{cure[1:]}, or park the largest key",
+            typed(
+                *("key", "park", facts.group, key.key),
+                topic=key.topic,
+                reason="it fills the memory",
+                http=proxy.http,
+            ),
             messages=unread,
         )
-
-
-def keys_blocked(facts: Facts) -> Iterator[Finding]:
-    """Find keys whose first message failed, or is leased for longer than the visibility timeout."""
-    for proxy, _ in facts.answering:
-        for key in proxy.blocked:
-            if key.state == "retrying" or (key.overdue and key.backlog > 1):
-                yield _blocked(facts, proxy, key)
-            elif key.state == "dead-lettering":
-                yield _dead_lettering(facts, proxy, key)
-
-
-def _blocked(facts: Facts, proxy: ProxyFacts, key: KeyFacts) -> Finding:
-    behind = max(0, key.backlog - 1)
-    age = "" if key.age_ms is None else f" (stored {span(key.age_ms / 1000)} ago)"
-    error = f" (last: {key.last_error})" if key.last_error else ""
-    if key.state == "retrying":
-        again = "" if key.retry_ms is None else f", next retry in {span(key.retry_ms / 1000)}"
-        why = f"failed {number(key.attempts, 'time')}{error}{again}"
-        cure, verb = "Fix its handler, or park the key", "park"
-    else:
-        why = f"is leased to {key.holder or 'a client'} beyond the visibility timeout{error}"
-        cure, verb = "Check that client, or revoke its lease", "show"
-    reason = () if verb == "show" else ("--reason", "it blocks its key")
-    return Finding(
-        Cause.KEY_BLOCKED,
-        f"{key.topic}/{key.queue} key {key.key}",
-        f"key {key.key} is blocked in {key.topic}/{key.queue}: its message at offset {key.offset}"
-        f"{age} {why}, with {number(behind, 'message')} behind it",
-        cure,
-        typed("key", verb, facts.group, key.key, *reason),
-        since_ms=None if key.age_ms is None else facts.at_ms - key.age_ms,
-        messages=key.backlog,
-    )
-
-
-def _dead_lettering(facts: Facts, proxy: ProxyFacts, key: KeyFacts) -> Finding:
-    return Finding(
-        Cause.KEY_BLOCKED,
-        f"{key.topic}/{key.queue} key {key.key}",
-        f"key {key.key} is blocked in {key.topic}/{key.queue}: its message at offset {key.offset}"
-        f" is given up, but {proxy.name} has not stored it as a dead letter yet",
-        "If this persists, the broker refuses messages to %DLQ%: check the proxy's log",
-        typed("dead-letters", "ls", facts.group),
-        messages=key.backlog,
-    )
 
 
 def leases_expired(facts: Facts) -> Iterator[Finding]:
@@ -105,9 +75,57 @@ def leases_expired(facts: Facts) -> Iterator[Finding]:
                 f" started, the last one {span(ago_s)} ago: clients of group {facts.group} crash,"
                 " hang, or extend too late, and their messages are redelivered",
                 "Check the clients' logs: a handler must not stop its client from extending leases",
-                typed("leases", "ls", facts.group, "--http", proxy.http),
                 since_ms=facts.at_ms - int(ago_s * 1000),
+                look=typed("leases", "ls", facts.group, topic=topic.name, http=proxy.http),
             )
+
+
+def key_changes(facts: Facts) -> Iterator[Finding]:
+    """Find changes of the order key that wait: for older messages, or for parked keys."""
+    held_up: defaultdict[str, list[tuple[ProxyFacts, HeldQueue]]] = defaultdict(list)
+    for proxy, _, queue in facts.held:
+        if queue.change_waits_for_parked:
+            held_up[queue.topic].append((proxy, queue))
+        elif queue.key_change:
+            yield Finding(
+                Cause.KEY_CHANGE,
+                queue.place,
+                f"the order key of {queue.place} {queue.key_change}:"
+                f" {number(queue.older, 'older message')} left",
+                "Older messages are handled first; check the keys that block them",
+                messages=queue.older,
+                look=typed("keys", "blocked", facts.group, topic=queue.topic, http=proxy.http),
+            )
+    for topic, queues in sorted(held_up.items()):
+        places = {queue.place for _, queue in queues}
+        keys = [
+            key
+            for proxy, _ in facts.answering
+            for key in proxy.parked
+            if key.topic == topic and key.place in places
+        ]
+        if not keys:
+            continue  # it is about to complete
+        messages = sum(key.copies + key.not_copied for key in keys)
+        about = f"of {number(len(keys), 'parked key')}"
+        yield Finding(
+            Cause.KEY_CHANGE,
+            topic,
+            f"the change of the order key of {topic} cannot complete in {some(sorted(places))}:"
+            f" {waiting(messages, 'older message', about)} for a"
+            " redrive",
+            "Redrive them; newer messages of their keys follow",
+            typed(
+                *("key", "redrive", facts.group),
+                every=True,
+                topic=topic,
+                reason="the order key changes",
+                http=queues[0][0].http,
+                yes=True,
+            ),
+            messages=messages,
+            look=typed("key", "parked", facts.group, topic=topic, http=queues[0][0].http),
+        )
 
 
 def other_troubles(facts: Facts) -> Iterator[Finding]:
@@ -135,7 +153,7 @@ def _of_copies(facts: Facts, queue: HeldQueue) -> Finding:
             f"{queue.place}: {queue.trouble}",
             "Restore the broker's former message size limit; dead letters without a body name the"
             " offset of the original",
-            typed("dead-letters", "ls", facts.group),
+            look=typed("dead-letters", "ls", facts.group, http=facts.http),
         )
     return Finding(
         Cause.NOT_COPIED,
@@ -148,27 +166,20 @@ def _of_copies(facts: Facts, queue: HeldQueue) -> Finding:
 
 
 def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Finding]:
-    if queue.key_change:
-        yield Finding(
-            Cause.KEY_CHANGE,
-            queue.place,
-            f"the order key of {queue.place} {queue.key_change}:"
-            f" {number(queue.older, 'older message')} left",
-            "Older messages are handled first; check the keys that block them",
-            typed("keys", "blocked", facts.group, "--http", proxy.http),
-            messages=queue.older,
-        )
     if queue.trouble:
         yield _of_copies(facts, queue)
     if queue.near_retention:
         yield Finding(
             Cause.NEAR_RETENTION,
             queue.place,
-            f"{number(queue.near_retention, 'key')} of {queue.place} with blocked or parked"
-            " messages that the broker will soon delete",
+            f"{number(queue.near_retention, 'key')} of {queue.place}"
+            f" {'has' if queue.near_retention == 1 else 'have'} blocked or parked messages that the"
+            " broker will soon delete",
             "Fix or redrive them now; the proxy's log lists them",
-            typed("key", "parked", facts.group, "--http", proxy.http),
             messages=queue.near_retention,
+            look=typed(
+                "key", "parked", facts.group, topic=queue.for_topic or None, http=proxy.http
+            ),
         )
     if queue.damaged:
         begin = queue.position if queue.damaged_from is None else queue.damaged_from
@@ -181,10 +192,12 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             f"{queue.place} {stands}: {queue.damaged}",
             "Restore the file from a replica or a backup, or skip what is damaged",
             typed(
-                *("offsets", "skip", facts.group, "--topic", queue.for_topic or queue.topic),
-                *("--queue", queue.name or queue.queue, "--offset", str(begin)),
-                *("--reason", "damaged on disk"),
-                *("--http", proxy.http),
+                *("offsets", "skip", facts.group),
+                topic=queue.for_topic or queue.topic,
+                queue=queue.name or queue.queue,
+                offset=str(begin),
+                reason="damaged on disk",
+                http=proxy.http,
             ),
             messages=max(0, facts.end_of(queue.place, queue.end) - begin),
         )
@@ -194,7 +207,9 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             queue.place,
             f"{queue.place} was taken over with damaged ownership records",
             "Check its parked keys, and redrive those that should continue",
-            typed("key", "parked", facts.group, "--http", proxy.http),
+            look=typed(
+                "key", "parked", facts.group, topic=queue.for_topic or None, http=proxy.http
+            ),
         )
     if queue.recreated:
         yield _recreated(queue)

@@ -12,7 +12,7 @@ from broker_core.broker import Broker
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.http_listener import HttpListener, runner_of
-from proxy.admin.metric_families import metrics_response, registry_of
+from proxy.admin.metric_families import Scrape
 from proxy.admin.operations import TEXT, Call, get
 from proxy.admin.routes import application
 from proxy.downstream.port.load import Load
@@ -31,7 +31,7 @@ class BrokerHttp:
     def __init__(self, broker: Broker, *, name: str, address: str) -> None:
         self._broker = broker
         self._address = address
-        self._registry = registry_of(BrokerCollector(name, broker.figures))
+        self._scrape = Scrape(BrokerCollector(name, broker.figures))
         limits = LimitSettings()
         connections = HttpConnections(limits, Load(limits.max_inflight_bytes))
         served = application(
@@ -71,4 +71,4 @@ class BrokerHttp:
         return web.Response(status=503, text=f"not ready: {reason}\n")
 
     async def _metrics(self, _call: Call) -> web.Response:
-        return metrics_response(self._registry)
+        return await self._scrape.response()

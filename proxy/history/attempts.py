@@ -50,7 +50,7 @@ class Unfinished:
 
 class Attempts:
     """Checks the ``attempt`` of each delivery. Deliveries given back unhandled, or never written to
-    the client, do not count.
+    the client, or whose lease expired while the proxy stood still, do not count.
 
     After a crash a new owner may know fewer attempts than there were: it knows those in the
     records, and a record contains a delivery only after it failed.

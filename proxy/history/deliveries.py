@@ -383,11 +383,17 @@ class Deliveries:
             message.failed_ns.append(t_ns)
 
     def expire(self, event: Event) -> None:
-        """Record a lease that ended without a verdict."""
-        if (lease := self.leases.expire(event)) is not None:
+        """Record a lease that ended without a verdict. One that ended while the proxy stood still
+        does not count as an attempt.
+        """
+        if (lease := self.leases.expire(event)) is None:
+            return
+        self._facts.excused.add((lease.offset, lease.number))
+        if event.get("counted", True):
             self._failed(lease.offset, event["t_ns"])
-            self._facts.excused.add((lease.offset, lease.number))
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
+        else:
+            self._free(lease, event["t_ns"])
 
     def revoke(self, event: Event) -> None:
         """Record a lease that an operator ended before its deadline."""

@@ -43,6 +43,8 @@ class TopicCounts:
     """Left out by the broker because the group does not want their tags."""
     filtered_in_a_row: int = 0
     """Filtered, here or by the broker, since the last delivery."""
+    keyless_in_a_row: int = 0
+    """Read without the order key since the last message that had it."""
     last_expired_ns: int = 0
     """Time of the last lease expiry; 0: none."""
     dead_lettered: Counter[str] = field(default_factory=Counter)
@@ -94,6 +96,10 @@ class TopicCounts:
         """Count *messages* without an order key, to which *policy* applied."""
         self.missing_keys[policy.value] += messages
 
+    def keys_read(self, messages: int, *, missing: int) -> None:
+        """Count *messages* of one read, of which *missing* had no order key."""
+        self.keyless_in_a_row = self.keyless_in_a_row + missing if messages == missing else 0
+
     def add(self, effects: Effects) -> None:
         """Count the results of one event of a pipeline, except dead letters and messages without a
         key.
@@ -104,7 +110,7 @@ class TopicCounts:
             return
         self.nacked += len(effects.nacked)
         self.released += len(effects.released)
-        self.expired += len(effects.expired)
+        self.expired += len(effects.expired) + len(effects.stalled)
         self.revoked += len(effects.revoked)
         self.fenced += len(effects.fenced)
         self.failed_actions += len(effects.failed_actions)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker_core.batch_wait import BatchWait
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, known_here
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.measures import Histogram
@@ -42,6 +43,8 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 #: Messages expected during a wait for further ones that make it worth while: an answer costs about
 #: as much as four messages.
 _WORTH = 4
+#: A timer that is later than that was late because the process stood still.
+_STALLED_NS = 1_000_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +77,9 @@ class GroupLane:
     _timer: EarliestTimer = field(init=False)
     _batch_wait: BatchWait = field(init=False)
     _batch_timer: EarliestTimer = field(init=False)
+    #: Queues owned now, and the last figures of released ones until others are known.
+    owned_queues: set[QueueName] = field(default_factory=set)
+    released: dict[QueueName, KnownQueue] = field(default_factory=dict)
     #: Queues that changed lately; periodic work leaves out the others for a while.
     recent: RecentChanges = field(default_factory=RecentChanges)
 
@@ -129,12 +135,17 @@ class GroupLane:
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
+        if pipeline.origin is pipeline:
+            self.owned_queues.add(pipeline.queue)
+            self.released.pop(pipeline.queue, None)
         self.recent.note(pipeline, now_ns())
         pipeline.measured_by(self.counts[pipeline.topic].measures)
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """Remove a queue that was lost or handed over."""
+        if pipeline.origin is pipeline:
+            self._release(pipeline)
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
         if self.tracing is not None:
@@ -150,6 +161,23 @@ class GroupLane:
             self._forget(pipeline.topic)
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have filled the group's limit
+
+    def _release(self, pipeline: QueuePipeline) -> None:
+        """Keep the last figures of *pipeline*: the next owner, if any, is not known yet."""
+        self.owned_queues.discard(pipeline.queue)
+        self.released[pipeline.queue] = replace(
+            known_here(pipeline, pipeline.statistics(), wall_ms=wall_ms()),
+            owned=QueueOwner.UNKNOWN,
+            source=Source.RELEASED,
+        )
+
+    def looked_at(self, queue: QueueName, *, before_ms: int) -> None:
+        """Forget the last figures of *queue* if it was released before *before_ms*, a wall time: a
+        look that began then knows more.
+        """
+        known = self.released.get(queue)
+        if known is not None and (known.at_ms or 0) <= before_ms:
+            del self.released[queue]
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
         """Record a renewal of the orderly lock that leaves no doubt about the time before."""
@@ -180,6 +208,12 @@ class GroupLane:
         position = pipeline.position
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._notes.read(pipeline, now_ns=now)
+        counts = self.counts[pipeline.topic]
+        if effects.missing_keys or (messages and counts.keyless_in_a_row):  # rare
+            admitted = range(position, pipeline.position)
+            taken = sum(each.queue_offset in admitted for each in messages)
+            dropped = 0 if effects.plain else len(effects.filtered_by)
+            counts.keys_read(taken - dropped, missing=effects.missing_keys)
         is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
         self._execute(pipeline, effects)
         self._batch_wait.came(len(messages), now)
@@ -369,6 +403,8 @@ class GroupLane:
         """
         topic, qid, acked, nacked, released, success, failed = verdicts
         now = now_ns()
+        if self._timer.late_ns(now) > _STALLED_NS:
+            self._after_stall(now)
         self._seen(now)
         pipeline = self._owned.get((topic, qid))
         if pipeline is None or pipeline.has_ended:
@@ -482,6 +518,7 @@ class GroupLane:
         for refill in effects.refills:
             self.listener.on_refill(self, pipeline, refill)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
+        ended = ended or effects.stalled
         if effects.finished or ended or effects.revoked:
             self.listener.on_settled()
 
@@ -499,7 +536,18 @@ class GroupLane:
         if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
             self._timer.set(due_ns)
 
+    def _after_stall(self, now_ns: int) -> None:
+        """End the leases whose deadline passed while the process stood still. Clients could neither
+        ack nor extend them, so their deliveries do not count.
+        """
+        self._timer.stop()
+        for pipeline in list(self.buffer):
+            if not pipeline.closed:
+                self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
+
     def _on_timer(self) -> None:
+        if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
+            self._after_stall(now)
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))

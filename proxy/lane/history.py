@@ -80,6 +80,9 @@ class LaneHistory:
             self._key_changed(pipeline, effects)
             return
         self._ended(pipeline, "expire", effects.expired)
+        self._record(
+            pipeline, "expire", [{**_named(lease), "counted": False} for lease in effects.stalled]
+        )
         self._ended(pipeline, "revoke", effects.revoked)
         self._ended(pipeline, "unsent", effects.unsent)
         wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}

@@ -18,8 +18,8 @@ _BUSY_S = 30.0
 class Presence:
     """Demand for one group.
 
-    A topic is wanted while a pull waits for it, for some time after a pull, and while the proxy
-    delivers it itself. A pull without topics wants all of them.
+    A topic is wanted while a pull waits for it, for some time after a pull or an operator's action,
+    and while the proxy delivers it itself. A pull without topics wants all of them.
 
     Attributes:
         leases: Live leases of the group.
@@ -40,6 +40,7 @@ class Presence:
     _places: int = 0  # of all waiting pulls
     _last_seen_ns: int = 0
     _seen_ns: dict[Topic | None, int] = field(default_factory=dict)  # None: pulls for any topic
+    _operated_ns: dict[Topic, int] = field(default_factory=dict)
 
     @property
     def delivers_itself(self) -> bool:
@@ -80,6 +81,12 @@ class Presence:
             self._seen_ns[topic] = now
         return not (self.joined and self.shown.issuperset(topics))
 
+    def operated(self, topics: Iterable[Topic]) -> None:
+        """Note an action of an operator for which queues of *topics* need an owner."""
+        now = now_ns()
+        for topic in topics:
+            self._operated_ns[topic] = now
+
     def settled(self, topic: Topic, now_ns: int) -> None:
         """Note a verdict on a message of *topic*."""
         self._seen_ns[topic] = now_ns
@@ -103,6 +110,7 @@ class Presence:
     def forget(self, topic: Topic) -> None:
         """Forget a topic that the group no longer consumes."""
         self._seen_ns.pop(topic, None)
+        self._operated_ns.pop(topic, None)
         self.starvation.forget(topic)
 
     # ---- results --------------------------------------------------------------------------------
@@ -122,12 +130,13 @@ class Presence:
         return (now_ns() - self._last_seen_ns) / 1e9 if self._last_seen_ns else None
 
     def wanted(self, *, leave_after_s: float) -> bool:
-        """Return True while a pull waits, a lease is alive or a client was here recently, or if the
-        proxy delivers itself.
+        """Return True while a pull waits, a lease is alive or a client or an operator was here
+        recently, or if the proxy delivers itself.
         """
         if self.delivers_itself or self.waiting_pulls or self.leases.used:
             return True
-        return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
+        last_ns = max((self._last_seen_ns, *self._operated_ns.values()))
+        return bool(last_ns) and now_ns() - last_ns < leave_after_s * 1e9
 
     def wants(self, topic: Topic, *, leased: bool, leave_after_s: float) -> bool:
         """Return True while *topic* is wanted.
@@ -138,6 +147,7 @@ class Presence:
         """
         if topic in self.delivers or self.starvation.waiting(topic):
             return True
-        last_ns = max(self._seen_ns.get(None, 0), self._seen_ns.get(topic, 0))
+        seen = self._seen_ns
+        last_ns = max(seen.get(None, 0), seen.get(topic, 0), self._operated_ns.get(topic, 0))
         within_s = max(leave_after_s, _BUSY_S) if leased else leave_after_s
         return bool(last_ns) and now_ns() - last_ns < within_s * 1e9

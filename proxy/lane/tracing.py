@@ -121,6 +121,7 @@ class LaneTracing:
             self.ended(pipeline, effects.nacked, "failed", failed=True)
             self.ended(pipeline, effects.released, "released")
             self.ended(pipeline, effects.expired, "expired", failed=True)
+            self.ended(pipeline, effects.stalled, "expired", failed=True)
             self.ended(pipeline, effects.revoked, "revoked", failed=True)
             self.ended(pipeline, effects.unsent, "unsent")
 

@@ -24,6 +24,12 @@ class EarliestTimer:
         """Whether a call is scheduled."""
         return self._handle is not None
 
+    def late_ns(self, now_ns: int) -> int:
+        """Return for how long the deadline has passed: long only if the process stood still. Also
+        valid during the call.
+        """
+        return max(0, now_ns - self._due_ns) if self._due_ns else 0
+
     def set(self, due_ns: int) -> None:
         """Fire no later than at *due_ns*; immediately if that is in the past."""
         if self._handle is not None:
@@ -39,7 +45,10 @@ class EarliestTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+        self._due_ns = 0
 
     def _ring(self) -> None:
         self._handle = None
         self.ring()
+        if self._handle is None:
+            self._due_ns = 0

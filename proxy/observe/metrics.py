@@ -130,6 +130,50 @@ WITHOUT_CLIENTS = MetricDefinition(
     " may have some",
 )
 
+#: Queues that no proxy owns, as their last records and their brokers show them; by field of
+#: ``KnownQueue``. Every proxy reports them, so that over proxies the highest value counts.
+UNOWNED: dict[str, MetricDefinition] = {
+    "unfinished": MetricDefinition(
+        "unowned_unfinished_messages",
+        "Messages that the last owner of the queue read and did not finish; like all metrics of"
+        " unowned queues asked at the brokers, reported by every proxy, and absent if unknown",
+        _QUEUE,
+    ),
+    "parked": MetricDefinition(
+        "unowned_parked_messages", "Parked messages of a queue without an owner", _QUEUE
+    ),
+    "attempts": MetricDefinition(
+        "unowned_highest_attempts",
+        "Deliveries of the unfinished message that failed most often, in a queue without an owner",
+        _QUEUE,
+        highest=True,
+    ),
+    "oldest": MetricDefinition(
+        "unowned_lag_seconds",
+        "Age of the oldest message that waits in a queue without an owner, if it had one; else 0",
+        _QUEUE,
+        highest=True,
+    ),
+}
+
+#: The same, by state of the keys.
+UNOWNED_KEYS = MetricDefinition(
+    "unowned_keys",
+    "Parked and paused order keys of a queue without an owner",
+    (*_QUEUE, "state"),
+    values=("parked", "paused"),
+)
+
+UNOWNED_QUEUES = MetricDefinition(
+    "unowned_queues", "Queues of the topic without an owner, as this proxy sees them"
+)
+
+DEAD_LETTERS = MetricDefinition(
+    "dead_letters",
+    "Dead letters of the group that were not redriven, asked at the brokers by every proxy",
+    ("group",),
+)
+
 #: By ``KeyCount``; summed without ``queue``.
 KEYS = MetricDefinition(
     "keys",
@@ -264,6 +308,24 @@ BULK: dict[str, MetricDefinition] = {
     "bulk_held_back": MetricDefinition(
         "bulk_held_back_seconds_total",
         "Time for which the limits of bulk readers delayed fetches",
+        ("group",),
+        counter=True,
+    ),
+    "bulk_lost": MetricDefinition(
+        "bulk_lost_messages_total",
+        "Messages that were gone before a bulk reader got to them, as reported by it",
+        ("group",),
+        counter=True,
+    ),
+    "bulk_skipped": MetricDefinition(
+        "bulk_skipped_messages_total",
+        "Messages that a bulk reader gave up although they may still exist, as reported by it",
+        ("group",),
+        counter=True,
+    ),
+    "bulk_repeated": MetricDefinition(
+        "bulk_repeated_messages_total",
+        "Messages that a bulk reader read again after a failure, as reported by it",
         ("group",),
         counter=True,
     ),
@@ -482,6 +544,10 @@ def definitions() -> list[MetricDefinition]:
         OWNED_QUEUES,
         HEAD_BLOCKED,
         WITHOUT_CLIENTS,
+        UNOWNED_QUEUES,
+        *UNOWNED.values(),
+        UNOWNED_KEYS,
+        DEAD_LETTERS,
         KEYS,
         HOT_KEYS,
         TOPIC_QUEUES,

@@ -1,6 +1,7 @@
 """Views of keys: the busiest, hot, blocked and paused ones, and one key in detail.
 
 Lists scan all keys of the queues owned by this proxy, in slices that do not block the event loop.
+Paused and parked keys of queues without an owner come from their last records.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
-from broker_core.names import Group
+from broker_core.names import Group, Topic
 from proxy.core.access.audit_record import AuditWish
 from proxy.core.keys.order_key import known_as
 from proxy.core.keys.retry_policy import MS
@@ -20,8 +21,10 @@ from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
 from proxy.errors import Unavailable, UnknownName
 from proxy.operator.key_verbs import KeyVerbs
+from proxy.operator.recorded_keys import RecordedKeys, RecordedQueue
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.owner_book import OwnerBook
 from proxy.upstream.parking.parked_keys import Parking
 
 
@@ -29,10 +32,14 @@ class KeyBoard:
     """Views of keys, one object per process."""
 
     def __init__(
-        self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
+        self,
+        context: UpstreamContext,
+        ownerships: Mapping[Group, GroupOwnership],
+        book: OwnerBook,
     ) -> None:
         self._context = context
         self._ownerships = ownerships
+        self._recorded = RecordedKeys(context, book)
 
     async def top(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
         """Return the keys with the most unfinished messages. O(keys). Raises UnknownName."""
@@ -76,16 +83,24 @@ class KeyBoard:
             for key in pipeline.paused
             if key is not None
         ]
+        for queue in await self._unowned(group, topic):
+            found += [queue.row(key) for key in queue.last.paused if key is not None]
         return sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
 
     async def show(self, group: str, topic: str, text: str) -> list[dict[str, Any]]:
-        """Return a key in every owned queue where it is unfinished, parked or paused."""
+        """Return a key in every owned queue where it is unfinished, parked or paused, and in queues
+        without an owner where it is parked or paused.
+        """
         found = []
         for parking in self._parkings(group, topic):
             verbs = KeyVerbs(self._context, parking)
             row = verbs.row(verbs.named(text))
             if row["state"] != "none" or row["paused"]:
                 found.append(row)
+        for queue in await self._unowned(group, topic):
+            key = queue.named(text)
+            if key in queue.last.parked or key in queue.last.paused:
+                found.append(queue.row(key))
         return found
 
     async def history(self, group: str, topic: str, text: str, limit: int) -> list[dict[str, Any]]:
@@ -120,6 +135,10 @@ class KeyBoard:
         return sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    async def _unowned(self, group: str, topic: str) -> list[RecordedQueue]:
+        owned = [each.pipeline.queue for each in self._parkings(group, topic)]
+        return await self._recorded.queues(Group(group), Topic(topic), but=owned)
 
     def _pipelines(self, group: str, topic: str) -> Iterator[ParkingPipeline]:
         return (parking.pipeline for parking in self._parkings(group, topic))

@@ -1,32 +1,35 @@
 """Runs key verbs in the queues owned by this proxy.
 
 Most verbs apply to one queue: the named one, or the first that has the key. Pause and resume apply
-to all queues of the topic or group, even those without messages of the key.
+to all queues of the topic or group, even those without messages of the key. Queues without an owner
+are taken over for a verb, and released a while later if no client comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 
 from broker_core.errors import RemotingError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import Group, Topic
 from proxy.core.access.audit_record import Change
 from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.pipeline.key_views import slices
-from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
 from proxy.operator.key_models import KeyBody
 from proxy.operator.key_table import KeyVerb, Reach, Wish
 from proxy.operator.key_verbs import Act, KeyVerbs
+from proxy.operator.recorded_keys import RecordedKeys, without
 from proxy.operator.request_models import ChangeBody
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
 from proxy.upstream.parking.parked_keys import Parking
 
 
@@ -41,17 +44,36 @@ class ParkedWish:
     after: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _ParkedIn:
+    """The parked keys of a queue: ``keys`` in order, the key shown as a text, and the row of one of
+    them, None if it is not parked any more.
+    """
+
+    place: str
+    keys: Sequence[bytes]
+    named: Callable[[str], bytes]
+    row: Callable[[bytes], dict[str, Any] | None]
+
+
 class KeyDesk:
     """Finds the queue of a key. If another proxy owns it, the error names that proxy."""
 
     def __init__(
-        self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
+        self,
+        context: UpstreamContext,
+        ownerships: Mapping[Group, GroupOwnership],
+        book: OwnerBook,
     ) -> None:
         self._context = context
         self._ownerships = ownerships
+        self._book = book
+        self._recorded = RecordedKeys(context, book)
 
     async def parked(self, group: str, topic: str, wish: ParkedWish) -> list[dict[str, Any]]:
-        """Return parked keys by queue. Raises UnknownName for an unknown group or topic."""
+        """Return parked keys by queue, also of queues without an owner. Raises UnknownName for an
+        unknown group or topic, Unavailable.
+        """
         found: list[dict[str, Any]] = []
         async for rows in self._parked(group, topic, wish):
             found += rows
@@ -60,7 +82,7 @@ class KeyDesk:
         return found[: wish.limit]
 
     async def export_parked(self, group: str, topic: str, wish: ParkedWish) -> AsyncIterator[bytes]:
-        """Yield all parked keys that match as lines of JSON. Raises UnknownName."""
+        """Yield all parked keys that match as lines of JSON. Raises UnknownName, Unavailable."""
         async for rows in self._parked(group, topic, wish):
             yield b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
@@ -69,17 +91,38 @@ class KeyDesk:
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield matching keys by queue in small lists; other tasks run in between."""
         place, _, text = wish.after.partition("@")
-        for parking in sorted(self._owned(group, topic), key=lambda each: each.place):
-            if parking.place < place:
+        for parked in sorted(await self._parked_in(group, topic), key=lambda each: each.place):
+            if parked.place < place:
                 continue
-            keys = sorted(parking.keys())
-            if parking.place == place:
-                keys = keys[bisect_right(keys, KeyVerbs(self._context, parking).named(text)) :]
+            keys = parked.keys
+            if parked.place == place:
+                keys = keys[bisect_right(keys, parked.named(text)) :]
             for some in slices(keys):
-                rows = [parking.view(key) for key in some if key in parking.pipeline.parked]
+                rows = filter(None, map(parked.row, some))
                 if matching := [row for row in rows if wish.reason in row["reason"]]:
                     yield matching
                 await asyncio.sleep(0)
+
+    async def _parked_in(self, group: str, topic: str) -> list[_ParkedIn]:
+        owned = list(self._owned(group, topic))
+        free = await self._recorded.queues(
+            Group(group), Topic(topic), but=[each.pipeline.queue for each in owned]
+        )
+        return [
+            *(
+                _ParkedIn(
+                    each.place,
+                    sorted(each.keys()),
+                    KeyVerbs(self._context, each).named,
+                    partial(_row_if_parked, each),
+                )
+                for each in owned
+            ),
+            *(
+                _ParkedIn(each.place, sorted(each.last.parked), each.named, each.parked)
+                for each in free
+            ),
+        ]
 
     async def act(
         self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, *, by: str
@@ -89,15 +132,11 @@ class KeyDesk:
         Raises OwnedElsewhere if other proxies own queues that may have the key, another
         OrderlaneError if the verb does not apply.
         """
-        owned = self._verbs(group, topic)
-        able = [
-            (each, key)
-            for each in owned
-            if asked.place in (None, each.pipeline.place)
-            and verb.may(each, key := each.named(asked.key))
-        ]
+        able = self._able(verb, group, topic, asked)
+        if not able and await self._take_unowned(group, topic, asked.place):
+            able = self._able(verb, group, topic, asked)
         if not able:
-            await self._refuse(verb, group, topic, asked, owned)
+            await self._refuse(verb, group, topic, asked, self._verbs(group, topic))
         verbs, key = able[0]
         if verb.reach is Reach.ONE and len(able) > 1:
             places = ", ".join(each.pipeline.place for each, _ in able)
@@ -107,6 +146,17 @@ class KeyDesk:
         if not asked.only_looks:
             await self._do(verb, group, asked, verbs, key, by=by)
         return verbs.row(key)
+
+    def _able(
+        self, verb: KeyVerb, group: str, topic: str, asked: KeyBody
+    ) -> list[tuple[KeyVerbs, bytes]]:
+        """Return the owned queues in which *verb* applies, with the key as known there."""
+        return [
+            (each, key)
+            for each in self._verbs(group, topic)
+            if asked.place in (None, each.pipeline.place)
+            and verb.may(each, key := each.named(asked.key))
+        ]
 
     async def redrive_all(
         self,
@@ -124,13 +174,15 @@ class KeyDesk:
         Keys that are being redriven or not ready are left alone. Returns the keys, the number of
         their copies, and the addresses of proxies that own other queues. Raises OrderlaneError.
         """
+        self._ownership(group, topic)
+        await self._take_unowned(group, topic, queue)
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
         why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
         others, _ = await self._others(Group(group), [Topic(topic)], why)
         if not owned:
             if others:
                 raise _elsewhere(why, others)
-            raise OrderlaneError(f"{why}, and no other proxy does")
+            raise self._not_taken(f"{why}, and no other proxy does")
         ready = [_ready_to_redrive(each) for each in owned]
         if not dry_run:
             before = [{**each, "keys": len(each["keys"]), "state": "parked"} for each in ready]
@@ -143,7 +195,7 @@ class KeyDesk:
             "group": group,
             "topic": topic,
             "queues": ready,
-            "owners": sorted({last.own.http for _, last in others if last.own.http}),
+            "owners": _addresses(others),
         }
 
     # ---- one queue ------------------------------------------------------------------------------
@@ -173,7 +225,7 @@ class KeyDesk:
         if asked.place is not None:
             why = f"{why}: queue {asked.place} was requested"
         others, _ = await self._others(Group(group), [Topic(topic)], why)
-        others = [each for each in others if _lists(each[1], asked.key)] or others
+        others = [each for each in others if _lists(each, asked.key)] or others
         if not others:
             raise OrderlaneError(
                 f"{why}, and no other proxy owns a queue: during a hand-over, retry in a moment"
@@ -199,9 +251,12 @@ class KeyDesk:
         """
         ownership = self._ownership(group, topic)
         topics = [Topic(topic)] if topic is not None else ownership.topics
-        owned = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
         why = f"this proxy owns no queue of {', '.join(topics)} for {group!r}"
         others, free = await self._others(Group(group), topics, why)
+        if free:
+            await ownership.take_for_operator([row.queue for row in free])
+            others, free = await self._others(Group(group), topics, why)
+        owned = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
         able = [each for each in owned if verb.may(each, _named_at(each, text))]
         if owned and not able:
             why = _not_able(verb, group, ", ".join(topics), text or "", owned)
@@ -210,9 +265,7 @@ class KeyDesk:
                 raise _elsewhere(why, others)
             if owned:
                 raise OrderlaneError(f"{why}, and no other proxy owns a queue")
-            raise OrderlaneError(
-                f"{why}, and no other proxy does: queues get owners once clients connect"
-            )
+            raise self._not_taken(f"{why}, and no other proxy does")
         after = verb.after(asked, None)
         change = Change(
             by,
@@ -237,10 +290,10 @@ class KeyDesk:
             "key": text,
             **after,
             "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in able],
-            "owners": sorted({last.own.http for _, last in others if last.own.http}),
-            "unowned": [f"{queue.topic}/{queue.qid}" for queue in free],
+            "owners": _addresses(others),
+            "unowned": [_shown(row) for row in free],
             "unaddressed": [
-                f"{queue.topic}/{queue.qid}" for queue, last in others if not last.own.http
+                _shown(row) for row in others if row.last is not None and not row.last.own.http
             ],
         }
 
@@ -248,7 +301,7 @@ class KeyDesk:
 
     async def _others(
         self, group: Group, topics: Sequence[Topic], why: str
-    ) -> tuple[list[tuple[QueueName, LastOwner]], list[QueueName]]:
+    ) -> tuple[list[OwnerRow], list[OwnerRow]]:
         """Return the queues of *topics* owned by other proxies, and those without an owner.
 
         Ownership records decide. Raises Unavailable if the brokers do not answer.
@@ -262,18 +315,31 @@ class KeyDesk:
                 for each in await context.client.queues(topic)
                 if each not in ours
             ]
-            found = await asyncio.gather(*(context.log.owner(group, each) for each in queues))
+            return without(await self._book.rows(group, queues), context.client.client_id)
         except RemotingError as error:
             raise Unavailable(
                 f"{why}, and the owners of the others cannot be read: {error}"
             ) from None
-        others, free = [], []
-        for queue, last in zip(queues, found, strict=True):
-            if last is None or last.clean or last.own.owner == context.client.client_id:
-                free.append(queue)
-            else:
-                others.append((queue, last))
-        return others, free
+
+    async def _take_unowned(self, group: str, topic: str, place: str | None) -> bool:
+        """Take over the queues of *topic* without an owner, or only the one at *place*; return
+        whether there are any. Raises Unavailable.
+        """
+        why = f"queues of {topic!r} are not owned by this proxy"
+        _, free = await self._others(Group(group), [Topic(topic)], why)
+        wanted = [row.queue for row in free if place in (None, row.queue.qid)]
+        if wanted:
+            await self._ownership(group, topic).take_for_operator(wanted)
+        return bool(wanted)
+
+    def _not_taken(self, why: str) -> OrderlaneError:
+        if self._context.away:
+            return WrongState(
+                f"{why}; it takes none over, because it is drained: {self._context.away}"
+            )
+        return WrongState(
+            f"{why}; no take-over in time: during a hand-over, retry in a moment", passing=True
+        )
 
     def _verbs(self, group: str, topic: str) -> list[KeyVerbs]:
         return [KeyVerbs(self._context, each) for each in self._owned(group, topic)]
@@ -328,21 +394,34 @@ def _state_of(verb: KeyVerb, at: KeyVerbs, text: str | None) -> dict[str, Any]:
     return {"queue": at.pipeline.place, **state}
 
 
-def _lists(last: LastOwner, key: str) -> bool:
-    parked = () if last.snapshot is None else last.snapshot.parked
-    return any(key_text(each) == key for each in parked)
+def _row_if_parked(parking: Parking, key: bytes) -> dict[str, Any] | None:
+    return parking.view(key) if key in parking.pipeline.parked else None
 
 
-def _elsewhere(why: str, others: Sequence[tuple[QueueName, LastOwner]]) -> OwnedElsewhere:
-    owners = {last.own.owner: last.own.http for _, last in others}
+def _lists(row: OwnerRow, key: str) -> bool:
+    snapshot = None if row.last is None else row.last.snapshot
+    return snapshot is not None and any(key_text(each) == key for each in snapshot.parked)
+
+
+def _shown(row: OwnerRow) -> str:
+    return f"{row.queue.topic}/{row.queue.qid}"
+
+
+def _addresses(rows: Sequence[OwnerRow]) -> list[str]:
+    return sorted({row.last.own.http for row in rows if row.last is not None and row.last.own.http})
+
+
+def _elsewhere(why: str, others: Sequence[OwnerRow]) -> OwnedElsewhere:
+    owners = {row.last.own.owner: row.last.own.http for row in others if row.last is not None}
     return OwnedElsewhere(
-        f"{why}: ask {'; or '.join(_named(owner, others) for owner in owners)}",
+        f"{why}: ask {'; or '.join(_named(owner, owners[owner], others) for owner in owners)}",
         addresses=tuple(http for http in owners.values() if http),
     )
 
 
-def _named(owner: str, others: Sequence[tuple[QueueName, LastOwner]]) -> str:
+def _named(owner: str, http: str, others: Sequence[OwnerRow]) -> str:
     """Return the name, address and queues of the proxy *owner*."""
-    queues = ", ".join(queue.qid for queue, last in others if last.own.owner == owner)
-    http = next(last.own.http for _, last in others if last.own.owner == owner)
+    queues = ", ".join(
+        row.queue.qid for row in others if row.last is not None and row.last.own.owner == owner
+    )
     return f"{owner} ({f'HTTP {http}' if http else 'address unknown'}), which owns {queues}"

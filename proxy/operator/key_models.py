@@ -129,7 +129,8 @@ class KeyRow(Answer):
     ``offset`` is its first unfinished message (of the parked copies, if it is parked), ``age_ms``
     the time since that was stored. ``backlog`` counts unfinished messages, ``copies`` parked ones,
     ``spilled`` those held as offsets only. ``overdue``: leased for longer than one visibility
-    timeout.
+    timeout. Of a queue without an owner, paused and parked keys are known, but few of their
+    messages: unknown counts are null.
     """
 
     key: str
@@ -139,10 +140,10 @@ class KeyRow(Answer):
     paused: bool
     offset: int | None
     age_ms: int | None
-    backlog: int
-    copies: int
-    spilled: int
-    attempts: int
+    backlog: int | None
+    copies: int | None
+    spilled: int | None
+    attempts: int | None
     holder: str | None
     lease: int | None
     lease_ends_ms: int | None
@@ -152,7 +153,7 @@ class KeyRow(Answer):
     by: str
     reason: str
     note: str
-    not_copied: int
+    not_copied: int | None
     redriven_by: str
 
 

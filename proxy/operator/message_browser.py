@@ -17,7 +17,14 @@ import orjson
 from broker_core.client import PullStatus
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
-from broker_core.names import Group, QueueName, Topic, check_name, parse_qid
+from broker_core.names import (
+    Group,
+    QueueName,
+    Topic,
+    check_name,
+    is_internal_topic,
+    parse_qid,
+)
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from broker_core.remoting.route_bodies import Perm
@@ -35,7 +42,6 @@ from proxy.operator.message_pages import (
     parse_positions,
     positions_text,
 )
-from proxy.operator.topic_desk import is_internal
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.records.durable import check_on_disk
 
@@ -168,7 +174,7 @@ class MessageBrowser:
 
         Raises UnknownName, WrongState, RemotingError.
         """
-        if is_internal(name):
+        if is_internal_topic(name):
             raise WrongState(
                 f"messages of {name!r} are not sent again from here: redrive dead letters with"
                 " orderlane dead-letters redrive, and parked keys with orderlane key redrive"

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from broker_core.errors import BrokerError
-from broker_core.names import INTERNAL_PREFIX, QueueName, Topic, check_name
+from broker_core.names import QueueName, Topic, check_name, is_internal_topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, QueueData, TopicRoute
 from proxy.core.access.audit_record import Change
@@ -24,16 +24,6 @@ from proxy.upstream.context import UpstreamContext
 MOST_TOPICS, MOST_QUEUES, MOST_GROUPS = 100, 1_000, 100
 #: Committed offsets read to describe one topic: groups times queues.
 _MOST_COMMITTED = 4_096
-#: Topics of brokers besides those that begin with ``%``.
-_OF_BROKERS = (
-    "SCHEDULE_TOPIC_",
-    "RMQ_SYS_",
-    "rmq_sys_",
-    "TBW102",
-    "SELF_TEST_TOPIC",
-    "OFFSET_",
-    "TRANS_CHECK_",
-)
 #: Unit of fileReservedTime: hours.
 _RETENTION = "fileReservedTime"
 #: The end offset, the begin offset.
@@ -70,11 +60,6 @@ def perm_text(perm: int) -> str:
     return ("R" if perm & Perm.READ else "") + ("W" if perm & Perm.WRITE else "") or "-"
 
 
-def is_internal(topic: str) -> bool:
-    """Return whether *topic* belongs to brokers or gateways."""
-    return topic.startswith((INTERNAL_PREFIX, *_OF_BROKERS))
-
-
 class TopicDesk:
     """Operations on topics, one object per process."""
 
@@ -95,7 +80,7 @@ class TopicDesk:
                 for name in known
                 if name > wish.after
                 and wish.contains in name
-                and (wish.everything or not is_internal(name))
+                and (wish.everything or not is_internal_topic(name))
             )
             page = names[: wish.limit]
             ask, rows, left = BrokerQuestions(), [], MOST_QUEUES
@@ -270,7 +255,7 @@ def _checked(name: str) -> Topic:
 
 def _of_applications(name: str) -> Topic:
     topic = _checked(name)
-    if is_internal(topic):
+    if is_internal_topic(topic):
         raise WrongState(
             f"topic {topic!r} belongs to brokers and gateways, which create and delete it: name a"
             " topic of an application"

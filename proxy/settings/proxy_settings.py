@@ -243,8 +243,8 @@ class MetricsSettings(SettingsGroup):
     the sum or the highest value over the queues of this proxy, for installations with very many
     queues; alerts and dashboard work with either."""
     lag_every_s: Seconds = 30.0
-    """Seconds between two looks at the brokers for the lag of groups and topics without clients at
-    this proxy."""
+    """Seconds between two looks at the brokers and ownership records for the figures of queues
+    without an owner, and for dead letters."""
 
 
 class SecretSettings(SettingsGroup):

@@ -33,6 +33,8 @@ class UpstreamContext:
     sessions: ReadSessions | None = None
     #: Address of this proxy's HTTP port, as host:port; empty until it listens.
     http: str = ""
+    #: Address of its port for clients, in the same way.
+    thrift: str = ""
     #: Reason why this proxy takes part in no group; empty: it takes part.
     away: str = ""
     settled: Signal = field(default_factory=Signal)
@@ -47,6 +49,10 @@ class UpstreamContext:
     def serve_http(self, address: str) -> None:
         """Set the *address* of this proxy's HTTP port, host:port."""
         self.http = address
+
+    def serve_thrift(self, address: str) -> None:
+        """Set the *address* of this proxy's port for clients, host:port."""
+        self.thrift = address
 
     def step_aside(self, reason: str) -> None:
         """Take part in no group from now on, because of *reason*."""

@@ -23,6 +23,8 @@ def calls(token: str | None) -> dict[str, list[Any]]:
         "settle": [consumer.AckRequest(GROUP, acks, token=token)],
         "extend": [consumer.ExtendRequest(GROUP, leases, 100, token=token)],
         "ranges": [consumer.RangesRequest(GROUP, [TOPIC], token=token)],
+        "topics": [consumer.TopicsRequest(GROUP, token=token)],
+        "report": [consumer.ProgressReport(GROUP, "c", {}, token=token)],
         "getConsumeStats": [consumer.ConsumeStatsRequest(group=GROUP, token=token)],
         "sendSync": [message, 1000],
         "sendBatchSync": [[message, MESSAGE]],

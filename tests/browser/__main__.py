@@ -18,6 +18,7 @@ PART = (
     "tests/browser/test_frame.py::test_where_tokens_are_asked_for_one_is_given_once_a_tab",
     "tests/browser/test_operations.py::test_a_poison_message_is_looked_at_parked_and_redriven_in_order",
     "tests/browser/test_operations.py::test_an_operation_without_a_preview_is_not_done",
+    "tests/browser/test_topic_pages.py::test_a_message_is_sent_and_sent_again",
 )
 
 if __name__ == "__main__":

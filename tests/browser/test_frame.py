@@ -32,6 +32,8 @@ async def test_a_proxy_that_is_gone_is_said_to_be(site: Site, opened: OpenPage) 
         site.over.set()
         await site.gateway.close_proxy(site.proxy)
         await expect(page.locator("#banner")).to_contain_text("the proxy does not answer")
+        await expect(page.locator("#banner")).to_contain_text("Everything below was so at")
+        await expect(page.locator("main")).to_have_class("stale")
 
 
 async def test_a_proxy_that_hangs_is_not_shown_as_live(site: Site, opened: OpenPage) -> None:

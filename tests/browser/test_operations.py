@@ -61,7 +61,8 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await page.get_by_label("Show", exact=True).select_option("paused")
         # A pause applies to all queues, so the key is listed once per queue.
         await expect(page.get_by_role("row", name=FAILING).first).to_contain_text("paused")
-        await page.get_by_role("row", name=FAILING).first.get_by_role("button").click()
+        row = page.get_by_role("row", name=FAILING).first
+        await row.get_by_role("button", name="Actions…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("radio", name="Add a note").check()
         await dialog.get_by_label("Note", exact=True).fill("the bank calls back")
@@ -204,7 +205,7 @@ async def test_dead_letters_are_filtered_looked_at_and_sent_back(
         table = page.get_by_role("region", name="Dead letters")
         await expect(table.locator("tbody tr")).to_have_count(3)
         await page.get_by_label("Key", exact=True).fill("dead-1")
-        await page.get_by_role("button", name="Filter").click()
+        await page.get_by_role("button", name="Filter", exact=True).click()
         await expect(table.locator("tbody tr")).to_have_count(1)
         await table.get_by_role("button", name="View").click()
         await expect(page.locator("pre.body")).to_contain_text("00 ff 72 61 77")

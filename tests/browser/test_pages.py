@@ -12,7 +12,7 @@ from playwright.async_api import Page
 from broker_core.clock import wall_ms
 from proxy.console.series import Series
 from tests.browser.conftest import SCREENSHOTS, OpenPage
-from tests.browser.site import FAILING, HELD, PARKED, Site
+from tests.browser.site import FAILING, HELD, LETTERS, PARKED, Site
 
 pytestmark = pytest.mark.sockets
 
@@ -31,6 +31,12 @@ PAGES = {
         "#/groups/billing/order-key?topic=orders&service_ms=3&service_p99_ms=80",
         "Total time",
     ),
+    "topics": ("#/topics", LETTERS),
+    "topic": ("#/topics/orders", "shipping"),
+    "topic-messages": ("#/topics/orders/messages", "Zürich"),
+    "topic-message": ("#/topics/orders/messages?view=broker-a_1@0", "State in group"),
+    "topic-tail": ("#/topics/orders/messages?follow=true&queue=broker-a_0", "Following"),
+    "brokers": ("#/brokers", "broker-a"),
     "clients": ("#/clients", "worker-1"),
     "audit": ("#/audit", "key pause"),
     "not-there": ("#/nothing", "Page not found"),
@@ -59,7 +65,7 @@ async def test_every_page(
             await page.locator("#live.ok").wait_for()
             shot = SCREENSHOTS / f"{name}-{scheme}-{width}.png"
             await page.screenshot(path=shot, full_page=True)
-            assert await _violations(page, axe) == [], name
+            assert await violations(page, axe) == [], name
             wider = await page.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
@@ -73,11 +79,11 @@ async def test_dialogs_are_accessible(site: Site, opened: OpenPage, axe: str) ->
             await page.get_by_role("button", name="Actions…").first.click()
             await page.get_by_role("dialog").wait_for()
             await page.screenshot(path=SCREENSHOTS / f"dialog-{scheme}-1280.png")
-            assert await _violations(page, axe) == []
+            assert await violations(page, axe) == []
             await page.keyboard.press("Escape")
             await page.get_by_role("button", name="Help ?").click()
             await page.screenshot(path=SCREENSHOTS / f"help-{scheme}-1280.png")
-            assert await _violations(page, axe) == []
+            assert await violations(page, axe) == []
 
 
 async def test_empty_pages_say_what_to_do(site: Site, opened: OpenPage) -> None:
@@ -128,7 +134,7 @@ def _an_hour() -> Series:
     return series
 
 
-async def _violations(page: Page, axe: str) -> list[Any]:
+async def violations(page: Page, axe: str) -> list[Any]:
     await page.evaluate(axe)
     found = await page.evaluate("axe.run(document)")
     return [

@@ -74,8 +74,8 @@ MAX_FRAME_BYTES = 1 << 20
 #: Longest processor time of one input, in s; inputs are small.
 _MOST_S = 0.5
 METHODS = (
-    "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "getConsumeStats", "sendSync",
-    "sendAsync", "sendBatchSync", "sendDelaySync",
+    "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "topics", "report",
+    "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendDelaySync",
 )  # fmt: skip
 #: Of a batch, without its body and properties.
 _ENTRY_BYTES = 22

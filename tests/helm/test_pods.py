@@ -220,6 +220,13 @@ def test_the_image_is_slim_and_no_root(image: Image) -> None:
     assert not {"tests", "pytest", "pyspark", "mypy", "bench"} & installed
 
 
+def test_the_modules_of_the_image_are_compiled(image: Image) -> None:
+    (packages,) = image.folder.glob("lib/python*/site-packages")
+    for module in ("orderlane_server/proxy/app.py", "thin_client/aio.py", "orjson/__init__.py"):
+        path = packages / module
+        assert list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")), module
+
+
 def test_a_published_port_of_the_image_reaches_its_gateway(image: Image) -> None:
     written = re.search(r"printf '(.+)' > (\S+)", image.last["RUN"])
     assert written is not None

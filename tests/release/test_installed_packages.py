@@ -211,6 +211,7 @@ def test_the_version_is_printed(installation: Installation) -> None:
     assert done.stdout == f"orderlane {version[1]}\n"
 
 
+@pytest.mark.slow
 def test_the_source_archive_passes_the_clients_tests(
     installation: Installation, tmp_path: Path
 ) -> None:

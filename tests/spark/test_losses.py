@@ -5,6 +5,7 @@ configured.
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from broker_core.names import Topic
+from testkit.spark_site import SparkGateway
 from tests.spark.short_memory import ShortMemory, short_memory
 from thin_client.spark.bulk_client import DataLost
 from thin_client.spark.data_source import BatchReader, StreamReader
+from thin_client.spark.offsets import flat
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.planning import MessagesGone
 
@@ -93,7 +97,7 @@ def test_a_stream_fails_at_deleted_messages_or_skips_them(
     assert (
         "unread messages are gone: queue 'broker-a_0' of the topic "
         f"'{options['subscribe']}' starts at {oldest}: the broker deleted offsets 3 to "
-        f"{oldest - 1}; set failOnDataLoss to false to continue with"
+        f"{oldest - 1} ({oldest - 3} messages); set failOnDataLoss to false to continue with"
     ) in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
@@ -192,3 +196,50 @@ def test_a_retried_first_batch_reports_messages_deleted_meanwhile(
     with pytest.raises(MessagesGone, match=f"deleted offsets 0 to {oldest - 1}"):
         again.latestOffset(end, ReadAllAvailable())
     again.stop()
+
+
+def test_lost_and_repeated_messages_are_in_the_metrics_and_in_warnings(
+    gateway: SparkGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic is created again, larger and with fewer queues, after its batch was planned."""
+    topic, group = gateway.a_topic(queues=2), gateway.a_group()
+    given = {"servers": gateway.servers, "group": group, "subscribe": topic}
+    given |= {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    gateway.send(topic, [b"x"] * 6)
+    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True)) for _ in range(2))
+    start = killed.latestOffset({}, ReadAllAvailable())
+    end = killed.latestOffset(start, ReadAllAvailable())
+    assert [str(each.value) for each in killed.partitions(start, end)] == [
+        f"{topic}/broker-a_{number} [0, 3)" for number in range(2)
+    ]
+    killed.stop()
+
+    assert len(again.partitions(start, end)) == len(again.partitions(start, end)) == 2
+    assert again.latestOffset(end, ReadAllAvailable()) == end
+    gateway.send(topic, [b"y"] * 4)
+    gateway.ask(lambda client: client.deletions.delete_topic(Topic(topic)))
+    gateway.create_topic(topic, queues=1)
+    gateway.send(topic, [b"z"] * 9)
+    anew = again.latestOffset(end, ReadAllAvailable())
+    assert flat(anew) == {(topic, "broker-a_0"): 0}
+    assert again.partitions(end, anew) == []
+    last = again.latestOffset(anew, ReadAllAvailable())
+    assert [str(each.value) for each in again.partitions(anew, last)] == [
+        f"{topic}/broker-a_0 [0, 9)"
+    ]
+    again.latestOffset(last, ReadAllAvailable())
+    again.stop()
+
+    query = f"query of group {group!r} and topics {topic!r}: "
+    repeated, gone = (each for each in caplog.messages if "waiting" not in each)
+    assert repeated == (
+        f"{query}an unfinished batch is repeated: '{topic}/broker-a_0 [0, 3)',"
+        f" '{topic}/broker-a_1 [0, 3)'"
+    )
+    assert gone.startswith(f"{query}unread messages are gone: queue 'broker-a_0' of the topic")
+    assert "was read up to 3; its topic was deleted and created again since, with at least" in gone
+    assert "again since without this queue" in gone
+    with urllib.request.urlopen(f"http://{gateway.http}/metrics", timeout=30) as answer:
+        metrics = answer.read().decode()
+    label = f'{{group="{group}"}}'
+    assert f"orderlane_bulk_repeated_messages_total{label} 6.0" in metrics

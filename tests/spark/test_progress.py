@@ -23,11 +23,10 @@ def acked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Mapping[str, int
     """Return the acks that the proxy received."""
     found: list[Mapping[str, Mapping[str, int]]] = []
 
-    def ack(_: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool:
+    def take(_: BulkClient, offsets: Mapping[str, Mapping[str, int]], _counts: Any) -> None:
         found.append(offsets)
-        return True
 
-    monkeypatch.setattr(BulkClient, "ack", ack)
+    monkeypatch.setattr(BulkClient, "report", take)
     return found
 
 
@@ -68,14 +67,14 @@ def test_other_sources_of_the_query_are_not_our_progress(acked: list[Any], end: 
 def test_an_unreachable_proxy_does_not_end_the_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def lost(*_: Any) -> bool:
+    def lost(*_: Any) -> str:
         raise ConnectionLost("no connection to 127.0.0.1:1")
 
     listener = ProgressListener(OPTIONS, query="copy")
     with caplog.at_level(logging.WARNING):
-        monkeypatch.setattr(BulkClient, "ack", lost)
+        monkeypatch.setattr(BulkClient, "report", lost)
         heard(listener, json.dumps(ENDED))
-        monkeypatch.setattr(BulkClient, "ack", lambda *_: False)
+        monkeypatch.setattr(BulkClient, "report", lambda *_: "another reader did")
         heard(listener, json.dumps(ENDED))
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert listener.batches == 2

@@ -122,7 +122,7 @@ def test_progress_is_reported_after_the_last_batch_and_by_a_run_without_new_mess
 
     # As after a crash between the last batch and its report.
     client = BulkClient(Connecting(servers=(gateway.servers,), group=group))
-    assert client.ack({topic: {"broker-a_0": 4}})
+    assert client.report({topic: {"broker-a_0": 4}}) is None
     client.close()
     assert gateway.committed(group, topic) == {"broker-a_0": 4}
     nothing = Seen()
@@ -166,8 +166,7 @@ def test_a_refused_progress_report_does_not_end_the_query(
     topic, group = gateway.a_topic(queues=1), gateway.a_group()
     sent = gateway.send(topic, [b"x"] * 4)
     other = BulkClient(Connecting(servers=(gateway.servers,), group=group, consumer_id="other"))
-    other.ranges([topic])  # creates the group
-    assert other.ack({topic: {"broker-a_0": 1}})
+    assert other.report({topic: {"broker-a_0": 1}}) is None
     other.close()
     seen = Seen()
     options = {"servers": gateway.servers, "group": group, "subscribe": topic}

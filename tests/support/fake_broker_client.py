@@ -42,6 +42,8 @@ class FakeBrokerClient:
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.lowest: dict[QueueName, int] = {}
         self.lives: dict[Topic, int] = {}
+        self.client_id = "this"
+        self.members: list[str] = []
         self.fails: dict[Any, Exception] = {}
         self.pulls: list[dict[str, Any]] = []
         self.most_pulled = 1 << 30
@@ -143,6 +145,14 @@ class FakeBrokerClient:
             min_offset=pulled.min_offset,
             max_offset=pulled.max_offset,
         )
+
+    async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+        self._check("consumer_ids", topic)
+        return self.members
+
+    async def broker_start_ms(self, broker: str) -> int:
+        self._check("broker_start_ms", broker)
+        return 1
 
     async def min_offset(self, queue: QueueName) -> int:
         self._check("min_offset", queue)

@@ -31,6 +31,8 @@ CALLS: dict[str, list[Any]] = {
     "fetch": [consumer.FetchRequest("r", GROUP, "", PLACES, 3, 20)],
     "ack": [consumer.AckResult("r", GROUP, "", PLACES)],
     "ranges": [consumer.RangesRequest(GROUP, [TOPIC], 1)],
+    "topics": [consumer.TopicsRequest(GROUP)],
+    "report": [consumer.ProgressReport(GROUP, "r", PLACES, {TOPIC: 2}, {TOPIC: 3}, {TOPIC: 4})],
     "getConsumeStats": [consumer.ConsumeStatsRequest(GROUP, TOPIC)],
     "sendSync": [MESSAGE, 100],
     "sendAsync": [MESSAGE],

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thin_client.spark.offsets import (
+    AtTime,
     Offsets,
     Queue,
     QueueState,
     Slice,
     flat,
     lives_of,
-    sorted_offsets,
-    with_lives,
+    starting,
+    stream_offset,
 )
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.planning import Loss, backlog
@@ -34,6 +35,17 @@ class Admission:
         self._options = options
         self._waits_since_s: float | None = None
         self._snapshot: dict[Queue, int] | None = None
+        self._seen: dict[tuple[Queue, int | None], int] = {}
+
+    def first(self, states: Sequence[QueueState], at_time: AtTime) -> Offsets:
+        """Return the end of a query's first batch: the positions at which the options begin. The
+        batch has no messages.
+
+        *at_time* and errors: as of ``offsets.starting``.
+        """
+        options = self._options
+        begun = starting(options.starting, states, at_time=at_time, strategy=options.strategy)
+        return stream_offset(flat(begun), {each.queue: each.life for each in states})
 
     def end_at(self, states: Iterable[QueueState]) -> None:
         """Limit all later batches to the ends in *states*: ``Trigger.AvailableNow`` has started."""
@@ -53,22 +65,21 @@ class Admission:
         *limited* False the limits do not apply: Spark asked for all available messages.
         """
         within, lives = list(self._within(states, start)), lives_of(start)
-        found = backlog(start, within, self._options.selection)
-        total = sum(each.size for each in found.waiting)
-        if limited and self._is_held(total, now_s):
-            held = sorted_offsets(flat(start).items())
-            return Target(with_lives(held, lives), found.losses)
-        self._waits_since_s = None
-        most = self._options.max_offsets_per_trigger if limited else None
-        shares = proportional(most, found.waiting)
-        ends = [
-            (each.queue, each.start + share)
-            for each, share in zip(found.waiting, shares, strict=True)
-        ]
-        offsets = sorted_offsets([*found.kept.items(), *ends])
-        return Target(
-            with_lives(offsets, lives | {each.queue: each.life for each in within}), found.losses
-        )
+        found = backlog(start, within, self._options.selection, seen=self._seen)
+        self._seen = {(each.queue, each.life): each.end for each in within}
+        if limited and self._is_held(sum(each.size for each in found.waiting), now_s):
+            before = flat(start)
+            ends = {each.queue: before[each.queue] for each in found.waiting}
+        else:
+            self._waits_since_s = None
+            most = self._options.max_offsets_per_trigger if limited else None
+            shares = proportional(most, found.waiting)
+            ends = {
+                each.queue: each.start + share
+                for each, share in zip(found.waiting, shares, strict=True)
+            }
+        lives |= {each.queue: each.life for each in within if each.life is not None}
+        return Target(stream_offset(found.kept | found.begun | ends, lives), found.losses)
 
     def _within(
         self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]

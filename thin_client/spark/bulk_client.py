@@ -10,8 +10,10 @@ import logging
 import random
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from thin_client import calls, forks
@@ -30,8 +32,10 @@ _log = logging.getLogger("orderlane")
 
 #: Time for which requests are retried: longer than the restart or replacement of a proxy.
 PATIENCE_S = 60.0
-#: The same for an ack: the next one supersedes it, and the query must not wait.
-ACK_PATIENCE_S = 5.0
+#: The same for a report: the next one supersedes it, and the query must not wait.
+REPORT_PATIENCE_S = 5.0
+#: Most topics that the proxy accepts in one request.
+_MOST_TOPICS = 1_000
 #: Time for which a queue with messages may return none: the proxy may be throttling bulk reads.
 STALL_S = 300.0
 #: Time for which the proxy holds a fetch that finds no messages.
@@ -66,6 +70,20 @@ class DataLost(Exception):
         return DataLost, (self.part, self.first_there, self.reason)
 
 
+@dataclass(slots=True)
+class Counts:
+    """Messages by topic that a reader reports: *lost* before it got to them, *skipped* although
+    they may still exist, and read again (*repeated*) after a failure.
+    """
+
+    lost: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    repeated: Counter[str] = field(default_factory=Counter)
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.skipped or self.repeated)
+
+
 class BulkClient:
     """Bulk reader of one group. Not thread-safe."""
 
@@ -87,26 +105,30 @@ class BulkClient:
         return _restored, (self._connecting, self._patience_s)
 
     def topics(self) -> list[str]:
-        """Return the group's topics in the proxy's settings. Raises ClientError."""
-        request = consumer.ConsumeStatsRequest(
-            group=self._connecting.group, version=client_version(), token=self._connecting.token
+        """Return the existing topics that the group can read. Raises ClientError."""
+        request = consumer.TopicsRequest(
+            groupId=self._connecting.group, token=self._connecting.token
         )
-        found = self._ask(lambda: calls.consume_stats(request))
-        return sorted({each.topic or "" for each in found})
+        found = self._ask(lambda: calls.topics(request))
+        return sorted(found)
 
     def ranges(self, topics: Iterable[str], timestamp_ms: int | None = None) -> list[QueueState]:
         """Return every queue of *topics*; with *timestamp_ms* also ``at``, a broker lookup each.
 
         Raises ClientError; Refused for a topic or group that does not exist.
         """
-        request = consumer.RangesRequest(
-            groupId=self._connecting.group,
-            topics=sorted(topics),
-            timestampMs=timestamp_ms,
-            token=self._connecting.token,
-        )
-        found = self._ask(lambda: calls.ranges(request))
-        return sorted(_state(each, self._servers.address) for each in found)
+        found: list[QueueState] = []
+        wanted = sorted(topics)
+        for at in range(0, len(wanted), _MOST_TOPICS):
+            request = consumer.RangesRequest(
+                groupId=self._connecting.group,
+                topics=wanted[at : at + _MOST_TOPICS],
+                timestampMs=timestamp_ms,
+                token=self._connecting.token,
+            )
+            answer = self._ask(partial(calls.ranges, request))
+            found += [_state(each, self._servers.address) for each in answer]
+        return sorted(found)
 
     def records(self, part: Slice, *, batch_bytes: int) -> Iterator[bytes]:
         """Yield chunks of stored records from ``part.start`` to ``part.end``; the last chunk may
@@ -145,20 +167,25 @@ class BulkClient:
             else:
                 self._expect_more(part, offset, stalled)
 
-    def ack(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-        """Set the group's committed offsets; return False if the proxy refuses.
+    def report(
+        self, offsets: Mapping[str, Mapping[str, int]], counts: Counts | None = None
+    ) -> str | None:
+        """Set the group's committed offsets, and add *counts* to its metrics.
 
-        Raises ClientError.
+        Return why the proxy did not set the offsets, a sentence; None if it did. Raises
+        ClientError.
         """
-        request = consumer.AckResult(
-            consumerId=self._connecting.consumer_id,
+        request = consumer.ProgressReport(
             groupId=self._connecting.group,
-            cluster="",
+            consumerId=self._connecting.consumer_id,
             offsets=sorted_offsets(flat(offsets).items()),
             token=self._connecting.token,
         )
-        patience_s = min(ACK_PATIENCE_S, self._patience_s)
-        return self._ask(lambda: calls.ack(request), patience_s=patience_s)
+        if counts is not None:
+            request.lost, request.skipped = dict(counts.lost), dict(counts.skipped)
+            request.repeated = dict(counts.repeated)
+        patience_s = min(REPORT_PATIENCE_S, self._patience_s)
+        return self._ask(lambda: calls.report(request), patience_s=patience_s).refusal
 
     def close(self) -> None:
         """Close the connection; a later request opens a new one."""

@@ -4,7 +4,9 @@ Batches and streams are planned and read alike: queue positions first, then slic
 for each task. Spark pickles readers, and keeps a stream's reader in a process beside the driver, so
 a reader connects with its first request.
 
-Spark's checkpoint alone stores progress; the proxy's committed offsets only show the group's lag.
+Spark's checkpoint alone stores progress, and alone defines what a batch reads. The first batch of a
+query has no messages: it records where the query begins, and from then on the options for the start
+have no effect. The proxy's committed offsets only show the group's lag.
 Spark calls ``commit`` one batch late and never for the last batch. But each trigger, even one
 without new messages, calls ``latestOffset`` with the end of the finished batches, so this call
 reports them; ``progress.py`` reports without waiting for a trigger. Spark may not call ``stop``;
@@ -15,18 +17,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -34,28 +38,29 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructField, StructType
 
 from thin_client.errors import ClientError
 from thin_client.spark.admission import Admission
-from thin_client.spark.bulk_client import BulkClient, DataLost
+from thin_client.spark.bulk_client import BulkClient, Counts, DataLost
 from thin_client.spark.filters import Pruning, pruning
+from thin_client.spark.logs import QueryLog, query_log
 from thin_client.spark.offsets import (
     Offsets,
     Queue,
     Slice,
+    batch_of,
     ending,
     ends,
-    flat,
     starting,
-    with_lives,
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
+from thin_client.spark.option_values import names
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
-    changed_queues,
     loss_summary,
     plan_batch,
     plan_stream,
@@ -63,10 +68,13 @@ from thin_client.spark.planning import (
 from thin_client.spark.queues import Queues
 from thin_client.spark.records import arrow_schema, record_batches, schema_ddl
 from thin_client.spark.sentences import without_tracebacks
+from thin_client.spark.tables import HOLDER, effective, new_table
+from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
 from thin_client.spark.writing import BatchWriter, StreamWriter
 
 _log = logging.getLogger("orderlane")
 
+Log = logging.Logger | QueryLog
 #: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
 _ASK_EVERY_S = 0.1
 
@@ -139,22 +147,26 @@ class OrderlaneDataSource(DataSource):
         """Return the name of the format."""
         return "orderlane"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """Return the columns. Spark calls this first, so it also checks the options."""
         with without_tracebacks():
+            if (table := new_table(self.options)) is not None:
+                return _table_schema(table)
             return schema_ddl(include_headers=_checked(self.options).include_headers)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
         with without_tracebacks():
-            options = ReadOptions.parse(self.options, streaming=False)
+            given = effective(schema.fields, self.options, READ)
+            options = ReadOptions.parse(given, streaming=False)
             _check_schema(schema, options)
         return PruningReader(options) if options.filter_pushdown else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of ``spark.readStream``."""
         try:
-            options = ReadOptions.parse(self.options, streaming=True)
+            given = effective(schema.fields, self.options, STREAM)
+            options = ReadOptions.parse(given, streaming=True)
             _check_schema(schema, options)
         except OptionError as error:
             return RefusedReader(error)
@@ -183,6 +195,10 @@ class BatchReader(DataSourceReader):
         with without_tracebacks(), closing(BulkClient(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
+            counts = Counts()
+            _count(plan.losses, counts)
+            if counts:
+                report(client, {}, counts, log=query_log(self._options))
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -223,31 +239,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._moves = options.starting.moves()
         self._admission = Admission(options)
         self._client = BulkClient(options.connecting)
         self._queues = Queues(self._client, options.selection)
+        self._ends_now = False
         self._latest: Offsets | None = None
         self._reported_losses: set[Loss] = set()
         self._asked_s = float("-inf")
-        self._initial: Offsets | None = None
-        self._started = False
+        self._begun: Offsets | None = None
         self._reported: Offsets | None = None
+        self._decided: Offsets | None = None
+        self._repeated: Offsets | None = None
+        self._counts = Counts()
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Return the start of a query without a checkpoint; the same for both calls by Spark."""
-        options = self._options
-        if self._initial is None:
-            with without_tracebacks():
-                states = self._queues.states()
-                begun = starting(
-                    options.starting,
-                    states,
-                    at_time=self._queues.at_time,
-                    strategy=options.strategy,
-                )
-                self._initial = with_lives(begun, {each.queue: each.life for each in states})
-        return self._initial
+        """Return the start of the first batch of every query: no queue has begun.
+
+        Spark asks for it again if the first batch has to be repeated, so it depends on nothing.
+        """
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of the options. Spark supports one limit; if two are set, this is the
@@ -261,31 +271,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End the query at the queues' current ends."""
-        with without_tracebacks():
-            self._admission.end_at(self._queues.states())
+        """End the query at the ends of the queues at the next request."""
+        self._ends_now = True
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """Return the end of the next batch; *start* if there are no or too few messages to read.
 
-        Finished batches have read everything before *start*. The first batch of a query is empty if
-        a repeated run would start at other offsets.
+        Finished batches have read everything before *start*. The first batch of a query records
+        where it begins, and has no messages.
         """
         with without_tracebacks():
             self._pause()
-            if start != self._initial:
-                self._report(start)
-            elif not self._started and self._moves:
-                # Spark records the ends of batches, but not the start of the first one. An empty
-                # first batch records it: messages that retention deletes before the batch is
-                # repeated are then reported as lost.
-                self._started = True
-                return start
-            states = self._queues.states(known=flat(start))
+            # Before it has read anything, a query has no progress.
+            self._report({} if start == self._begun else start)
+            states = self._queues.states(since=start)
             self._latest = ends(states)
+            if self._ends_now:
+                self._ends_now = False
+                self._admission.end_at(states)
+            if not start:
+                self._begun = self._admission.first(states, self._queues.at_time)
+                self._decided = self._begun
+                return self._begun
             limited = not isinstance(limit, ReadAllAvailable)
             target = self._admission.target(start, states, now_s=time.monotonic(), limited=limited)
             self._judge(target.losses)
+            self._decided = target.offsets
             return target.offsets
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
@@ -294,19 +305,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return a partition for each task of a batch, which may date from before a crash."""
-        again, self._started = self._initial is not None and not self._started, True
-        if again and self._moves:
-            return []  # the first batch, which was empty; *start* has moved since
         with without_tracebacks():
             plan = plan_stream(
                 start,
                 end,
-                self._queues.of(changed_queues(start, end)),
-                selection=self._options.selection,
+                self._queues.of(part.queue for part in batch_of(start, end)),
                 min_partitions=self._options.min_partitions,
                 max_records=self._options.max_records_per_partition,
             )
             self._judge(plan.losses)
+            self._note_repetition(end, plan)
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -322,16 +330,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client.close()
 
     def _report(self, offsets: Offsets) -> None:
-        """Report progress to the proxy, without retries: the next batch's report supersedes it."""
-        if offsets != self._reported:
-            self._reported = offsets
-            report(self._client, offsets)
+        """Report progress to the proxy, without retries: the next batch's report supersedes it.
+        Counts are reported again until the proxy has them.
+        """
+        if (not offsets or offsets == self._reported) and not self._counts:
+            return
+        self._reported = offsets
+        wanted = self._options.selection.part_of(offsets)
+        if report(self._client, wanted, self._counts, log=query_log(self._options)):
+            self._counts = Counts()
 
     def _judge(self, losses: Iterable[Loss]) -> None:
-        """Raise or log each loss, as the module's ``_judge`` does, but only once."""
+        """Raise or log each loss, as the module's ``_judge`` does, but only once; count it."""
         news = [loss for loss in losses if loss not in self._reported_losses]
         _judge(news, self._options)
         self._reported_losses.update(news)
+        _count(news, self._counts)
+
+    def _note_repetition(self, end: Offsets, plan: Plan) -> None:
+        """Count the messages of a batch that an earlier process may have read, once per batch."""
+        if end in (self._decided, self._repeated) or not plan.slices:
+            return
+        self._repeated = end
+        for part in plan.slices:
+            self._counts.repeated[part.topic] += part.size
+        query_log(self._options).warning(
+            "an unfinished batch is repeated: %s", names(map(str, plan.slices))
+        )
 
     def _pause(self) -> None:
         wait_s = self._asked_s + _ASK_EVERY_S - time.monotonic()
@@ -360,19 +385,24 @@ class RefusedReader(DataSourceStreamReader):
         self._refuse()
 
 
-def report(client: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-    """Set the group's committed offsets; log a failure, since Spark's checkpoint has them too."""
+def report(
+    client: BulkClient,
+    offsets: Mapping[str, Mapping[str, int]],
+    counts: Counts | None = None,
+    *,
+    log: Log = _log,
+) -> bool:
+    """Set the group's committed offsets, and report *counts*. Return whether the proxy has the
+    counts; log a failure, since Spark's checkpoint has the offsets too.
+    """
     try:
-        taken = client.ack(offsets)
+        refusal = client.report(offsets, counts)
     except ClientError as error:
-        _log.warning("reporting the query's progress failed: %s", error)
+        log.warning("reporting the query's progress failed: %s", error)
         return False
-    if not taken:
-        _log.warning(
-            "the proxy refused the query's progress: another consumerId or thin clients consume"
-            " with its group; use a group of its own"
-        )
-    return taken
+    if refusal is not None:
+        log.warning("the proxy did not take the query's progress: %s", refusal)
+    return True
 
 
 def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
@@ -383,13 +413,16 @@ def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
 
 def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[bytes]:
     """Yield the slice's stored records; raise DataLost or skip lost ones by ``failOnDataLoss``."""
+    log = query_log(options, task=TaskContext.get())
     while True:
         try:
             yield from client.records(part, batch_bytes=options.batch_bytes)
         except DataLost as lost:
             if options.fail_on_data_loss:
                 raise
-            _log.warning("%s", lost)
+            log.warning("%s", lost)
+            gone = Counts(lost=Counter({part.topic: lost.first_there - lost.part.start}))
+            report(client, {}, gone, log=log)
             part = replace(part, start=lost.first_there)
         else:
             return
@@ -399,7 +432,14 @@ def _judge(losses: Sequence[Loss], options: ReadOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise MessagesGone(losses)
     if losses:
-        _log.warning("unread messages are gone: %s", loss_summary(losses))
+        query_log(options).warning("unread messages are gone: %s", loss_summary(losses))
+
+
+def _count(losses: Iterable[Loss], counts: Counts) -> None:
+    for loss in losses:
+        if loss.messages:
+            topic, _ = loss.queue
+            (counts.skipped if loss.returns else counts.lost)[topic] += loss.messages
 
 
 def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
@@ -407,6 +447,22 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
         return {}
     states = queues.at_time(timestamp_ms)
     return {state.queue: state.at for state in states if state.at is not None}
+
+
+def _table_schema(options: Mapping[str, str]) -> StructType:
+    """Return the columns of a new table with *options*."""
+    headers = options.get("includeheaders", "").lower() == "true"
+    columns = from_arrow_schema(arrow_schema(include_headers=headers))
+    return StructType(
+        [
+            StructField(
+                each.name,
+                each.dataType,
+                metadata={OPTIONS_KEY: dict(options)} if each.name == HOLDER else None,
+            )
+            for each in columns.fields
+        ]
+    )
 
 
 def _checked(options: Mapping[str, str]) -> ReadOptions:

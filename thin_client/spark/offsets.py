@@ -1,9 +1,16 @@
 """Queue positions of a bulk reader, as stored in Spark's checkpoint. Pure.
 
 A stream's offset is a dictionary, topic → qid → next offset to read. Its entries are always sorted:
-Spark compares offsets as text and starts a batch when they differ. If brokers report incarnations
-(*lives*) of topics, these are stored under an empty topic name: "topic/qid" → life to which the
-queue's offset belongs.
+Spark compares offsets as text and starts a batch when they differ. Under an empty topic name it
+stores the version of this format and, if brokers report incarnations (*lives*) of topics,
+"topic/qid" → life to which the queue's offset belongs::
+
+    {"": {"version": 2, "orders/broker-a_0": 1767225600000}, "orders": {"broker-a_0": 23}}
+
+Spark stores only the ends of batches. A batch consists of the offsets between the end of the
+previous batch and its own end, and of nothing else (``batch_of``): no option has a say in it. So a
+queue begins with an entry in the end of a batch that reads none of its messages. The first batch of
+a query begins all its queues, and its start is the empty dictionary.
 """
 
 from __future__ import annotations
@@ -19,8 +26,11 @@ from thin_client.spark.option_values import OptionError, json_object, names
 Offsets = dict[str, dict[str, int]]
 Queue = tuple[str, str]
 
-#: The topic name under which a stream's offset stores lives.
-LIVES = ""
+#: The topic name under which a stream's offset stores its version and lives.
+ABOUT = ""
+#: Offsets of earlier versions have no version. Their batches also read the queues that they began.
+VERSION = 2
+_VERSION = "version"
 #: Values in the JSON of options, as in Spark's Kafka source.
 EARLIEST = -2
 LATEST = -1
@@ -111,14 +121,6 @@ class Position:
                 + ("" if self.by_time else " (-2 for earliest, -1 for latest)")
             ) from None
 
-    def moves(self) -> bool:
-        """Return whether resolving it again may give another offset: retention moves the start of a
-        queue and the offset of a time, and new messages move its end.
-        """
-        if self.by_time or isinstance(self.value, int):
-            return True
-        return any(each < 0 for queues in self.value.values() for each in queues.values())
-
     def check_names(self, queues: Iterable[Queue]) -> None:
         """Raise OptionError if it names a topic or queue that is not among *queues*."""
         if isinstance(self.value, int):
@@ -152,11 +154,11 @@ def sorted_offsets(entries: Iterable[tuple[Queue, int]]) -> Offsets:
 
 
 def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
-    """Return *offsets* as one dictionary by queue, without lives."""
+    """Return *offsets* as one dictionary by queue, without version and lives."""
     return {
         (topic, qid): offset
         for topic, qids in offsets.items()
-        if topic != LIVES
+        if topic != ABOUT
         for qid, offset in qids.items()
     }
 
@@ -164,20 +166,56 @@ def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
 def lives_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
     """Return the known lives of the queues in a stream's offset."""
     lives: dict[Queue, int] = {}
-    for name, life in offsets.get(LIVES, {}).items():
-        topic, _, qid = name.partition("/")
-        lives[topic, qid] = life
+    for name, life in offsets.get(ABOUT, {}).items():
+        topic, slash, qid = name.partition("/")
+        if slash:
+            lives[topic, qid] = life
     return lives
 
 
-def with_lives(offsets: Offsets, lives: Mapping[Queue, int | None]) -> Offsets:
-    """Return a stream's *offsets* with those *lives* that are known."""
+def stream_offset(
+    positions: Mapping[Queue, int], lives: Mapping[Queue, int | None] | None = None
+) -> Offsets:
+    """Return a stream's offset with *positions* and the known ones of their *lives*."""
     known = {
         f"{topic}/{qid}": life
-        for (topic, qid), life in sorted(lives.items())
-        if life is not None and qid in offsets.get(topic, {})
+        for (topic, qid), life in sorted((lives or {}).items())
+        if life is not None and (topic, qid) in positions
     }
-    return {LIVES: known, **offsets} if known else offsets
+    return {ABOUT: {_VERSION: VERSION, **known}, **sorted_offsets(positions.items())}
+
+
+def differ(life: int | None, other: int | None) -> bool:
+    """Return whether these are two lives of a topic; False if one of them is unknown."""
+    return life is not None and other is not None and life != other
+
+
+def batch_of(
+    start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+) -> list[Slice]:
+    """Return the slices that the batch between two offsets of a stream consists of, sorted.
+
+    A queue that *start* does not name, that is in another life, or that moved back, begins at its
+    position in *end* and has no slice. Raises OptionError if *end* was stored by an earlier
+    version, whose batches read such a queue from a start that they did not store.
+    """
+    positions, lives, later = flat(start), lives_of(start), lives_of(end)
+    slices = []
+    for queue, last in flat(end).items():
+        position, life = positions.get(queue), later.get(queue)
+        anew = differ(lives.get(queue), life)
+        if position == last and not anew:
+            continue
+        if position is not None and position < last and not anew:
+            slices.append(Slice(*queue, position, last, life))
+        elif _VERSION not in end.get(ABOUT, {}):
+            topic, qid = queue
+            raise OptionError(
+                f"the last batch in the checkpoint is not finished, and the version that planned it"
+                f" did not store where it begins in the queue {qid!r} of the topic {topic!r}: start"
+                " the query with a new checkpoint"
+            )
+    return sorted(slices)
 
 
 def by_queue(states: Iterable[QueueState]) -> dict[Queue, QueueState]:

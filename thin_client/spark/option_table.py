@@ -32,7 +32,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("subscribe", "", "Topics to read, separated by commas. One of `subscribe`, "
            "`subscribePattern` and `assign` is required.", _READS),
     Option("subscribePattern", "", "Python regular expression that has to match the whole topic "
-           "name. Reads all matching topics of the group, including later ones.", _READS),
+           "name. Reads all matching topics that exist, including later ones; of a group in the "
+           "proxy's settings, those of the group.", _READS),
     Option("assign", "", 'Single queues to read, as JSON: `{"orders": ["broker-a_0"]}`.', _READS),
     Option("startingOffsets", "`earliest`; a stream: `latest`", "Start position: `earliest`, "
            '`latest` (streams only), or JSON with every queue: `{"orders": {"broker-a_0": 23}}`, '
@@ -138,6 +139,18 @@ def check_names(given: Iterable[str], *, where: str) -> None:
                 f"{known.name} does not apply to {where}: it belongs to "
                 f"{' and '.join(known.where)}{_instead(known.name, where)}"
             )
+
+
+def check_known(given: Iterable[str]) -> None:
+    """Raise OptionError for a name that no operation accepts."""
+    for name in sorted(given):
+        if name.lower() not in _BY_NAME:
+            raise OptionError(_unknown(name, READ))
+
+
+def applies(name: str, where: str) -> bool:
+    """Return whether the option *name* applies to *where*."""
+    return name.lower() in _BY_NAME and where in _BY_NAME[name.lower()].where
 
 
 def table() -> str:

@@ -28,6 +28,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "shardingKey": ("string",),
     "messageId": ("string",),
 }
+#: The columns that only a source has.
+READ_ONLY = frozenset({"qid", "offset", "timestamp", "bornTimestamp", "headers"})
 _DIGEST_BYTES, _ID_BYTES = 8, 16
 _TEXT_TYPES = ("varchar", "char", "string ")  # with a length or a collation
 

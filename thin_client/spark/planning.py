@@ -1,18 +1,19 @@
 """Planning of batches: the offsets of each task, and the losses. Pure.
 
-Each queue is checked twice: when a stream determines the end of its next batch (``backlog``), and
-when the batch is planned (``plan_stream``), because after a crash Spark plans a batch whose end was
-determined before. The rules:
+The checkpoint alone defines the batches of a stream (``offsets.batch_of``). Each queue is checked
+twice: when a stream determines the end of its next batch (``backlog``), and when the batch is
+planned (``plan_stream``), because after a crash Spark plans a batch whose end was determined
+before. The rules:
 
-- A queue that is not in the checkpoint is read from its oldest message.
+- A queue that is not in the checkpoint begins with its oldest message.
 - Unread messages before the oldest one are lost. Those of a topic added by name to a query with a
   checkpoint do not count as unread.
-- A queue that ends before its position was created again: it is read from its beginning, and the
-  unread messages of the old queue are lost.
 - A queue in another life of its topic (if brokers report lives) was created again, however long it
-  is.
-- A queue that is missing keeps its position, because it may return with its broker. A queue that is
-  no longer selected also keeps it, without a loss.
+  is; so was a queue that ends before its position. It begins with its oldest message, and the
+  unread messages of the old queue are lost.
+- A queue that is missing keeps its position, because it may return with its broker, unless its
+  topic has been created again there without this queue. A queue that is no longer selected also
+  keeps its position, without a loss.
 
 The caller decides whether a loss fails the query or is logged.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from thin_client.spark.offsets import (
@@ -29,7 +30,9 @@ from thin_client.spark.offsets import (
     Queue,
     QueueState,
     Slice,
+    batch_of,
     by_queue,
+    differ,
     flat,
     lives_of,
 )
@@ -40,10 +43,16 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True, order=True)
 class Loss:
-    """Unread messages of one queue that are gone."""
+    """Unread messages of one queue that are gone.
+
+    *messages*: how many are known to be gone; there may be more if the queue itself is gone.
+    *returns*: whether they may return, with their broker.
+    """
 
     queue: Queue
     reason: str
+    messages: int = field(default=0, compare=False)
+    returns: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         topic, qid = self.queue
@@ -66,9 +75,12 @@ class MessagesGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Backlog of a stream: a slice for each queue, unchanged positions, and losses."""
+    """Backlog of a stream: the slices that wait in its queues, the positions at which further
+    queues begin, positions that stay, and losses. Queues in none of the three are dropped.
+    """
 
     waiting: list[Slice]
+    begun: dict[Queue, int]
     kept: dict[Queue, int]
     losses: list[Loss]
 
@@ -89,20 +101,62 @@ def loss_summary(losses: Iterable[Loss]) -> str:
 
 
 def backlog(
-    start: Mapping[str, Mapping[str, int]], states: Iterable[QueueState], selection: Selection
+    start: Mapping[str, Mapping[str, int]],
+    states: Iterable[QueueState],
+    selection: Selection,
+    *,
+    seen: Mapping[tuple[Queue, int | None], int] | None = None,
 ) -> Backlog:
-    """Return the backlog after *start* in those queues of *states* that *selection* includes."""
-    positions = flat(start)
+    """Return the backlog after *start* in those queues of *states* that *selection* includes.
+
+    *seen*: the last known end of each queue, by its life, to count what is lost with a topic.
+    """
+    positions, lives, ends = flat(start), lives_of(start), seen or {}
     there = by_queue(selection.of(states))
     waiting: list[Slice] = []
+    begun: dict[Queue, int] = {}
     losses: list[Loss] = []
     for queue, state in there.items():
-        first, lost = _first(queue, positions.get(queue), state, start, selection)
-        waiting.append(Slice(*queue, first, max(first, state.end), state.life))
-        losses += lost
-    kept = {queue: at for queue, at in positions.items() if queue not in there}
-    losses += [_vanished(queue, at) for queue, at in kept.items() if selection.wants(queue)]
-    return Backlog(sorted(waiting), kept, sorted(losses))
+        position, life = positions.get(queue), lives.get(queue)
+        if position is None:
+            begun[queue] = state.begin
+            losses += _missed(state, start, selection)
+        elif differ(life, state.life) or position > state.end:
+            begun[queue] = state.begin
+            losses.append(_recreated(position, life, state, ends.get((queue, life))))
+        else:
+            if position < state.begin:
+                losses.append(_deleted(queue, position, state.begin, state))
+            first = max(position, state.begin)
+            waiting.append(Slice(*queue, first, state.end, state.life))
+    gone = without_queue(start, there.values())
+    kept = {}
+    for queue, position in positions.items():
+        if queue in gone and selection.wants(queue):
+            losses.append(_left_out(queue, position, ends.get((queue, lives[queue]))))
+        elif queue not in there:
+            kept[queue] = position
+            losses += [_vanished(queue, position)] if selection.wants(queue) else []
+    return Backlog(sorted(waiting), begun, kept, sorted(losses))
+
+
+def without_queue(
+    start: Mapping[str, Mapping[str, int]], states: Iterable[QueueState]
+) -> set[Queue]:
+    """Return the queues of *start* whose topics have been created again without them: *states* have
+    other queues of their topics at their brokers, in other lives.
+    """
+    lives, later = lives_of(start), {}
+    there = set()
+    for state in states:
+        there.add(state.queue)
+        later[state.topic, _broker(state.qid)] = state.life
+    return {
+        (topic, qid)
+        for topic, qid in flat(start)
+        if (topic, qid) not in there
+        and differ(lives.get((topic, qid)), later.get((topic, _broker(qid))))
+    }
 
 
 def plan_stream(
@@ -110,36 +164,25 @@ def plan_stream(
     end: Mapping[str, Mapping[str, int]],
     states: Iterable[QueueState],
     *,
-    selection: Selection,
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """Plan the batch between two offsets of a stream; *states*: of its ``changed_queues``."""
-    positions, there = flat(start), by_queue(states)
-    lives, later = lives_of(start), lives_of(end)
+    """Plan the batch between two offsets of a stream; *states*: of the queues of ``batch_of``.
+
+    Raises OptionError as ``batch_of`` does.
+    """
+    there = by_queue(states)
     slices: list[Slice] = []
     losses: list[Loss] = []
-    for queue, last in flat(end).items():
-        position, state = positions.get(queue), there.get(queue)
-        anew = _differ(lives.get(queue), later.get(queue))
-        if position == last and not anew:
+    for part in batch_of(start, end):
+        state = there.get(part.queue)
+        if state is None or differ(part.life, state.life) or part.end > state.end:
+            losses.append(_given_up(part, state))
             continue
-        if state is None:
-            losses.append(_vanished(queue, position))
-        elif _differ(later.get(queue), state.life):
-            losses.append(_recreated(queue, last))
-        elif anew and position is not None:
-            losses.append(_recreated(queue, position))
-            slices.append(Slice(*queue, state.begin, last, state.life))
-        elif last > state.end:
-            losses.append(_truncated(queue, last, state))
-        elif position is not None and last < position:
-            losses.append(_truncated(queue, position, state))
-            slices.append(Slice(*queue, state.begin, last, state.life))
-        else:
-            first, lost = _first(queue, position, state, start, selection)
-            losses += lost
-            slices.append(Slice(*queue, first, last, state.life))
+        first = min(max(part.start, state.begin), part.end)
+        if first > part.start:
+            losses.append(_deleted(part.queue, part.start, first, state))
+        slices.append(replace(part, start=first, life=state.life))
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
@@ -158,21 +201,9 @@ def plan_batch(
     for queue, first in flat(start).items():
         last, state = lasts.get(queue, first), there[queue]
         if first < min(last, state.begin):
-            losses.append(_deleted(queue, first, state))
+            losses.append(_deleted(queue, first, min(last, state.begin), state))
         slices.append(Slice(*queue, max(first, state.begin), min(last, state.end), state.life))
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
-
-
-def changed_queues(
-    start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
-) -> list[Queue]:
-    """Return the queues whose states are needed to plan a batch between two offsets."""
-    before, lives, later = flat(start), lives_of(start), lives_of(end)
-    return sorted(
-        queue
-        for queue, last in flat(end).items()
-        if before.get(queue) != last or _differ(lives.get(queue), later.get(queue))
-    )
 
 
 def split(
@@ -207,48 +238,83 @@ def _split_evenly(whole: Slice, count: int) -> list[Slice]:
     return [Slice(*whole.queue, first, last, whole.life) for first, last in pairwise(edges)]
 
 
-def _first(
-    queue: Queue,
-    position: int | None,
-    state: QueueState,
-    start: Mapping[str, Mapping[str, int]],
-    selection: Selection,
-) -> tuple[int, list[Loss]]:
-    """Return the first offset to read in an existing queue, and its losses."""
-    if position is None:
-        # A topic or queue added by name may have a history. One that appeared during the query was
-        # empty at first.
-        came = selection.pattern is not None or (selection.assign is None and queue[0] in start)
-        return state.begin, [_deleted(queue, 0, state)] if came and state.begin > 0 else []
-    if _differ(lives_of(start).get(queue), state.life):
-        return state.begin, [_recreated(queue, position)]
-    if position > state.end:
-        return state.begin, [_truncated(queue, position, state)]
-    if position < state.begin:
-        return state.begin, [_deleted(queue, position, state)]
-    return position, []
+def _missed(
+    state: QueueState, start: Mapping[str, Mapping[str, int]], selection: Selection
+) -> list[Loss]:
+    """Return the losses of a queue that the checkpoint does not name.
+
+    A topic or queue added by name may have a history. One that appeared during the query was empty
+    at first.
+    """
+    topic, _ = state.queue
+    came = selection.pattern is not None or (selection.assign is None and topic in start)
+    return [_deleted(state.queue, 0, state.begin, state)] if came and state.begin > 0 else []
 
 
-def _deleted(queue: Queue, position: int, state: QueueState) -> Loss:
+def _deleted(queue: Queue, position: int, following: int, state: QueueState) -> Loss:
     return Loss(
         queue,
-        f"starts at {state.begin}: the broker deleted offsets {position} to {state.begin - 1}",
+        f"starts at {state.begin}: the broker deleted offsets {position} to {following - 1}"
+        f" ({_messages(following - position)})",
+        following - position,
     )
 
 
-def _truncated(queue: Queue, position: int, state: QueueState) -> Loss:
-    return Loss(queue, f"ends at {state.end}, before {position}: it was created again")
+def _recreated(position: int, life: int | None, state: QueueState, seen: int | None) -> Loss:
+    """*seen*: the old queue's last known end."""
+    if differ(life, state.life):
+        what = f"was read up to {position}; its topic was deleted and created again since"
+    else:
+        what = f"ends at {state.end}, before {position}: it was created again"
+    unread = max(0, (seen or 0) - position)
+    return Loss(
+        state.queue,
+        f"{what}, {_with_unread(seen, unread)}; the new one has"
+        f" {_messages(state.end - state.begin)}",
+        unread,
+    )
 
 
-def _differ(life: int | None, other: int | None) -> bool:
-    """Return whether these are two lives of a topic; False if one of them is unknown."""
-    return life is not None and other is not None and life != other
+def _left_out(queue: Queue, position: int, seen: int | None) -> Loss:
+    unread = max(0, (seen or 0) - position)
+    return Loss(
+        queue,
+        f"was read up to {position}; its topic was deleted and created again since without this"
+        f" queue, {_with_unread(seen, unread)}",
+        unread,
+    )
 
 
-def _recreated(queue: Queue, position: int) -> Loss:
-    return Loss(queue, f"was read up to {position}; its topic was deleted and created again since")
+def _with_unread(seen: int | None, unread: int) -> str:
+    if seen is None:
+        return "with an unknown number of unread messages"
+    return f"with at least {unread} unread message{'s' * (unread != 1)}"
 
 
-def _vanished(queue: Queue, position: int | None) -> Loss:
-    where = "" if position is None else f"; it was read up to {position}"
-    return Loss(queue, f"is missing (deleted, or its broker is down){where}")
+def _given_up(part: Slice, state: QueueState | None) -> Loss:
+    """Return the loss of a planned slice that can no longer be read."""
+    if state is None:
+        why = "is missing (deleted, or its broker is down)"
+    elif differ(part.life, state.life):
+        why = "belongs to a topic that was deleted and created again since"
+    else:
+        why = f"ends at {state.end}: it was created again"
+    return Loss(
+        part.queue,
+        f"{why}; the batch had offsets {part.start} to {part.end - 1} of it"
+        f" ({_messages(part.size)})",
+        part.size,
+        returns=state is None,
+    )
+
+
+def _vanished(queue: Queue, position: int) -> Loss:
+    return Loss(queue, f"is missing (deleted, or its broker is down); it was read up to {position}")
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' * (count != 1)}"
+
+
+def _broker(qid: str) -> str:
+    return qid.rpartition("_")[0]

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.data_source import report
-from thin_client.spark.offsets import LIVES, Offsets
+from thin_client.spark.offsets import ABOUT, Offsets, flat
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.selection import Selection
 
@@ -102,9 +102,9 @@ def ended_at(text: str | None, selection: Selection) -> Offsets | None:
     for topic, queues in found.items():
         if not isinstance(queues, dict) or not queues:
             return None
-        if topic == LIVES:
+        if topic == ABOUT:
             continue
         for qid, offset in queues.items():
             if type(offset) is not int or not selection.wants((topic, qid)):
                 return None
-    return found
+    return found if flat(found) else None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from thin_client.errors import Refused
 from thin_client.spark.bulk_client import PATIENCE_S, BulkClient
-from thin_client.spark.offsets import Queue, QueueState
+from thin_client.spark.offsets import Queue, QueueState, flat
 from thin_client.spark.option_values import names
+from thin_client.spark.planning import without_queue
 from thin_client.spark.selection import Selection
 
 _log = logging.getLogger("orderlane")
@@ -35,19 +36,22 @@ class Queues:
         self._at: dict[int, list[QueueState]] = {}
         self._given_up: set[Queue] = set()
 
-    def states(self, *, known: Iterable[Queue] = ()) -> list[QueueState]:
-        """Return the selected queues. Missing queues of *known* are awaited, and then left out.
+    def states(self, *, since: Mapping[str, Mapping[str, int]] | None = None) -> list[QueueState]:
+        """Return the selected queues. Missing queues of *since*, an offset of the stream, are
+        awaited, and then left out; not awaited if their topics were created again without them.
 
         Raises OptionError for another topic or queue that is named but missing, and ClientError.
         """
-        before = set(known)
+        start = since or {}
+        before = set(flat(start))
 
         def ask() -> list[QueueState]:
             found = self._ranges({topic for topic, _ in before})
             self._selection.check_queues(found, known=before)
             return self._selection.of(found)
 
-        return self._wait_for(set(filter(self._selection.wants, before)), ask)
+        wanted = set(filter(self._selection.wants, before))
+        return self._wait_for(wanted, ask, lambda found: without_queue(start, found))
 
     def at_time(self, timestamp_ms: int) -> list[QueueState]:
         """Return the states with the offsets at a time, cached: brokers have to search for them."""
@@ -63,16 +67,21 @@ class Queues:
         return [state for state in found if state.queue in wanted]
 
     def _wait_for(
-        self, wanted: set[Queue], ask: Callable[[], list[QueueState]]
+        self,
+        wanted: set[Queue],
+        ask: Callable[[], list[QueueState]],
+        gone: Callable[[list[QueueState]], set[Queue]] = lambda _: set(),
     ) -> list[QueueState]:
-        """Call *ask* until it returns all of *wanted* or time is up; await no queue twice."""
+        """Call *ask* until it returns all of *wanted*, except those *gone*, or time is up; await no
+        queue twice.
+        """
         until_s = time.monotonic() + self._patience_s
         said = False
         while True:
             found = ask()
             there = {state.queue for state in found}
             self._given_up -= there
-            away = wanted - there - self._given_up
+            away = wanted - there - self._given_up - gone(found)
             if not away:
                 return found
             if time.monotonic() >= until_s:
@@ -85,18 +94,12 @@ class Queues:
             time.sleep(LOOK_S)
 
     def _ranges(self, known: set[str], timestamp_ms: int | None = None) -> list[QueueState]:
-        topics = set(self._selection.named or self._fitting(known))
-        return self._of_topics(topics, gone=known, timestamp_ms=timestamp_ms)
-
-    def _fitting(self, known: set[str]) -> list[str]:
-        """Return the topics that match the pattern; also *known* topics that the group lost."""
-        try:
-            there: Iterable[str] = self._client.topics()
-        except Refused as error:
-            if error.code != _NOT_FOUND or not known:
-                raise
-            there = known
-        return self._selection.topics(there)
+        if self._selection.named:
+            topics = set(self._selection.named)
+            return self._of_topics(topics, gone=known, timestamp_ms=timestamp_ms)
+        # A topic may be deleted between the two requests.
+        there = set(self._selection.topics(self._client.topics()))
+        return self._of_topics(there, gone=there, timestamp_ms=timestamp_ms)
 
     def _of_topics(
         self, topics: set[str], *, gone: set[str], timestamp_ms: int | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from thin_client.spark.offsets import Queue, QueueState
+from thin_client.spark.offsets import Offsets, Queue, QueueState, flat, sorted_offsets
 from thin_client.spark.option_values import OptionError, names
 
 
@@ -17,6 +17,11 @@ class Selection:
     subscribe: tuple[str, ...] = ()
     pattern: str | None = None
     assign: Mapping[str, tuple[str, ...]] | None = None
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topics like {self.pattern!r}"
+        return f"topics {names(self.named)}"
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -43,6 +48,11 @@ class Selection:
     def of(self, states: Iterable[QueueState]) -> list[QueueState]:
         """Return the states of selected queues, sorted."""
         return sorted(state for state in states if self.wants(state.queue))
+
+    def part_of(self, offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+        """Return the part of a stream's *offsets* in selected queues."""
+        found = flat(offsets)
+        return sorted_offsets(item for item in found.items() if self.wants(item[0]))
 
     def check_topics(self, there: Iterable[str], *, known: Container[str] = ()) -> None:
         """Raise OptionError for a named topic that is not *there*.

@@ -20,9 +20,11 @@ from pyspark.sql.datasource import (
 
 from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
+from thin_client.spark.option_table import WRITE, WRITE_STREAM
 from thin_client.spark.options import OptionError, WriteOptions
-from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
+from thin_client.spark.outgoing import READ_ONLY, Origin, Pace, check_columns, portions
 from thin_client.spark.sentences import without_tracebacks
+from thin_client.spark.tables import effective, stored
 
 #: Time for which a request is retried before its task fails and Spark repeats it: longer than a
 #: restart of a broker or proxy.
@@ -45,7 +47,9 @@ class BatchWriter(DataSourceArrowWriter):
         """Raise OptionError for invalid options or columns, and for *overwrite*."""
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode('append')")
-        self._options = WriteOptions.parse(options, streaming=False)
+        self._options = WriteOptions.parse(
+            effective(schema.fields, options, WRITE), streaming=False
+        )
         _check(schema, self._options)
         self._job = self._options.job_id or new_message_id()
 
@@ -64,7 +68,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(
                 "a topic cannot be overwritten by outputMode complete: use append or update"
             )
-        self._options = WriteOptions.parse(options, streaming=True)
+        self._options = WriteOptions.parse(
+            effective(schema.fields, options, WRITE_STREAM), streaming=True
+        )
         _check(schema, self._options)
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -76,7 +82,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _check(schema: Any, options: WriteOptions) -> None:
-    found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    # A row of a table has all columns; brokers decide those that only a reader gets.
+    ignored = READ_ONLY if stored(schema.fields) is not None else frozenset()
+    found = [
+        (field.name, field.dataType.simpleString())
+        for field in schema.fields
+        if field.name not in ignored
+    ]
     check_columns(found, topic=options.topic)
 
 

@@ -57,19 +57,37 @@ export async function refuse(answer) {
 
 /** Send a GET; null and empty values of *query* are omitted. */
 export function get(url, query, { signal } = {}) {
+  return ask(withQuery(url, query), { headers: headers(), signal });
+}
+
+function withQuery(url, query) {
   const asked = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value !== null && value !== undefined && value !== "") asked.set(name, value);
   }
   const text = asked.toString();
-  return ask(text ? `${url}?${text}` : url, { headers: headers(), signal });
+  return text ? `${url}?${text}` : url;
+}
+
+function send(method, url, body) {
+  return ask(url, {
+    method,
+    headers: headers({ "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+  });
 }
 
 /** Send a POST with a JSON object. */
 export function post(url, body) {
-  return ask(url, {
-    method: "POST",
-    headers: headers({ "Content-Type": "application/json" }),
-    body: JSON.stringify(body),
-  });
+  return send("POST", url, body);
+}
+
+/** Send a PUT with a JSON object. */
+export function put(url, body) {
+  return send("PUT", url, body);
+}
+
+/** Send a DELETE with parameters in *query*. */
+export function remove(url, query) {
+  return ask(withQuery(url, query), { method: "DELETE", headers: headers() });
 }

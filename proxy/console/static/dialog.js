@@ -1,5 +1,6 @@
 // Confirmation of a change: the state before and after, and a reason for the audit topic.
 
+import { CommandLine } from "./copying.js";
 import { button, choice, h, labelled } from "./dom.js";
 import { notice } from "./notices.js";
 
@@ -27,8 +28,9 @@ export function changes(lines) {
 
 /**
  * Confirm a verb, then run it. verbs: [{name, label, sentence, lines: values => [[item, now, after]],
- * fields: [{name, label, hint, type, value, read}], preview: async values => lines, act: async
- * (values) => sentence, danger}]. With several verbs the user chooses one. Every verb needs a reason.
+ * fields: [{name, label, hint, type, value, read, options, rows}], preview: async values => lines,
+ * act: async (values) => sentence, command: values => words of the command line, danger}]. With
+ * several verbs the user chooses one. Every verb needs a reason.
  */
 export function confirm({ title, about, verbs, done }) {
   let chosen = verbs[0];
@@ -38,7 +40,9 @@ export function confirm({ title, about, verbs, done }) {
   const fields = h("div", { class: "fields" });
   const wrong = h("p", { class: "wrong", role: "alert" });
   const does = h("button", { type: "submit" });
+  const command = new CommandLine();
   const inputs = new Map();
+  reason.addEventListener("input", () => showCommand());
 
   function values() {
     const found = { reason: reason.value.trim() };
@@ -57,7 +61,9 @@ export function confirm({ title, about, verbs, done }) {
       ...(chosen.fields ?? []).map((field) => {
         const input = field.options
           ? choice(field.options, field.value, { name: field.name })
-          : h("input", { type: field.type ?? "text", name: field.name, value: field.value ?? "", checked: field.checked, inputmode: field.inputmode, autocomplete: "off" });
+          : field.rows
+            ? h("textarea", { name: field.name, rows: field.rows, value: field.value ?? "", class: "mono", spellcheck: "false" })
+            : h("input", { type: field.type ?? "text", name: field.name, value: field.value ?? "", checked: field.checked, inputmode: field.inputmode, autocomplete: "off" });
         input.addEventListener("input", () => plan_(chosen.lines?.()));
         inputs.set(field, input);
         return labelled(field.label, input, field.hint);
@@ -68,9 +74,22 @@ export function confirm({ title, about, verbs, done }) {
 
   function plan_(lines) {
     previewed = false;
+    showCommand();
     plan.replaceChildren(h("p", {}, chosen.sentence), ...(lines?.length ? [changes(lines)] : []));
     does.textContent = chosen.preview ? "Preview" : chosen.label;
     does.className = chosen.danger && !chosen.preview ? "danger" : "main";
+  }
+
+  /** Show the command of the chosen verb, while the fields are valid. */
+  function showCommand() {
+    let words = null;
+    try {
+      words = chosen.command?.(values());
+    } catch {
+      // An invalid field: submitting says which.
+    }
+    command.element.hidden = !words;
+    if (words) command.show([...words, "--reason", reason.value.trim() || "REASON"]);
   }
 
   async function submit(event) {
@@ -123,13 +142,14 @@ export function confirm({ title, about, verbs, done }) {
     fields,
     plan,
     labelled("Reason", reason, "One line, stored in the audit topic before the change."),
+    command.element,
     wrong,
     h("div", { class: "buttons" }, button("Cancel", () => dialog.close()), does),
   );
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
   show();
   open(dialog);
-  (verbs.length > 1 ? form.querySelector("input[type=radio]") : (fields.querySelector("input,select") ?? reason)).focus();
+  (verbs.length > 1 ? form.querySelector("input[type=radio]") : (fields.querySelector("input,select,textarea") ?? reason)).focus();
 }
 
 /** Return links to the consoles of other proxies. */

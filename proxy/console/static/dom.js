@@ -67,6 +67,17 @@ export function badge({ word, kind, title }) {
   return h("span", { class: `badge ${kind}`, title }, h("span", { "aria-hidden": "true" }, shapes[kind] ?? "○"), ` ${word}`);
 }
 
+/** Create a bar for the share *meter*, 0 to 1, with a text. */
+export function meter({ meter: share, kind, text }) {
+  const bar = svg(
+    "svg",
+    { class: `meter ${kind}`, width: 60, height: 10, "aria-hidden": "true" },
+    svg("rect", { class: "whole", width: 60, height: 10, rx: 2 }),
+    svg("rect", { class: "part", width: (60 * Math.min(1, share)).toFixed(1), height: 10, rx: 2 }),
+  );
+  return h("span", { class: "metered" }, bar, text);
+}
+
 /** Create a list of names and values. */
 export function facts(pairs) {
   return h(

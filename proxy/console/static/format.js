@@ -1,10 +1,18 @@
 // Formats numbers, times and sizes.
 
+import { dateAndTime } from "./zone.js";
+
 export const NOTHING = "–";
+export const UNKNOWN = "unknown";
 
 /** Format an integer with thousands separators; a dash for null. */
 export function count(value) {
   return value === null || value === undefined ? NOTHING : Math.round(value).toLocaleString("en-US");
+}
+
+/** Format a figure that may be unknown: never as 0, and never as a dash, which means none. */
+export function figure(value) {
+  return value === null || value === undefined ? UNKNOWN : count(value);
 }
 
 /** Format a rate in messages per second. */
@@ -25,20 +33,19 @@ export function age(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** Format a time; the date is omitted if it is today. */
+/** Format a time in the chosen zone; the date is omitted if it is today. */
 export function moment(ms, now = Date.now()) {
   if (ms === null || ms === undefined) return NOTHING;
-  const at = new Date(ms);
-  const two = (number) => String(number).padStart(2, "0");
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  if (at.toDateString() === new Date(now).toDateString()) return time;
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+  const [date, time] = dateAndTime(ms);
+  return date === dateAndTime(now)[0] ? time : `${date} ${time}`;
 }
 
 /** Format a size in bytes. */
 export function bytes(value) {
+  if (value === null || value === undefined) return NOTHING;
   if (value < 1024) return `${value} B`;
-  return value < 1024 ** 2 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1024 ** 2).toFixed(1)} MiB`;
+  const power = Math.min(4, Math.floor(Math.log2(value) / 10));
+  return `${(value / 1024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
 /** Format a fraction as a percentage. */

@@ -1,5 +1,7 @@
 // Helpers for pages about groups: totals, states and links.
 
+import { age, of } from "./format.js";
+
 export function sum(rows, of) {
   return rows.reduce((total, row) => total + of(row), 0);
 }
@@ -9,27 +11,27 @@ export function ownQueues(group) {
   return group.queues.filter((queue) => !queue.topic.startsWith("%PARK%"));
 }
 
-/** Return the number of parked messages of *group*. */
-export function parkedOf(group) {
-  return sum(group.queues.filter((queue) => queue.topic.startsWith("%PARK%")), (queue) => queue.unfinished);
+/** Return the state of a group as the proxy names it: {word, kind, title}. */
+export function stateOf(group) {
+  const { word, kind, sentence } = group.state;
+  return { word, kind, title: sentence };
 }
 
-/** Return the state of a group at this proxy: {word, kind, title}. */
-export function stateOf(group) {
-  const queues = ownQueues(group);
-  if (group.paused) return { word: "paused", kind: "warn", title: `by ${group.paused.by}: ${group.paused.reason}` };
-  const refused = Object.entries(group.refused);
-  if (refused.length) return { word: "queues refused", kind: "bad", title: refused.map(([queue, why]) => `${queue}: ${why}`).join("; ") };
-  const trouble = queues.find((queue) => queue.trouble);
-  if (trouble) return { word: "error", kind: "bad", title: trouble.trouble };
-  if (!queues.length) return { word: group.taking_part ? "no queues" : "no clients", kind: "idle", title: "this proxy owns no queue of the group" };
-  const total = (name) => sum(queues, (queue) => queue[name]);
-  if (total("blocked") && !total("ready") && !total("leased")) return { word: "blocked", kind: "bad", title: "all unfinished messages wait behind failing, parked or paused keys" };
-  if (group.topics.some((topic) => topic.rate_limited)) return { word: "rate-limited", kind: "warn", title: "ready messages wait for max_rate" };
-  if (total("retrying")) return { word: "retrying", kind: "warn", title: "failed messages wait for their retry" };
-  if (total("ready") && !total("leased") && !group.waiting_pulls) return { word: "no pulls", kind: "warn", title: "messages are ready, but no client is pulling" };
-  if (total("unfinished")) return { word: "processing", kind: "busy", title: "messages are being handled" };
-  return { word: "caught up", kind: "ok", title: "no message is unfinished" };
+/** Return the age of the oldest message of *group* that waits, in ms; null without one. */
+export function delayOf(group, nowMs) {
+  const { oldest_ms } = group.figures;
+  return oldest_ms === null ? null : Math.max(0, nowMs - oldest_ms);
+}
+
+/** Return which queues the figures of *group* cover, and how old they are; "" if it owns all. */
+export function coverage(group, nowMs) {
+  const { unowned, elsewhere, at_ms } = group.figures;
+  const parts = [];
+  if (unowned) parts.push(`${of(unowned, "queue has", "queues have")} no owner: their figures are from their last records and brokers, ${at_ms === null ? "which have not answered yet" : `${age(nowMs - at_ms)} old at most`}.`);
+  const troubles = [...new Set(group.others.map((queue) => queue.trouble).filter(Boolean))];
+  if (troubles.length) parts.push(`They are not newer because of brokers that do not answer: ${troubles.join("; ")}.`);
+  if (elsewhere) parts.push(`${of(elsewhere, "queue of another proxy is", "queues of other proxies are")} not included.`);
+  return parts.join(" ");
 }
 
 /** Return the age of the oldest unfinished message of *queues* in ms; null if none is in memory. */

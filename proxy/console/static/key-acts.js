@@ -3,7 +3,7 @@
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
-import { age, count, of } from "./format.js";
+import { age, count, figure, of } from "./format.js";
 import { headOf } from "./groups.js";
 import { VERBS } from "./key-verbs.js";
 
@@ -47,9 +47,9 @@ function fill(text, values) {
 function before(row) {
   return {
     state: row.state,
-    backlog: count(row.backlog),
-    backlog_less_one: count(Math.max(0, row.backlog - 1)),
-    copies_count: count(row.copies),
+    backlog: figure(row.backlog),
+    backlog_less_one: figure(row.backlog === null ? null : Math.max(0, row.backlog - 1)),
+    copies_count: figure(row.copies),
     head: headOf(row) ?? "none",
     note: row.note || "none",
     due: row.retry_ms === null ? row.state : `in ${age(row.retry_ms)}`,

@@ -4,10 +4,13 @@ import { button, h } from "./dom.js";
 import { token } from "./api.js";
 import { elsewhere } from "./dialog.js";
 import { Live } from "./live.js";
+import { moment } from "./format.js";
 import { help, listen } from "./shortcuts.js";
 import { themed } from "./theme.js";
 import { askToken } from "./tokens.js";
+import { zoned } from "./zone.js";
 import * as audit from "./page-audit.js";
+import * as brokers from "./page-brokers.js";
 import * as clients from "./page-clients.js";
 import * as deadLetters from "./page-dead-letters.js";
 import * as group from "./page-group.js";
@@ -16,20 +19,29 @@ import * as keys from "./page-keys.js";
 import * as leases from "./page-leases.js";
 import * as messages from "./page-messages.js";
 import * as orderKey from "./page-order-key.js";
+import * as topic from "./page-topic.js";
+import * as topicMessages from "./page-topic-messages.js";
+import * as topics from "./page-topics.js";
 
-const PAGES = { groups, clients, audit };
+const PAGES = { groups, topics, brokers, clients, audit };
 const OF_GROUP = { "": group, keys, leases, "dead-letters": deadLetters, messages, "order-key": orderKey };
+const OF_TOPIC = { "": topic, messages: topicMessages };
+const PARTS = { groups: { kind: "group", pages: OF_GROUP }, topics: { kind: "topic", pages: OF_TOPIC } };
 const main = document.getElementById("main");
 const live = new Live();
 let shown = null;
 
-/** Parse the address: #/groups/billing/keys?topic=orders → page, group and query. */
+/**
+ * Parse the address: #/groups/billing/keys?topic=orders → page, group and query; #/topics/orders →
+ * page and topic.
+ */
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [first, name, rest] = path.split("/").map(decoded);
-  const found = { query: new URLSearchParams(query ?? ""), first: first || "groups", group: null, rest: "" };
-  if (found.first === "groups" && name) return { ...found, group: name, rest: rest ?? "", page: OF_GROUP[rest ?? ""] };
-  return { ...found, page: PAGES[found.first] };
+  const found = { query: new URLSearchParams(query ?? ""), first: first || "groups", group: null, topic: null, name: null, rest: "" };
+  const part = PARTS[found.first];
+  if (!part || !name) return { ...found, page: PAGES[found.first] };
+  return { ...found, name, [part.kind]: name, rest: rest ?? "", page: part.pages[rest ?? ""] };
 }
 
 function decoded(text) {
@@ -43,17 +55,18 @@ function decoded(text) {
 function navigation(at) {
   document.getElementById("nav").replaceChildren(
     ...Object.entries(PAGES).map(([name, page]) =>
-      h("a", { href: `#/${name}`, "aria-current": at.first === name && !at.group ? "page" : null }, page.title),
+      h("a", { href: `#/${name}`, "aria-current": at.first === name && !at.name ? "page" : null }, page.title),
     ),
   );
 }
 
-function groupNavigation(at) {
-  const base = `#/groups/${encodeURIComponent(at.group)}`;
+function partNavigation(at) {
+  const { kind, pages } = PARTS[at.first];
+  const base = `#/${at.first}/${encodeURIComponent(at.name)}`;
   return h(
     "nav",
-    { class: "tabs", "aria-label": `Group ${at.group}` },
-    Object.entries(OF_GROUP).map(([name, page]) =>
+    { class: "tabs", "aria-label": `${kind === "group" ? "Group" : "Topic"} ${at.name}` },
+    Object.entries(pages).map(([name, page]) =>
       h("a", { href: name ? `${base}/${name}` : base, "aria-current": at.rest === name ? "page" : null }, page.title),
     ),
   );
@@ -81,6 +94,10 @@ function context(at) {
         if (error.status === undefined) console.error(error);
         return false;
       }
+    },
+    /** Run *look* whenever the user asks for a refresh. */
+    refreshed(look) {
+      looks.push(() => ctx.load(look));
     },
     /** Run *look* now, and every *ms* while the page is visible. */
     every(ms, look) {
@@ -120,11 +137,11 @@ function show({ focus = true } = {}) {
   const ctx = context(at);
   shown = ctx;
   const title = at.page?.title ?? "Not found";
-  document.title = [title, at.group, "orderlane"].filter(Boolean).join(" · ");
-  const heading = at.group
-    ? h("h1", {}, h("a", { href: "#/groups", class: "up" }, "Groups"), " / ", at.group, at.rest && h("span", { class: "unseen" }, `: ${title}`))
+  document.title = [title, at.name, "orderlane"].filter(Boolean).join(" · ");
+  const heading = at.name
+    ? h("h1", {}, h("a", { href: `#/${at.first}`, class: "up" }, PAGES[at.first].title), " / ", at.name, at.rest && h("span", { class: "unseen" }, `: ${title}`))
     : h("h1", {}, title);
-  main.replaceChildren(heading, ...(at.group ? [groupNavigation(at)] : []), ctx.problem);
+  main.replaceChildren(heading, ...(at.name ? [partNavigation(at)] : []), ctx.problem);
   if (at.page) main.append(...[at.page.open(ctx)].flat());
   else main.append(h("p", {}, "Page not found. ", h("a", { href: "#/groups" }, "All groups")));
   if (focus) main.focus({ preventScroll: true });
@@ -144,9 +161,25 @@ function tellState({ name, sentence, owners }) {
   element.className = `live ${kind}`;
   element.textContent = word;
   element.title = name === "polling" ? "the event stream failed; reconnecting" : sentence;
-  const banner = document.getElementById("banner");
-  if (name !== "refused" && name !== "away") banner.replaceChildren();
-  else banner.replaceChildren(h("p", {}, sentence, ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null));
+  const failed = name === "refused" || name === "away";
+  main.classList.toggle("stale", failed);
+  document.getElementById("proxy-banner").replaceChildren(
+    ...(failed ? [h("p", {}, sentence, lastKnown(), ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null)] : []),
+  );
+}
+
+/** Return since when the page shows old figures. */
+function lastKnown() {
+  return live.overview ? ` Everything below was so at ${moment(live.overview.at_ms)}.` : "";
+}
+
+/** Show the brokers that do not answer at the proxy. */
+function tellBrokers({ brokers_away: away }) {
+  const lines = Object.entries(away ?? {}).map(([broker, why]) => `${broker}: ${why}`);
+  const sentence = `Brokers that do not answer: ${lines.join("; ")}. Figures of their queues are the last known ones.`;
+  const banner = document.getElementById("broker-banner");
+  if (banner.textContent === (lines.length ? sentence : "")) return; // announce a change only
+  banner.replaceChildren(...(lines.length ? [h("p", {}, sentence)] : []));
 }
 
 function wantToken() {
@@ -157,6 +190,7 @@ function wantToken() {
 }
 
 themed(document.getElementById("theme"));
+zoned(document.getElementById("zone"), () => show({ focus: false }));
 document.getElementById("help").addEventListener("click", help);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash selects the page
@@ -164,6 +198,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 listen({ again: () => shown?.again(), group: () => shown?.group });
 live.addEventListener("state", (event) => tellState(event.detail));
+live.addEventListener("overview", (event) => tellBrokers(event.detail));
 window.addEventListener("token-wanted", wantToken);
 window.addEventListener("hashchange", () => show());
 tellState(live.state);

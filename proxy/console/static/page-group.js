@@ -3,19 +3,19 @@
 import { get, path, post } from "./api.js";
 import { Chart } from "./chart.js";
 import { confirm } from "./dialog.js";
+import { diagnosisOf } from "./diagnosis.js";
 import { badge, button, facts, h } from "./dom.js";
-import { age, count, of } from "./format.js";
-import { delay, ownQueues, parkedOf, stateOf, sum } from "./groups.js";
+import { age, count, figure, of, UNKNOWN } from "./format.js";
+import { groupResetButton } from "./group-resets.js";
+import { coverage, delay, delayOf, ownQueues, stateOf, sum } from "./groups.js";
 import { askReset } from "./resets.js";
 import { Table } from "./table.js";
 
 export const title = "Overview";
 
 export function open(ctx) {
-  let offsets = null;
-  let owners = null;
   const about = h("div");
-  const acts = h("div", { class: "tools" });
+  const acts = h("span");
   const note = h("p", { class: "muted" });
   const charts = [
     new Chart("Lag, messages", [["lag", "lag"], ["unfinished", "unfinished"], ["blocked", "blocked"]]),
@@ -44,34 +44,31 @@ export function open(ctx) {
       acts.dataset.paused = Boolean(group.paused); // unchanged: keep the button and its focus
       acts.replaceChildren(actsOf(ctx, group));
     }
-    const rows = rowsOf(group, offsets, owners, overview.at_ms);
+    const rows = rowsOf(group, overview.at_ms);
     table.update(rows);
-    const away = rows.filter((row) => row.unfinished === null).length;
-    note.textContent = away ? `Other proxies own ${of(away, "queue")}; only the owner knows a queue's delay, unfinished messages, span and keys.` : "This proxy owns all queues.";
+    note.textContent = coverage(group, overview.at_ms) || "This proxy owns all queues.";
   }
 
   ctx.overviews(update);
-  ctx.every(5000, async () => {
-    [offsets, owners] = await Promise.all([get(path("groups", ctx.group, "offsets"), {}, ctx), get(path("owners"), { group: ctx.group }, ctx)]);
-    update();
-  });
   ctx.every(10_000, async () => {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
   });
-  return [about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
+  return [diagnosisOf(ctx), about, h("div", { class: "tools" }, acts, groupResetButton(ctx)), h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
 }
 
 function aboutOf(group, nowMs) {
-  const queues = ownQueues(group);
-  const total = (name) => sum(queues, (queue) => queue[name]);
+  const { lag, unfinished, blocked, parked, parked_keys, paused_keys } = group.figures;
   return facts([
     ["State", badge(stateOf(group))],
-    ["Lag", count(sum(queues, (queue) => Math.max(0, queue.end - queue.committed)))],
-    ["Delay", age(delay(queues, nowMs))],
-    ["Unfinished", count(total("unfinished"))],
-    ["Blocked", count(total("blocked"))],
-    ["Parked", count(parkedOf(group))],
+    ["Why", group.state.sentence],
+    ["Lag", figure(lag)],
+    ["Delay", age(delayOf(group, nowMs))],
+    ["Unfinished", figure(unfinished)],
+    ["Blocked", figure(blocked)],
+    ["Parked", parked_keys ? `${figure(parked)}, of ${of(parked_keys, "key")}` : figure(parked)],
+    ["Paused keys", paused_keys ? count(paused_keys) : undefined],
+    ["Dead letters", figure(group.dead_letters)],
     ["In flight", count(sum(group.queues, (queue) => queue.leased))],
     ["Waiting pulls", count(group.waiting_pulls)],
     ["Order key", group.topics.map((topic) => `${topic.name}: ${topic.order_key ?? "none, unordered"}`).join(", ")],
@@ -110,49 +107,59 @@ function told(verb, done) {
   return parts.join("; ");
 }
 
-function rowsOf(group, offsets, owners, nowMs) {
-  const here = new Map(group.queues.map((queue) => [`${queue.topic} ${queue.queue}`, queue]));
-  const epochs = new Map((owners?.queues ?? []).map((row) => [`${row.topic} ${row.queue}`, row.epoch]));
-  const all = offsets?.queues ?? ownQueues(group).map((queue) => ({ ...queue, state: "owned", owner: "this proxy", lag: Math.max(0, queue.end - queue.committed) }));
-  return all.map((row) => {
-    const own = here.get(`${row.topic} ${row.queue}`);
-    const last = own ? { end: own.end, committed: own.committed, lag: Math.max(0, own.end - own.committed) } : row;
-    return {
-      topic: row.topic,
-      queue: row.queue,
-      base: own?.base ?? row.base,
-      begin: row.begin ?? 0,
-      ...{ end: last.end, committed: last.committed, lag: last.lag },
-      state: own ? (own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned") : row.state,
-      owner: own ? "this proxy" : (row.owner ?? "none"),
-      http: own ? null : row.http,
-      epoch: own?.epoch ?? epochs.get(`${row.topic} ${row.queue}`) ?? null,
-      unfinished: own?.unfinished ?? null,
-      blocked: own?.blocked ?? null,
-      keys: own?.keys ?? null,
-      span: own ? own.position - own.committed : null,
-      delay: own ? delay([own], nowMs) : null,
-    };
-  });
+function rowsOf(group, nowMs) {
+  return [...ownQueues(group).map((own) => rowOfOwn(group, own, nowMs)), ...group.others.map((other) => rowOfOther(other, nowMs))];
+}
+
+function rowOfOwn(group, own, nowMs) {
+  return {
+    ...own,
+    lag: Math.max(0, own.end - own.committed),
+    state: own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned",
+    owner: "this proxy",
+    http: null,
+    parked: parkedIn(group, own),
+    span: own.position - own.committed,
+    delay: delay([own], nowMs),
+  };
+}
+
+function rowOfOther(other, nowMs) {
+  const oldest = other.oldest_ms === null ? undefined : Math.max(0, nowMs - other.oldest_ms);
+  return {
+    ...other,
+    base: other.committed ?? 0,
+    state: other.owned === "elsewhere" ? "owned" : other.owned,
+    owner: other.owner ?? "none",
+    ...{ epoch: null, keys: null, span: null },
+    delay: other.lag ? oldest : null,
+  };
+}
+
+/** Return the parked messages of an owned queue. */
+function parkedIn(group, own) {
+  const twin = group.queues.find((queue) => queue.for_topic === own.topic && queue.name === `${own.queue}p`);
+  return twin ? twin.unfinished + Math.max(0, twin.end - twin.position) : 0;
 }
 
 function columns(reset) {
-  const figure = (name, label, more) => ({ name, label, number: true, cell: (row) => count(row[name]), order: (row) => row[name], ...more });
+  const column = (format, name, label, more) => ({ name, label, number: true, cell: (row) => format(row[name]), order: (row) => row[name], ...more });
   const kinds = { owned: "ok", paused: "warn", free: "warn", gone: "bad", "hand-over": "busy" };
   return [
     { name: "queue", label: "Queue", cell: (row) => row.queue, order: (row) => row.queue },
     { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
     { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: kinds[row.state] ?? "idle" }), order: (row) => row.state },
-    figure("end", "End", { title: "End offset" }),
-    figure("committed", "Committed", { title: "Committed offset" }),
-    figure("lag", "Lag"),
-    { name: "delay", label: "Delay", number: true, cell: (row) => age(row.delay), order: (row) => row.delay },
-    figure("unfinished", "Unfinished"),
-    figure("blocked", "Blocked", { title: "Messages waiting behind another message of their key" }),
-    figure("span", "Span", { title: "Read position minus committed offset" }),
-    figure("keys", "Keys"),
+    column(figure, "end", "End", { title: "End offset" }),
+    column(count, "committed", "Committed", { title: "Committed offset" }),
+    column(figure, "lag", "Lag"),
+    { name: "delay", label: "Delay", number: true, cell: (row) => (row.delay === undefined ? UNKNOWN : age(row.delay)), order: (row) => row.delay },
+    column(figure, "unfinished", "Unfinished"),
+    column(figure, "blocked", "Blocked", { title: "Messages waiting behind another message of their key" }),
+    column(figure, "parked", "Parked", { title: "Messages of parked keys, which are in no other figure" }),
+    column(count, "span", "Span", { title: "Read position minus committed offset" }),
+    column(count, "keys", "Keys"),
     { name: "owner", label: "Owner", cell: (row) => (row.http ? { href: `//${row.http}/${location.hash}`, text: row.owner } : row.owner), order: (row) => row.owner },
-    figure("epoch", "Epoch"),
+    column(count, "epoch", "Epoch"),
     { name: "acts", label: "Actions", unseen: true, make: (current) => button("Reset…", () => reset(current()), { class: "small" }) },
   ];
 }

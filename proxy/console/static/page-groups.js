@@ -3,14 +3,14 @@
 import { get, path } from "./api.js";
 import { h } from "./dom.js";
 import { elsewhere } from "./dialog.js";
-import { age, count, of, rate } from "./format.js";
-import { delay, ownQueues, parkedOf, sum, stateOf } from "./groups.js";
+import { age, count, figure, of, rate } from "./format.js";
+import { delayOf, ownQueues, sum, stateOf } from "./groups.js";
 import { Table } from "./table.js";
 
 export const title = "Groups";
 
 export function open(ctx) {
-  let owners = null;
+  let diagnoses = [];
   const filter = h("input", { type: "search", "aria-label": "Filter groups by name", placeholder: "Filter by name", "data-search": "" });
   const note = h("p", { class: "muted" });
   const table = new Table({
@@ -22,15 +22,17 @@ export function open(ctx) {
     columns: [
       { name: "name", label: "Group", cell: (row) => ({ href: `#/groups/${encodeURIComponent(row.name)}`, text: row.name }), order: (row) => row.name },
       { name: "state", label: "State", cell: (row) => row.state, order: (row) => row.state.word },
-      { name: "lag", label: "Lag", number: true, title: "Messages not yet committed, in this proxy's queues", cell: (row) => count(row.lag), order: (row) => row.lag },
-      { name: "delay", label: "Delay", number: true, title: "Age of the oldest unfinished message in this proxy's queues", cell: (row) => age(row.delay), order: (row) => row.delay },
-      { name: "unfinished", label: "Unfinished", number: true, cell: (row) => count(row.unfinished), order: (row) => row.unfinished },
-      { name: "blocked", label: "Blocked", number: true, title: "Messages waiting behind another message of their key", cell: (row) => count(row.blocked), order: (row) => row.blocked },
-      { name: "parked", label: "Parked", number: true, title: "Messages of parked keys", cell: (row) => count(row.parked), order: (row) => row.parked },
+      { name: "lag", label: "Lag", number: true, title: "Messages not yet committed", cell: (row) => figure(row.lag), order: (row) => row.lag },
+      { name: "delay", label: "Delay", number: true, title: "Age of the oldest message that waits", cell: (row) => age(row.delay), order: (row) => row.delay },
+      { name: "unfinished", label: "Unfinished", number: true, cell: (row) => figure(row.unfinished), order: (row) => row.unfinished },
+      { name: "blocked", label: "Blocked", number: true, title: "Messages waiting behind another message of their key", cell: (row) => figure(row.blocked), order: (row) => row.blocked },
+      { name: "parked", label: "Parked", number: true, title: "Messages of parked keys, which are in no other figure", cell: (row) => figure(row.parked), order: (row) => row.parked },
+      { name: "dead", label: "Dead letters", number: true, title: "Dead letters that were not redriven", cell: (row) => figure(row.dead), order: (row) => row.dead },
       { name: "leased", label: "In flight", number: true, cell: (row) => count(row.leased), order: (row) => row.leased },
       { name: "acked", label: "Acked/s", number: true, cell: (row) => rate(row.acked), order: (row) => row.acked },
       { name: "pulls", label: "Waiting pulls", number: true, cell: (row) => count(row.waiting), order: (row) => row.waiting },
       { name: "owners", label: "Queues and owners", cell: (row) => row.owners },
+      { name: "diagnosis", label: "Diagnosis", wide: true, title: "The first finding of orderlane doctor", cell: (row) => row.diagnosis, order: (row) => row.diagnosis },
     ],
   });
 
@@ -39,10 +41,12 @@ export function open(ctx) {
     if (!overview) return;
     const wanted = filter.value.trim().toLowerCase();
     const names = Object.keys(overview.groups).filter((name) => name.toLowerCase().includes(wanted));
-    table.update(names.map((name) => rowOf(name, overview, before, owners)));
-    const others = [...new Set((owners?.queues ?? []).map((row) => row.http).filter((http) => http && http !== overview.http))];
+    const sentences = new Map(diagnoses.map((each) => [each.group, each.sentence]));
+    table.update(names.map((name) => ({ ...rowOf(name, overview, before), diagnosis: sentences.get(name) ?? "not known yet" })));
+    const elsewhereOwned = Object.values(overview.groups).flatMap((group) => group.others.filter(isElsewhere));
+    const others = [...new Set(elsewhereOwned.map((queue) => queue.http).filter(Boolean))];
     note.replaceChildren(
-      `Figures cover the queues owned by this proxy (${overview.proxy}).`,
+      `Figures cover the queues of this proxy (${overview.proxy}), and those without an owner, as brokers and their last records show them.`,
       overview.drained ? ` It is drained: ${overview.drained}.` : "",
       ...(others.length ? [" Other proxies own the rest:", ...elsewhere(others)] : []),
     );
@@ -51,38 +55,41 @@ export function open(ctx) {
   filter.addEventListener("input", update);
   ctx.overviews(update);
   ctx.every(10_000, async () => {
-    owners = await get(path("owners"), {}, ctx);
+    diagnoses = await get(path("diagnoses"), {}, ctx);
     update();
   });
   return [h("div", { class: "tools" }, filter), table.element, note];
 }
 
-function rowOf(name, overview, before, owners) {
+function rowOf(name, overview, before) {
   const group = overview.groups[name];
-  const queues = ownQueues(group);
+  const { lag, unfinished, blocked, parked } = group.figures;
   return {
     name,
     state: stateOf(group),
-    lag: sum(queues, (queue) => Math.max(0, queue.end - queue.committed)),
-    delay: delay(queues, overview.at_ms),
-    unfinished: sum(queues, (queue) => queue.unfinished),
-    blocked: sum(queues, (queue) => queue.blocked),
-    parked: parkedOf(group),
+    delay: delayOf(group, overview.at_ms),
+    ...{ lag, unfinished, blocked, parked, dead: group.dead_letters },
     leased: sum(group.queues, (queue) => queue.leased),
     acked: perSecond(name, overview, before),
     waiting: group.waiting_pulls,
-    owners: ownersOf(name, group, owners),
+    owners: ownersOf(group),
   };
 }
 
-function ownersOf(name, group, owners) {
-  if (!owners) return `${of(ownQueues(group).length, "queue")} here`;
-  const queues = owners.queues.filter((row) => row.group === name);
-  const free = queues.filter((row) => row.state !== "owned").length;
-  const proxies = new Set(queues.filter((row) => row.state === "owned").map((row) => row.owner)).size;
-  const parts = [`${ownQueues(group).length} of ${queues.length} here`];
+function isElsewhere(queue) {
+  return queue.owned === "elsewhere";
+}
+
+function ownersOf(group) {
+  const here = ownQueues(group).length;
+  const elsewhereOwned = group.others.filter(isElsewhere);
+  const unknown = group.others.filter((queue) => queue.owned === "unknown").length;
+  const free = group.others.length - elsewhereOwned.length - unknown;
+  const proxies = new Set(elsewhereOwned.map((queue) => queue.owner)).size + (here ? 1 : 0);
+  const parts = [`${here} of ${here + group.others.length} here`];
   if (proxies > 1) parts.push(of(proxies, "proxy", "proxies"));
   if (free) parts.push(`${free} without an owner`);
+  if (unknown) parts.push(`${unknown} unknown`);
   return parts.join(", ");
 }
 

@@ -1,8 +1,9 @@
 // Keys of a topic: busiest, hot, blocked, paused and parked; and details of one key.
 
 import { get, path } from "./api.js";
+import { commandLine, copyButton } from "./copying.js";
 import { badge, button, choice, empty, facts, h, labelled } from "./dom.js";
-import { age, count, moment, share } from "./format.js";
+import { age, count, figure, moment, share } from "./format.js";
 import { headOf, keyLink, keyState, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
@@ -70,7 +71,7 @@ function page(ctx, topics) {
     h("button", { type: "submit" }, "Find"),
   );
   ctx.every(3000, look);
-  return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy.`)];
+  return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy. Paused and parked keys include those of queues without an owner, as their last records list them.`)];
 }
 
 function tableOf(ctx, topic) {
@@ -80,11 +81,11 @@ function tableOf(ctx, topic) {
     nothing: "",
     advice: " ",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: row.key === "" ? "(empty)" : row.key }), order: (row) => row.key },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: row.key === "" ? "(empty)" : row.key }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, topic(), row), order: (row) => row.offset },
       { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
-      { name: "backlog", label: "Unfinished", number: true, cell: (row) => count(row.backlog), order: (row) => row.backlog },
+      { name: "backlog", label: "Unfinished", number: true, cell: (row) => figure(row.backlog), order: (row) => row.backlog },
       { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
       { name: "share", label: "Share", number: true, title: "Share of recent deliveries", cell: (row) => share(row.share), order: (row) => row.share },
       { name: "holder", label: "Held by", cell: (row) => row.holder ?? "–", order: (row) => row.holder ?? "" },
@@ -101,13 +102,14 @@ function head(ctx, topic, row) {
 
 /** Convert a parked key to a row of the key table. */
 export function parkedRow(row) {
-  return { paused: false, offset: null, age_ms: null, backlog: row.copies + row.not_copied, attempts: null, holder: null, last_error: row.reason, overdue: false, ...row };
+  return { paused: false, offset: null, age_ms: null, backlog: row.copies === null || row.not_copied === null ? null : row.copies + row.not_copied, attempts: null, holder: null, last_error: row.reason, overdue: false, ...row };
 }
 
 function oneKey(ctx, topic, key, rows, events) {
   const nothing = !rows.length && empty(`Key ${key} has no unfinished messages at this proxy.`, "Check its spelling. It may be finished, or in a queue of another proxy.");
   return [
-    h("h2", {}, "Key ", h("span", { class: "mono" }, key)),
+    h("h2", {}, "Key ", h("span", { class: "mono" }, key), copyButton(key, `key ${key}`)),
+    commandLine(["key", "show", ctx.group, key, "--topic", topic]),
     ...(nothing ? [nothing, button("Pause it anyway…", () => askKey(ctx.group, topic, { key, queue: "any", state: "none", paused: false, offset: null, backlog: 0 }, () => ctx.again()))] : rows.map((row) => card(ctx, topic, row))),
     events.length > 0 && h("h3", {}, "Recent events"),
     events.length > 0 && h("ol", { class: "events" }, events.toReversed().map((each) => h("li", {}, h("time", {}, moment(each.at_ms)), " ", h("b", {}, each.what), each.offset === null ? "" : ` at ${each.offset}`, each.attempt === null ? "" : `, attempt ${each.attempt}`, each.by ? `, by ${each.by}` : "", each.detail ? `: ${each.detail}` : ""))),
@@ -124,9 +126,9 @@ function card(ctx, topic, row) {
       ["Queue", row.queue],
       ["First message", place === null ? "–" : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
       ["Age", age(row.age_ms)],
-      ["Unfinished", count(row.backlog)],
-      ["Parked copies", row.copies ? count(row.copies) : undefined],
-      ["Attempts", count(row.attempts)],
+      ["Unfinished", figure(row.backlog)],
+      ["Parked copies", row.copies === 0 ? undefined : figure(row.copies)],
+      ["Attempts", figure(row.attempts)],
       ["Held by", row.holder ?? "–"],
       ["Next retry in", row.retry_ms === null ? undefined : age(row.retry_ms)],
       ["Last error", row.last_error || undefined],

@@ -22,8 +22,8 @@ export function open(ctx) {
     nothing: "No message is leased.",
     advice: "A lease begins when a client pulls a message, and ends with the verdict or the visibility timeout.",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => (row.key === null ? "none" : { href: keyLink(ctx.group, row.topic, row.key), text: row.key }), order: (row) => row.key ?? "" },
-      { name: "message", label: "Message", mono: true, cell: (row) => ({ href: messageLink(ctx.group, row.topic, `${row.queue}@${row.offset}`), text: `${row.queue}@${row.offset}` }), order: (row) => row.offset },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => (row.key === null ? "none" : { href: keyLink(ctx.group, row.topic, row.key), text: row.key }), copies: (row) => (row.key === null ? null : [row.key, `key ${row.key}`]), order: (row) => row.key ?? "" },
+      { name: "message", label: "Message", mono: true, cell: (row) => ({ href: messageLink(ctx.group, row.topic, `${row.queue}@${row.offset}`), text: `${row.queue}@${row.offset}` }), copies: (row) => [`${row.queue}@${row.offset}`, `location ${row.queue}@${row.offset}`], order: (row) => row.offset },
       { name: "client", label: "Client", cell: (row) => row.client || `connection ${row.connection}`, order: (row) => row.client },
       { name: "attempt", label: "Attempt", number: true, cell: (row) => count(row.attempt), order: (row) => row.attempt },
       { name: "ends", label: "Ends in", number: true, cell: (row) => age(row.ends_in_ms), order: (row) => row.ends_in_ms },

@@ -2,6 +2,7 @@
 
 import { ApiError, get, path } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
+import { copyButton } from "./copying.js";
 import { button, choice, facts, h, labelled } from "./dom.js";
 import { bytes, moment, of } from "./format.js";
 import { keyLink } from "./groups.js";
@@ -21,7 +22,7 @@ function page(ctx, topics) {
   const by = choice(WAYS, WAYS.some(([way]) => way === ctx.query.get("by")) ? ctx.query.get("by") : "key");
   const text = h("input", { type: "search", value: ctx.query.get("text") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
   const whole = h("section", { class: "one", hidden: true, "aria-label": "One message" });
-  const note = h("p", { class: "muted" }, "Brokers index the message keys set by producers. For an order key from the body, use the Keys page: it links the first message.");
+  const note = h("p", { class: "muted" }, "Brokers index the message keys set by producers. For an order key from the body, use the Keys page: it links the first message. ", h("a", { href: "#/topics" }, "Topics"), " lists all messages of a topic.");
   const url = (...more) => path("groups", ctx.group, "topics", topic.value, "messages", ...more);
   const table = new Table({
     caption: "Messages",
@@ -29,8 +30,8 @@ function page(ctx, topics) {
     nothing: "No messages found.",
     advice: "The message may have been deleted by retention, or sent without this key.",
     columns: [
-      { name: "message", label: "Message", mono: true, cell: (row) => row.message, order: (row) => row.offset },
-      { name: "keys", label: "Keys", mono: true, cell: (row) => row.keys ?? "–" },
+      { name: "message", label: "Message", mono: true, cell: (row) => row.message, copies: (row) => [row.message, `location ${row.message}`], order: (row) => row.offset },
+      { name: "keys", label: "Keys", mono: true, cell: (row) => row.keys ?? "–", copies: (row) => (row.keys ? [row.keys, `key ${row.keys}`] : null) },
       { name: "order", label: "Order key", mono: true, cell: (row) => (row.order_key === null ? "–" : { href: keyLink(ctx.group, topic.value, row.order_key), text: row.order_key }) },
       { name: "tag", label: "Tag", cell: (row) => row.tag ?? "–" },
       { name: "stored", label: "Stored", number: true, cell: (row) => moment(row.store_ms), order: (row) => row.store_ms },
@@ -80,10 +81,10 @@ function page(ctx, topics) {
 
 function wholeMessage(ctx, topic, message) {
   return [
-    h("h2", {}, "Message ", h("span", { class: "mono" }, message.message)),
+    h("h2", {}, "Message ", h("span", { class: "mono" }, message.message), copyButton(message.message, `location ${message.message}`)),
     facts([
-      ["Id", h("span", { class: "mono" }, message.message_id)],
-      ["Keys", message.keys ?? "none"],
+      ["Id", h("span", { class: "mono" }, message.message_id, copyButton(message.message_id, "message id"))],
+      ["Keys", message.keys === null ? "none" : h("span", { class: "mono" }, message.keys, copyButton(message.keys, `key ${message.keys}`))],
       ["Order key", message.order_key === null ? "none" : h("a", { href: keyLink(ctx.group, topic, message.order_key) }, message.order_key)],
       ["Tag", message.tag ?? "none"],
       ["Created", moment(message.born_ms)],

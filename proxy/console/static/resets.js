@@ -2,11 +2,10 @@
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
-import { count, moment } from "./format.js";
+import { count } from "./format.js";
+import { givenTime, zoneName } from "./zone.js";
 
 const KINDS = [["offset", "an offset"], ["time", "a time"], ["end", "the end offset (skip all messages)"]];
-
-const TIME = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?$/;
 
 /** Ask for the target, show the effect, and reset. */
 export function askReset(group, row, done) {
@@ -14,7 +13,7 @@ export function askReset(group, row, done) {
   let expect = null;
   confirm({
     title: `Reset ${row.queue} of ${group}`,
-    about: `topic ${row.topic}: offsets ${row.begin} to ${row.end}, current offset ${row.base}`,
+    about: `topic ${row.topic}: current offset ${row.base}, end offset ${row.end}`,
     done,
     verbs: [
       {
@@ -24,8 +23,9 @@ export function askReset(group, row, done) {
         sentence: "The group continues at another offset. Moving forward skips messages; moving back delivers them again.",
         fields: [
           { name: "kind", label: "Reset to", options: KINDS, value: "offset" },
-          { name: "where", label: "Offset or time", value: String(row.base), hint: "For example 812 or 2026-01-31 14:00. Ignored for the end." },
+          { name: "where", label: "Offset or time", value: String(row.base), hint: `For example 812, or 2026-01-31 14:00 (${zoneName()}). Ignored for the end.` },
         ],
+        command: (asked) => ["offsets", "reset", group, "--topic", row.topic, "--queue", row.queue, ...optionsOf(target(asked))],
         preview: async (asked) => {
           const seen = await post(url, { reason: asked.reason, to: target(asked), dry_run: true });
           expect = seen.from;
@@ -52,7 +52,10 @@ function target({ kind, where }) {
     if (!/^\d{1,18}$/.test(where.trim())) throw new Error(`invalid offset "${where}": give a number such as 812`);
     return { offset: Number(where) };
   }
-  const ms = TIME.test(where.trim()) ? Date.parse(where.trim().replace(" ", "T")) : NaN; // Date.parse reads 812 as a year
-  if (Number.isNaN(ms)) throw new Error(`invalid time "${where}": write it as ${moment(Date.now() - 90_000_000)}`);
-  return { time_ms: ms };
+  return { time_ms: givenTime(where) };
+}
+
+function optionsOf({ offset, time_ms }) {
+  if (offset !== undefined) return ["--to-offset", offset];
+  return time_ms === undefined ? ["--skip"] : ["--to-time", new Date(time_ms).toISOString()];
 }

@@ -3,7 +3,7 @@
 import { button, h } from "./dom.js";
 import { open } from "./dialog.js";
 
-const GOES = { g: ["Groups", "#/groups"], c: ["Clients", "#/clients"], a: ["Audit", "#/audit"] };
+const GOES = { g: ["Groups", "#/groups"], t: ["Topics", "#/topics"], b: ["Brokers", "#/brokers"], c: ["Clients", "#/clients"], a: ["Audit", "#/audit"] };
 const OF_GROUP = { k: ["Keys", "keys"], l: ["Leases", "leases"], d: ["Dead letters and parked keys", "dead-letters"], m: ["Messages", "messages"], o: ["Order key", "order-key"] };
 
 /** Show the help. */

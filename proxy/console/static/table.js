@@ -1,11 +1,13 @@
 // A table updated in place: rows and buttons are kept, so new figures do not take the focus away.
 // On a narrow screen each row is a card (parts.css).
 
-import { badge, empty, h } from "./dom.js";
+import { copyButton } from "./copying.js";
+import { badge, empty, h, meter } from "./dom.js";
 
 /**
- * columns: {name, label, number, cell: row => text or {href, text} or {word, kind}, order: row =>
- * value to sort by, make: current => element created once per row}. key: row => unique text.
+ * columns: {name, label, number, cell: row => text or {href, text} or {word, kind} or {meter, kind, text}, order: row =>
+ * value to sort by, make: current => element created once per row, copies: row => [text, name of it]
+ for a copy button, or null}. key: row => unique text. Until the first update it says "Loading…".
  */
 export class Table {
   constructor({ caption, columns, key, nothing, advice, sort }) {
@@ -25,7 +27,9 @@ export class Table {
     );
     this.nothing = empty(nothing, advice);
     this.nothing.hidden = true;
-    this.element = h("div", { class: "table", role: "region", "aria-label": caption, tabindex: "0" }, this.table, this.nothing);
+    this.loading = h("p", { class: "loading" }, "Loading…");
+    this.table.hidden = true;
+    this.element = h("div", { class: "table", role: "region", "aria-label": caption, tabindex: "0" }, this.table, this.nothing, this.loading);
   }
 
   head(column) {
@@ -69,8 +73,16 @@ export class Table {
       }
     }
     if (focused?.isConnected) focused.focus({ preventScroll: true }); // moving a row drops the focus
+    this.loading.hidden = true;
     this.nothing.hidden = rows.length > 0;
     this.table.hidden = rows.length === 0;
+  }
+
+  /** Remove all rows, and say "Loading…" until the next update. */
+  wait() {
+    this.update([]);
+    this.nothing.hidden = true;
+    this.loading.hidden = false;
   }
 
   sorted(rows) {
@@ -105,7 +117,8 @@ export class Table {
       const said = typeof value === "object" && value !== null ? JSON.stringify(value) : String(value);
       if (line.said[index] === said) return;
       line.said[index] = said;
-      line.cells[index].replaceChildren(shown(value));
+      const copies = column.copies?.(row);
+      line.cells[index].replaceChildren(shown(value), ...(copies ? [copyButton(...copies)] : []));
     });
   }
 }
@@ -114,5 +127,6 @@ function shown(value) {
   if (typeof value !== "object" || value === null) return String(value);
   if (value.href) return h("a", { href: value.href, title: value.title }, value.text);
   if (value.word) return badge(value);
+  if (value.meter !== undefined) return meter(value);
   return String(value.text ?? "");
 }

@@ -46,6 +46,18 @@ class Histogram:
             self.counts[bisect_left(self.bounds, value)] += times
             self.total += value * times
 
+    @property
+    def median(self) -> int | None:
+        """An upper bound of the median; None without values, or above all bounds."""
+        half, seen = sum(self.counts) / 2, 0
+        if not half:
+            return None
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            seen += count
+            if seen >= half:
+                return bound
+        return None
+
     def note_lowest(self, times: int) -> None:
         """Record the lowest bound, *times* times."""
         self.counts[0] += times

@@ -63,6 +63,7 @@ class Effects:
     expired = _Rare[list[Lease]](list)
     revoked = _Rare[list[Lease]](list)  # by an operator
     unsent = _Rare[list[Lease]](list)  # expired before any client received them
+    stalled = _Rare[list[Lease]](list)  # expired while the process stood still; not counted
     fenced = _Rare[list[int]](list)  # lease ids (offsets from DDMQ's clients)
     dead_letters = _Rare[list[Job]](list)
     refills = _Rare[list[Refill]](list)
@@ -170,6 +171,8 @@ class PipelineStatistics:
     """Deliveries of the unfinished message that failed most often."""
     window_used: float = 0.0
     """Used fraction of ``max_jobs_in_memory``."""
+    change_waits_for_parked: bool = False
+    """True if a change of the order key waits for messages of parked keys only."""
     committed_ns: int = 0
     """Time, by the proxy's clock, of the last commit, or when nothing was left to commit."""
 

@@ -94,6 +94,13 @@ class KeySwitch:
             parked = {key: keys for key, keys in found.items() if key in self._parked}
             self._jobs.change.twin_read(parked)
 
+    @property
+    def waits_for_parked(self) -> bool:
+        """True if a change waits for messages of parked keys only."""
+        change = self._jobs.change
+        counted = change is not None and not (self.planned or change.counting)
+        return counted and not self._jobs.older
+
     def settle(self) -> bool:
         """Release jobs that no longer wait for older messages; return True if the change is
         complete.

@@ -439,6 +439,12 @@ class QueuePipeline:
         """End leases past their deadline; offer jobs whose retry is due."""
         return self._concluded(self.settlement.on_time(now_ns))
 
+    def after_stall(self, *, now_ns: int) -> Effects:
+        """End leases whose deadline passed while the process stood still, without counting their
+        deliveries.
+        """
+        return self._concluded(self.settlement.after_stall(now_ns))
+
     def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
         """End a lease and its run as if the deadline had passed: later verdicts on it are fenced.
         If it is not live, the only effect is ``fenced``.
@@ -906,6 +912,7 @@ class QueuePipeline:
             key_version=self.keys.record.version,
             older=self.jobs.older,
             key_change=self.key_change_in_words,
+            change_waits_for_parked=self.keys.waits_for_parked,
             reading_paused=self.intake.paused_by,
             oldest_ms=None if oldest is None else self.jobs.residency.unloaded.stored_ms(oldest),
             most_attempts=max(self.leases.attempts.values(), default=0),

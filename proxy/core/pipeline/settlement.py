@@ -180,6 +180,24 @@ class Settlement:
                 self._exhausted.held_back_no_more(offset)
         return effects
 
+    def after_stall(self, now_ns: int) -> Effects:
+        """End leases past their deadline, which passed while the process stood still: their clients
+        may have answered in time. The jobs are offered again at once, and no delivery is counted.
+        """
+        self._now.set(now_ns)
+        effects = Effects()
+        for leases in self._leases.expired(now_ns):
+            first, *behind = leases
+            (effects.unsent if first.unsent else effects.stalled).extend(leases)
+            if first.job.key in self._held:
+                first.job.uncount_attempt()
+                self._free(first.job)
+                effects.note_parking()
+            else:
+                self._take_back(first.job)
+            self._unfollow(behind)
+        return effects
+
     def revoke(self, lease_id: LeaseId, now_ns: int) -> Effects:
         """End a lease and its run as if the deadline had passed: later verdicts on it are fenced.
         If it is not live, the only effect is ``fenced``.

@@ -20,6 +20,11 @@ class BulkReaders:
     _acker: str | None = None
     _acked_ns: int = 0
 
+    @property
+    def acker(self) -> str | None:
+        """The reader that acked last."""
+        return self._acker
+
     def present(self, consumer_id: str, now_ns: int) -> list[str]:
         """Record that *consumer_id* is active; return all active readers. O(1) apart from their
         number.

@@ -20,10 +20,19 @@ _LOOK_NS = 250_000_000
 
 @dataclass(slots=True)
 class BulkCounts:
-    """Bytes read and time delayed, for the bulk readers of one group."""
+    """Bytes read, time delayed, and messages by the readers' reports, for one group."""
 
     read_bytes: int = 0
     held_back_ns: int = 0
+    lost: int = 0
+    skipped: int = 0
+    repeated: int = 0
+
+    def add(self, *, lost: int, skipped: int, repeated: int) -> None:
+        """Count messages that a reader reports."""
+        self.lost += lost
+        self.skipped += skipped
+        self.repeated += repeated
 
 
 @dataclass(slots=True)

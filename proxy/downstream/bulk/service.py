@@ -1,4 +1,5 @@
-"""ConsumerService for bulk readers: fetch offset ranges, set offsets, query statistics and ranges.
+"""ConsumerService for bulk readers: fetch offset ranges, report progress, query topics, ranges and
+statistics.
 
 A bulk reader keeps its own positions: there are no leases and no order across queues.
 """
@@ -12,10 +13,12 @@ from typing import Any
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import Group, QueueName, Topic, is_internal_topic
+from proxy.core.access.rights import Access, Right
 from proxy.core.bulk.pace import BulkPace
 from proxy.downstream.bulk.fetch import BulkFetch
 from proxy.downstream.bulk.positions import BulkPositions, Position, reader_of
+from proxy.downstream.bulk.readers import ACK_HOLD_NS
 from proxy.downstream.bulk.scheduler import BulkCounts, BulkScheduler
 from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.gate import refuse_by
@@ -26,7 +29,8 @@ from proxy.downstream.port.requests import (
     MIN_LINGER_MS,
     refusal,
 )
-from proxy.errors import OrderlaneError, Refused
+from proxy.errors import Forbidden, OrderlaneError, Refused
+from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.settings.proxy_settings import LimitSettings
 from thrift_idl import consumer, consumer_service
@@ -43,11 +47,13 @@ class BulkService:
         *,
         served_ns: Callable[[], int | None],
         load: Load | None = None,
+        may: Callable[[str | None, Access], bool] = lambda _principal, _act: True,
     ) -> None:
         """Create the methods.
 
         *served_ns* returns the time of the last delivery to a thin client: bulk readers yield to
-        thin clients. *load* limits the memory for answers.
+        thin clients. *load* limits the memory for answers. *may* tells whether a principal may do
+        something.
         """
         self._client = client
         self._lanes = lanes
@@ -61,6 +67,7 @@ class BulkService:
             limits,
             load or Load(limits.max_inflight_bytes),
         )
+        self._may = may
         self.refused_acks = 0
 
     @property
@@ -69,9 +76,15 @@ class BulkService:
         return self._scheduler.counts
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """Return the counters as metrics: bytes read, and seconds of delay by limits."""
+        """Return the counters as metrics: bytes read, seconds of delay by limits, messages."""
         return {
-            group: {"bulk_bytes": each.read_bytes, "bulk_held_back": each.held_back_ns / 1e9}
+            group: {
+                "bulk_bytes": each.read_bytes,
+                "bulk_held_back": each.held_back_ns / 1e9,
+                "bulk_lost": each.lost,
+                "bulk_skipped": each.skipped,
+                "bulk_repeated": each.repeated,
+            }
             for group, each in self.counts.items()
         }
 
@@ -98,6 +111,17 @@ class BulkService:
                 awaiting(self._ranges),
                 refuse_by(consumer_service.ranges_result),
             ),
+            "topics": Entry(
+                consumer_service.topics_args,
+                awaiting(self._topics),
+                refuse_by(consumer_service.topics_result),
+            ),
+            "report": Entry(
+                consumer_service.report_args,
+                awaiting(self._report),
+                refuse_by(consumer_service.report_result),
+                frees=True,
+            ),
             "getConsumeStats": Entry(
                 consumer_service.getConsumeStats_args,
                 awaiting(self._consume_stats),
@@ -105,7 +129,7 @@ class BulkService:
             ),
         }
 
-    # ---- ack ------------------------------------------------------------------------------------
+    # ---- progress -------------------------------------------------------------------------------
 
     async def _ack(self, arguments: Any, reply: Reply) -> Any:
         try:
@@ -114,19 +138,78 @@ class BulkService:
             self._positions.warn("ack failed", error)
             taken = False
         else:
-            taken = arguments.result is not None and await self._commit(arguments.result, meaning)
+            taken = arguments.result is not None and await self._acked(arguments.result, meaning)
         self.refused_acks += not taken
         return consumer_service.ack_result(success=taken)
 
-    async def _commit(self, request: Any, meaning: Interpretation) -> bool:
+    async def _acked(self, request: Any, meaning: Interpretation) -> bool:
         lane = self._lanes.find(meaning.group)
-        if lane is None or lane.presence.joined:
-            return False  # unknown, or a group whose offsets its leases decide
-        positions = await self._positions.named(lane, request.offsets or {})
-        if not await self._have_positions(positions):
+        if lane is None:
             return False
-        if not self._positions.readers_of(lane).may_ack(reader_of(request), now_ns()):
-            return False
+        return await self._commit(lane, request.offsets or {}, reader_of(request)) is None
+
+    async def _report(self, arguments: Any, reply: Reply) -> Any:
+        request = arguments.request
+        try:
+            if request is None:
+                raise Refused("report came without its request")
+            meaning = interpretation_of(reply, arguments)
+            lane = await self._reporting_lane(meaning)
+            self._count(lane, request)
+            why = _unknown_topics(lane, meaning.topics or ())
+            if request.offsets and why is None:
+                why = await self._commit(lane, request.offsets, reader_of(request))
+            self.refused_acks += why is not None
+        except (OrderlaneError, RemotingError) as error:
+            return consumer_service.report_result(error=refusal(error))
+        return consumer_service.report_result(success=consumer.ReportAnswer(refusal=why))
+
+    async def _reporting_lane(self, meaning: Interpretation) -> GroupLane:
+        """Return the lane of the group, created if it may be; it may lack topics of the report."""
+        lane = self._lanes.find(meaning.group)
+        if lane is None or lane.auto_created:
+            try:
+                return await self._lane_of(meaning)
+            except RemotingError:
+                if lane is None:
+                    raise
+        return lane
+
+    def _count(self, lane: GroupLane, request: Any) -> None:
+        reader = reader_of(request)
+        self.counts[lane.name].add(
+            lost=_total(request.lost),
+            skipped=_total(request.skipped),
+            repeated=_total(request.repeated),
+        )
+        for what, found in (("lost", request.lost), ("skipped", request.skipped)):
+            if found:
+                of = ", ".join(f"{number} of {topic}" for topic, number in sorted(found.items()))
+                self._positions.warn(
+                    f"a bulk reader {what} messages", f"{reader} in group {lane.name}: {of}"
+                )
+
+    async def _commit(
+        self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]], reader: str
+    ) -> str | None:
+        """Set the committed offsets of the group. Return why not, a sentence; None if they were
+        set.
+        """
+        if lane.presence.joined:
+            return (
+                f"thin clients consume with group {lane.name!r}, and their leases decide its"
+                " offsets: use a group of your own"
+            )
+        positions = await self._positions.named(lane, offsets)
+        if why := await self._beyond(positions):
+            return why
+        readers = self._positions.readers_of(lane)
+        if not readers.may_ack(reader, now_ns()):
+            return (
+                f"the reader {readers.acker!r} reported progress of group {lane.name!r} within the"
+                f" last {ACK_HOLD_NS // 1_000_000_000} s, and this one is {reader!r}: use another"
+                " group, or the same consumerId if it replaces that reader"
+            )
         outcomes = await asyncio.gather(
             *(
                 self._client.commit_offset(lane.name, each.queue, each.offset)
@@ -140,16 +223,16 @@ class BulkService:
             if not isinstance(failure, RemotingError):
                 raise failure
             self._positions.warn("ack failed", failure)
-        return not failures
+        return f"a broker failed: {failures[0]}" if failures else None
 
-    async def _have_positions(self, positions: Iterable[Position]) -> bool:
-        """Return whether all *positions* are offsets that their queues have reached.
+    async def _beyond(self, positions: Iterable[Position]) -> str | None:
+        """Return why *positions* cannot be committed; None if their queues have reached them.
 
         A committed offset beyond the end would skip future messages and hide the lag.
         """
         for each in positions:
             if each.offset < 0:
-                return False  # logged where it was found
+                return f"{_place(each)} is below 0"  # logged where it was found
         there = [each for each in positions if each.queue is not None]
         try:
             ends = await asyncio.gather(
@@ -157,15 +240,13 @@ class BulkService:
             )
         except RemotingError as error:
             self._positions.warn("ack failed", error)
-            return False
+            return f"a broker failed: {error}"
         for each, end in zip(there, ends, strict=True):
             if each.offset > end:
-                position = f"topic {each.topic!r}, qid {each.qid!r}, offset {each.offset}"
-                self._positions.warn(
-                    "an ack is beyond the end of its queue", f"{position}: the queue ends at {end}"
-                )
-                return False
-        return True
+                why = f"{_place(each)}: the queue ends at {end}"
+                self._positions.warn("an ack is beyond the end of its queue", why)
+                return why
+        return None
 
     # ---- queries --------------------------------------------------------------------------------
 
@@ -197,23 +278,79 @@ class BulkService:
             produceOffsets=dict(zip(qids, ends, strict=True)),
         )
 
+    async def _topics(self, arguments: Any, reply: Reply) -> Any:
+        request = arguments.request
+        try:
+            if request is None:
+                raise Refused("topics came without its request")
+            interpretation_of(reply, arguments)
+            found = await self._readable_topics(Group(request.groupId), reply.principal)
+        except (OrderlaneError, RemotingError) as error:
+            return consumer_service.topics_result(error=refusal(error))
+        return consumer_service.topics_result(success=found)
+
+    async def _readable_topics(self, group: Group, principal: str | None) -> list[str]:
+        """Return the existing topics that *principal* can read as *group*, sorted.
+
+        Raises UnknownName, RemotingError, and Forbidden if it may read none of the group's.
+        """
+        lane, existing = self._lanes.find(group), set(await self._client.topics())
+        if self._lanes.auto_create and (lane is None or lane.auto_created):
+            topics: set[str] = {each for each in existing if not is_internal_topic(each)}
+        else:
+            topics = {each.name for each in self._lanes.require(group, None).settings.topics}
+        allowed = {each for each in topics if self._may(principal, _bulk_access(group, each))}
+        if topics and not allowed:
+            raise Forbidden(
+                f"{principal} may not read any topic in bulk as group {group!r}: see this proxy's"
+                " setting access"
+            )
+        return sorted(allowed & existing)
+
     async def _ranges(self, arguments: Any, reply: Reply) -> Any:
         request = arguments.request
         try:
             if request is None:
                 raise Refused("ranges came without its request")
             meaning = interpretation_of(reply, arguments)
-            topics = meaning.topics or ()
-            lane = self._lanes.require(meaning.group, topics)
-            queues = [
-                queue for topic in topics for queue in await self._client.queues(Topic(topic))
-            ]
-            ranges = await asyncio.gather(
-                *(self._range(lane.name, queue, request.timestampMs) for queue in queues)
-            )
+            lane = await self._lane_of(meaning)
+            ranges = await self._ranges_of(lane, meaning.topics or (), request.timestampMs)
+            # Brokers also answer for queues that a topic had before it was created again.
+            empty = {each.topic for each in ranges if each.endOffset == 0}
+            if empty:
+                ranges = [each for each in ranges if each.topic not in empty]
+                ranges += await self._ranges_of(lane, empty, request.timestampMs, fresh=True)
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
+
+    async def _ranges_of(
+        self,
+        lane: GroupLane,
+        topics: Iterable[str],
+        timestamp_ms: int | None,
+        *,
+        fresh: bool = False,
+    ) -> list[Any]:
+        queues = [
+            queue
+            for topic in topics
+            for queue in await self._client.queues(Topic(topic), fresh=fresh)
+        ]
+        return await asyncio.gather(
+            *(self._range(lane.name, queue, timestamp_ms) for queue in queues)
+        )
+
+    async def _lane_of(self, meaning: Interpretation) -> GroupLane:
+        """Return the lane of the group, which has the topics of the request.
+
+        Raises UnknownName as ``Lanes.require``, and RemotingError for a topic that does not exist
+        before a group created on its first use gets it.
+        """
+        topics = meaning.topics or ()
+        if self._lanes.auto_create:
+            await asyncio.gather(*(self._client.queues(Topic(topic)) for topic in topics))
+        return self._lanes.require(meaning.group, topics)
 
     async def _range(self, group: Group, queue: QueueName, timestamp_ms: int | None) -> Any:
         at = None if timestamp_ms is None else await self._client.offset_at(queue, timestamp_ms)
@@ -226,6 +363,24 @@ class BulkService:
             offsetAtTimestamp=at,
             life=await self._client.life(queue),
         )
+
+
+def _bulk_access(group: Group, topic: str) -> Access:
+    return Access(Right.BULK, group, (topic,))
+
+
+def _total(counts: Mapping[str, int] | None) -> int:
+    return sum(max(0, number) for number in (counts or {}).values())
+
+
+def _unknown_topics(lane: GroupLane, topics: Iterable[str]) -> str | None:
+    """Return which of *topics* the group does not have, a sentence; None if it has all."""
+    unknown = [topic for topic in topics if lane.settings.topic(topic) is None]
+    return f"group {lane.name!r} has no topic {unknown[0]!r}" if unknown else None
+
+
+def _place(position: Position) -> str:
+    return f"topic {position.topic!r}, qid {position.qid!r}, offset {position.offset}"
 
 
 def _refuse_fetch(arguments: Any, reply: Reply, error: OrderlaneError) -> None:

@@ -178,6 +178,14 @@ class Gate:
             meaning = interpret(method, arguments).with_granted(self._topics_of)
             self._authorize(method, who, meaning)
 
+    def may(self, principal: str | None, act: Access) -> bool:
+        """Return whether the rules allow *principal* to do *act*; always without rules."""
+        if not self._principals.have_rules:
+            return True
+        if principal is None or too_large(act):
+            return False
+        return self._principals.may(principal, self._as_asked(act))
+
     def _authenticated(self, method: str, arguments: Any, certificate: str | None) -> list[str]:
         """Return the principal of each request in *arguments*: of a batch, of each message."""
         known: dict[str | None, str] = {}
@@ -209,11 +217,13 @@ class Gate:
                     continue  # no right concerns it: the service refuses the whole request
                 self._check_access(method, principal, Access(meaning.right, None, (topic,)))
 
+    def _as_asked(self, act: Access) -> Access:
+        return act if act.group is None else replace(act, group=self._asked_as(act.group))
+
     def _check_access(self, method: str, principal: str, act: Access) -> None:
         if why := too_large(act):
             raise Forbidden(f"{method} {why}")
-        if act.group is not None:
-            act = replace(act, group=self._asked_as(act.group))
+        act = self._as_asked(act)
         if not self._principals.may(principal, act):
             raise Forbidden(
                 f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"

@@ -206,6 +206,23 @@ def _ranges(arguments: Any) -> Interpretation:
     return Interpretation(Right.BULK, request.groupId or "", _named("topics", request.topics or ()))
 
 
+def _topics(arguments: Any) -> Interpretation:
+    """The service answers with those topics that the caller may read."""
+    if arguments.request is not None and not arguments.request.groupId:
+        raise Refused("topics has an empty groupId: name a group")
+    return Interpretation(Right.BULK)
+
+
+def _report(arguments: Any) -> Interpretation:
+    request = arguments.request
+    if request is None:
+        return Interpretation(Right.BULK)
+    meaning = _bulk(request, "offsets", request.offsets)
+    counted = [*(request.lost or ()), *(request.skipped or ()), *(request.repeated or ())]
+    topics = _named("a count of report", [*(meaning.topics or ()), *counted])
+    return meaning._replace(topics=topics or None)
+
+
 def _bulk(
     request: Any, field: str, offsets: Mapping[str, Mapping[str, int]] | None
 ) -> Interpretation:
@@ -265,6 +282,8 @@ _METHODS: Mapping[str, Callable[[Any], Interpretation]] = {
     "fetch": _fetch,
     "ack": _ack,
     "ranges": _ranges,
+    "topics": _topics,
+    "report": _report,
     "sendSync": _send,
     "sendAsync": _send,
     "sendBatchSync": _send_batch,

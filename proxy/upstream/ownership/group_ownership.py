@@ -42,6 +42,9 @@ _log = structlog.get_logger("ownership")
 _SOLE_LOOK_S, _CALM_LOOK_S, _DEMAND_LOOK_S, _LOOKS_PER_S = 60.0, 20.0, 10.0, 16.0
 _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
+#: Longest wait for queues without an owner that an operator needs: a lock whose owner crashed
+#: expires meanwhile; and interval of checks.
+_TAKEN_WITHIN_NS, _LOOK_AGAIN_S = 15_000_000_000, 0.05
 #: Maximum wait for hand-overs before leaving the group.
 _LEAVE_WITHIN_S = 0.5
 #: A broker that does not list a sign within that time never will.
@@ -128,6 +131,31 @@ class GroupOwnership:
         """Return *queue* if this proxy has its lock."""
         owned = self._queues.get(queue)
         return None if owned is None or owned.state is QueueState.GONE else owned
+
+    async def take_for_operator(self, queues: Collection[QueueName]) -> None:
+        """Own *queues*, which have no owner, for the action of an operator.
+
+        Returns once they are owned, or after a few seconds. Unless a client comes, they are
+        released a while after the last action. Nothing happens while another proxy wants their
+        topics: it is about to own them. Raises RemotingError.
+        """
+        if self._context.away or self._closing or self._lane.settings.mode == "broadcast":
+            return
+        members = GroupMembers(self._context.client, self._lane.name)
+        ours = {self._context.client.client_id}
+        for topic in sorted({queue.topic for queue in queues}):
+            there = await members.wanting(topic)
+            if {*(there.wanting or ()), *there.subscribers} - ours:
+                return
+        self._lane.presence.operated({queue.topic for queue in queues})
+        self.wake()
+        until_ns = now_ns() + _TAKEN_WITHIN_NS
+        while not all(map(self._is_settled, queues)) and now_ns() < until_ns:
+            await self._context.settled.wait(_LOOK_AGAIN_S)
+
+    def _is_settled(self, queue: QueueName) -> bool:
+        parking = self.parking(queue)
+        return parking is not None and parking.is_settled
 
     async def reset_free(self, queue: QueueName, move: Moving) -> None:
         """Run *move* under the lock of *queue*, which has no owner. Raises WrongState if it has

@@ -185,6 +185,14 @@ class Parking:
         """Whether changes are allowed: not during the last record or without certain ownership."""
         return not self._pipeline.draining and self._pipeline.is_owned(now_ns())
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all verbs can be run: parked keys have their copies, and these are read."""
+        twin, keys = self._pipeline.twin, self._pipeline.parked
+        if not keys or not self.may_act:
+            return self.may_act
+        return twin is not None and twin.is_read and self._pipeline.parking.recorded >= set(keys)
+
     # ---- the end of the period ------------------------------------------------------------------
 
     async def hand_over(self) -> bool:

@@ -217,6 +217,15 @@ class OwnershipLog:
             return None
         return (await self.last(group, queue))[0]
 
+    async def goes_on(self, group: Group, queue: QueueName, last: LastOwner, *, end: int) -> bool:
+        """Return whether the record before offset *end* shows that the period *last* of *queue*
+        goes on. Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        records = await self._read(group, twin, start=end - 1, end=end)
+        newest = records[-1][1] if records else None
+        return isinstance(newest, SnapshotPart | Delta) and newest.epoch == last.epoch
+
     async def begun_ms(self, group: Group, queue: QueueName, last: LastOwner) -> int | None:
         """Return the start of the period *last* of *queue*, by the broker's clock; None if its
         first record is deleted.

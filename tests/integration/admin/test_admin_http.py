@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest.mock import ANY
 
 import aiohttp
 import orjson
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from proxy.admin.http import AdminHttp
+from proxy.admin.metric_families import Scrape
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.snapshots import groups_view
 from proxy.core.jobs.window import Budget
@@ -24,6 +25,19 @@ from testkit.pipelines import Budgets, lease, pipeline, queue
 
 KEYS = ("secret", "secret", "l")
 MESSAGES = [keyed(offset, key) for offset, key in enumerate(KEYS)]
+FIGURES = {
+    "queues": 1,
+    "unowned": 0,
+    "elsewhere": 0,
+    "unknown": 0,
+    "lag": 3,
+    "unfinished": 3,
+    "blocked": 1,
+    "parked": 0,
+    "parked_keys": 0,
+    "paused_keys": 0,
+    "oldest_ms": 0,
+}
 
 
 class Admin:
@@ -53,14 +67,13 @@ async def admin() -> AsyncIterator[Admin]:
     )
     lane.buffer.add(owned)
     lease(owned, 1)
-    registry = CollectorRegistry()
-    registry.register(ProxyCollector([lane], memory, lambda: {"connections": 2.0}))
+    collector = ProxyCollector([lane], memory, lambda: {"connections": 2.0})
 
     async def not_ready() -> str | None:
         return made.reason
 
     http = AdminHttp(
-        registry=registry,
+        scrape=Scrape(collector),
         not_ready=not_ready,
         groups=lambda: groups_view([lane]),
         guard=open_guard(),
@@ -86,7 +99,7 @@ async def test_readiness_reports_the_reason() -> None:
         assert (await proxy.get("/readyz"))[::2] == (503, "not ready: it is draining\n")
 
 
-async def test_metrics_are_the_registry_in_prometheus_text() -> None:
+async def test_metrics_are_in_prometheus_text() -> None:
     async with admin() as proxy:
         status, content_type, text = await proxy.get("/metrics")
         assert (status, content_type.partition(";")[0]) == (200, "text/plain")
@@ -104,8 +117,18 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
         assert (status, content_type) == (200, "application/json")
         assert orjson.loads(text) == {
             GROUP: {
+                "state": {
+                    "word": "processing",
+                    "kind": "busy",
+                    "sentence": "messages are being handled",
+                },
+                "figures": {**FIGURES, "at_ms": ANY},
+                "dead_letters": None,
+                "dead_letters_at_ms": None,
                 "max_rate": None,
                 "hand_out": "oldest",
+                "start_from": "earliest",
+                "mode": "clustering",
                 "paused": None,
                 "topics": [
                     {
@@ -119,6 +142,10 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "filtered_in_a_row": 0,
                         "expired": 0,
                         "expired_ago_s": None,
+                        "missing_key": "by_queue",
+                        "keyless_in_a_row": 0,
+                        "handler_p50_s": None,
+                        "figures": {**FIGURES, "at_ms": ANY},
                     }
                 ],
                 "taking_part": False,
@@ -165,10 +192,12 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "key_version": 1,
                         "older": 0,
                         "key_change": "",
+                        "change_waits_for_parked": False,
                         "reading_paused": "",
                         "sure": True,
                     }
                 ],
+                "others": [],
             }
         }
         assert "secret" not in text
@@ -209,9 +238,7 @@ async def test_a_flood_of_invalid_http_logs_one_line() -> None:
 
 async def test_a_port_in_use_is_an_os_error() -> None:
     async with admin() as proxy:
-        other = AdminHttp(
-            registry=CollectorRegistry(), not_ready=_never, groups=dict, guard=open_guard()
-        )
+        other = AdminHttp(scrape=Scrape(), not_ready=_never, groups=_no_groups, guard=open_guard())
         with pytest.raises(OSError, match="address already in use"):
             await other.listen("127.0.0.1", proxy.port)
         await other.close()
@@ -219,3 +246,7 @@ async def test_a_port_in_use_is_an_os_error() -> None:
 
 async def _never() -> str | None:
     return None
+
+
+async def _no_groups() -> dict[str, object]:
+    return {}

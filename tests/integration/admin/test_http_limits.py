@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from broker_core.tasks import spawn
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
+from proxy.admin.metric_families import Scrape
 from proxy.admin.operations import Call, post
 from proxy.downstream.port.load import Load
 from proxy.settings.proxy_settings import LimitSettings
@@ -67,9 +67,9 @@ async def running(**limits: float) -> AsyncIterator[tuple[HttpConnections, Load,
     load = Load(1 << 20)
     connections = HttpConnections(LimitSettings.model_validate(limits), load)
     http = AdminHttp(
-        registry=CollectorRegistry(),
+        scrape=Scrape(),
         not_ready=ready,
-        groups=dict,
+        groups=_no_groups,
         guard=open_guard(),
         operations=[post("/api/say", "Say it.", say, body=Said, answer=dict[str, Any])],
         connections=connections,
@@ -161,3 +161,7 @@ async def test_keepalive_detects_dead_connections() -> None:
         options = handler.transport.get_extra_info("socket")
         assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000
+
+
+async def _no_groups() -> dict[str, object]:
+    return {}

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from proxy.admin.guard import SECURITY_HEADERS
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import MAX_LINE_BYTES, MAX_RECEIVED_BYTES, HttpConnections
+from proxy.admin.metric_families import Scrape
 from proxy.admin.operations import Call, post
 from proxy.downstream.port.load import Load
 from proxy.settings.proxy_settings import LimitSettings
@@ -44,9 +44,9 @@ async def running() -> AsyncIterator[tuple[HttpConnections, int]]:
 
     connections = HttpConnections(LimitSettings(), Load(1 << 30))
     http = AdminHttp(
-        registry=CollectorRegistry(),
+        scrape=Scrape(),
         not_ready=ready,
-        groups=dict,
+        groups=_no_groups,
         guard=open_guard(),
         operations=[post("/api/say", "Say it.", say, body=Said, answer=dict[str, Any])],
         connections=connections,
@@ -187,3 +187,7 @@ async def test_memory_of_malformed_requests_is_freed_without_the_collector(name:
         tracemalloc.stop()
         gc.enable()
     assert grown < 1_000_000
+
+
+async def _no_groups() -> dict[str, object]:
+    return {}

@@ -43,8 +43,9 @@ async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:
             assert (code, err) == (0, "")
             lines = out.splitlines()
             assert lines[2].startswith("GROUP ")
-            name, queues, lag, rate, unfinished, blocked, leased, *_ = lines[3].split()
+            name, queues, lag, rate, unfinished, blocked, parked, leased, *_ = lines[3].split()
             assert (name, queues, unfinished, blocked, leased) == (GROUP, "2", "3", "2", "1")
+            assert parked == "0"
             assert (rate, int(lag) >= 3) == ("0", True)
             assert any(line.startswith("a  ") and " leased" in line for line in lines)
             owners = lines[lines.index("OWNERS") + 1 :]

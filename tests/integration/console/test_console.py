@@ -108,7 +108,7 @@ async def test_the_stream_sends_the_overview(tmp_path: Path) -> None:
                     blocks.append(orjson.loads(line[6:]))
                     if len(blocks) == 2:
                         break
-                    proxy.console.events.tell()
+                    await proxy.console.events.tell()
         _, _, body = await ask(http, "/api/overview")
         overview = orjson.loads(body)
         for event in blocks:
@@ -148,10 +148,13 @@ async def test_a_page_that_does_not_read_is_disconnected(
         writer.write(f"GET /api/events HTTP/1.1\r\nHost: {http}\r\n\r\n".encode())
         await eventually(lambda: proxy.console.events.readers == 1)
         events = proxy.console.events
-        large = {"groups": "x" * 4_000_000}  # more than sockets buffer
-        monkeypatch.setattr(proxy.console, "overview", lambda: large)
+
+        async def large() -> dict[str, object]:
+            return {"groups": "x" * 4_000_000}  # more than sockets buffer
+
+        monkeypatch.setattr(proxy.console, "overview", large)
         for _ in range(60):
-            events.tell()
+            await events.tell()
             await asyncio.sleep(0.01)
             if events.dropped:
                 break

@@ -233,21 +233,24 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: P
             proxy, _ = await gateway.start_proxy()
             await gateway.send([f"k{n}" for n in range(12)])
             await eventually(lambda: len(receiver.received) >= 1, within_s=20)
-            await eventually(lambda: deliveries(proxy, gateway)["slow"], within_s=20)
+
+            async def slow() -> bool:
+                return bool((await deliveries(proxy, gateway))["slow"])
+
+            await until(slow, within_s=20)
             await eventually(gateway.all_finished, within_s=20)
 
             begun = sorted(each["t_ns"] for each in gateway.events("handle_start"))
             assert len(begun) == 13
             assert begun[1] - begun[0] >= 3e9
-            assert deliveries(proxy, gateway) | {"to": "push", "failed": 1, "delivered": 12} == (
-                deliveries(proxy, gateway)
-            )
+            shown = await deliveries(proxy, gateway)
+            assert shown | {"to": "push", "failed": 1, "delivered": 12} == shown
             assert gateway.verify().as_dict()["by_id"] == {}
 
 
-def deliveries(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
+async def deliveries(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
     """Return the shown state of the topic's deliveries."""
-    (view,) = proxy.console.overview()["groups"][gateway.group]["deliveries"]
+    (view,) = (await proxy.console.overview())["groups"][gateway.group]["deliveries"]
     return dict(view)
 
 

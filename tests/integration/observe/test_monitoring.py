@@ -19,6 +19,7 @@ SELDOM_TOO = (
     "orderlane_refused_requests_total",
     "orderlane_config_",
     "orderlane_lag_without_clients_messages",
+    "orderlane_unowned_",
 )
 #: Reported by brokers, which are asked now and then, or at their own port.
 OF_BROKERS = ("orderlane_unread_", "orderlane_broker_")

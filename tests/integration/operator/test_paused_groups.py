@@ -50,8 +50,9 @@ async def test_a_paused_group_is_paused_at_all_proxies_and_after_a_hand_over(
             (listed,) = await it.rows("groups", "ls")
             assert (listed["paused_queues"], listed["ready"]) == (2, 0)
             code, out, _ = await it.verb("doctor", "--nameserver", it.gateway.cluster.nameserver)
-            assert "the bank is closed); resume it with orderlane groups resume" in out
-            assert code == 0, out
+            assert f"{GROUP}: group {GROUP} is paused by " in out
+            assert "(the bank is closed): none of its 8 messages is delivered" in out
+            assert code == 1, out
             _, _, said = await it.verb("lag", GROUP, "--nameserver", it.gateway.cluster.nameserver)
             assert said.startswith(f"group {GROUP}: paused by ")
             await it.rows("owners", "drain", there.http, *WHY)
@@ -109,9 +110,11 @@ async def test_an_invalid_pause_is_one_sentence(tmp_path: Path) -> None:
             assert (await it.refused("groups", verb, "other", *WHY)).endswith(
                 "answers 404: this proxy has no group 'other'"
             )
+        await it.rows("owners", "drain", it.at.http, *WHY)
+        for verb in ("pause", "resume"):
             assert (await it.refused("groups", verb, GROUP, *WHY)).endswith(
                 f"answers 409: this proxy owns no queue of orders for '{GROUP}', and no other proxy"
-                " does: queues get owners once clients connect"
+                f" does; it takes none over, because it is drained: {WHY[1]}"
             )
         code, _, err = await orderlane("groups", "stop", GROUP)
         assert (code, err.count("\n")) == (2, 1)
@@ -152,7 +155,7 @@ async def test_queues_that_are_not_paused_are_named() -> None:
     ]
     assert [each.removeprefix("orderlane: ") for each in err.splitlines()] == [
         "no proxy answers at gone:1",
-        "not done in orders/a_2: no owner; retry once clients are connected",
+        "not done in orders/a_2: no owner, and no take-over in time; retry in a moment",
         "not done in orders/a_3: the owner publishes no HTTP address; find it with orderlane owners"
         " ls and pass it to --http",
     ]

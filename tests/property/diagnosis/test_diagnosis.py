@@ -14,8 +14,10 @@ from proxy.diagnosis.diagnose import diagnose
 from proxy.diagnosis.facts import (
     Facts,
     HeldQueue,
+    Paused,
     ProxyFacts,
     QueueFacts,
+    Refused,
     group_of,
     jump_of,
     key_of,
@@ -47,6 +49,9 @@ QUEUE_ROWS = rows(
     reading_paused=st.sampled_from(["", "memory", "jobs"]),
     trouble=TEXTS,
     key_change=TEXTS,
+    change_waits_for_parked=BOOLS,
+    epoch=COUNTS,
+    oldest_ms=MAYBE,
 )
 GROUP_ROWS = rows(
     max_rate=st.none() | st.floats(1e-3, 1e9),
@@ -67,6 +72,10 @@ GROUP_ROWS = rows(
             rate_limited=BOOLS,
             wanted=BOOLS,
             expired_ago_s=st.none() | SECONDS,
+            order_key=st.none() | TEXTS,
+            missing_key=TEXTS,
+            keyless_in_a_row=COUNTS,
+            handler_p50_s=st.none() | SECONDS,
             **dict.fromkeys(("delivered", "filtered", "filtered_in_a_row", "expired"), COUNTS),
         ),
         max_size=3,
@@ -77,7 +86,7 @@ KEY_ROWS = rows(
     key=TEXTS,
     topic=NAMES,
     queue=QUEUES,
-    state=st.sampled_from(["retrying", "leased", "ready", "dead-lettering", "paused"]),
+    state=st.sampled_from(["retrying", "leased", "ready", "dead-lettering", "paused", "parked"]),
     offset=MAYBE,
     age_ms=MAYBE,
     retry_ms=MAYBE,
@@ -88,6 +97,9 @@ KEY_ROWS = rows(
     last_error=TEXTS,
     by=TEXTS,
     reason=TEXTS,
+    copies=COUNTS,
+    not_copied=COUNTS,
+    lease=MAYBE,
 )
 JUMP_ROWS = st.fixed_dictionaries(
     {
@@ -109,6 +121,10 @@ PROXIES = st.builds(
     group=st.none() | GROUP_ROWS.map(group_of),
     blocked=st.lists(KEY_ROWS.map(key_of), max_size=3).map(tuple),
     paused=st.lists(KEY_ROWS.map(key_of), max_size=3).map(tuple),
+    parked=st.lists(KEY_ROWS.map(key_of), max_size=3).map(tuple),
+    top=st.lists(KEY_ROWS.map(key_of), max_size=3).map(tuple),
+    busy=BOOLS,
+    refused=st.lists(st.builds(Refused, TEXTS, TEXTS, TEXTS, COUNTS), max_size=2).map(tuple),
 )
 FACTS = st.builds(
     Facts,
@@ -128,10 +144,16 @@ FACTS = st.builds(
             MAYBE,
             st.sampled_from(["", "owned", "gone", "free"]),
             st.none() | TEXTS,
+            unfinished=MAYBE,
+            parked=st.lists(KEY_ROWS.map(key_of), max_size=2).map(tuple),
+            paused=st.none() | st.builds(Paused, MAYBE, TEXTS, TEXTS),
+            copies=COUNTS,
         ),
         max_size=4,
     ).map(tuple),
     proxies=st.lists(PROXIES, max_size=3).map(tuple),
+    not_readable=st.dictionaries(NAMES, COUNTS, max_size=2),
+    dead_letters=COUNTS,
 )
 
 
@@ -143,7 +165,8 @@ def test_any_facts_are_judged_in_whole_sentences(facts: Facts) -> None:
         assert each.where
         assert each.what
         assert each.cure
-        assert shlex.split(each.command)[:1] in ([], ["orderlane"])
+        for typed in (each.command, each.look):
+            assert shlex.split(typed)[:1] in ([], ["orderlane"])
         assert each.row()["sentence"] == each.sentence
     places = [ranks.index(each.cause) for each in found]
     assert places == sorted(places)

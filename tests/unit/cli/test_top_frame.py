@@ -17,9 +17,23 @@ def queue(name: str, topic: str = "orders", **figures: Any) -> dict[str, Any]:
     return {"topic": topic, "queue": name, "paused_whole": False, **zeros, **figures}
 
 
-def group(*queues: dict[str, Any], pulls: int = 0, limited: bool = False) -> dict[str, Any]:
+def twin(name: str, **figures: Any) -> dict[str, Any]:
+    """Return the queue of the parked messages of *name*."""
+    place = {"for_topic": "orders", "name": f"{name}p"}
+    return {**queue(name, "%PARK%0011223344556677", **figures), **place}
+
+
+def other(name: str, topic: str = "orders", **figures: Any) -> dict[str, Any]:
+    """Return a queue that the proxy does not own."""
+    zeros = dict.fromkeys(("lag", "unfinished", "blocked", "parked"), 0)
+    place = {"topic": topic, "queue": name, "owned": "free", "at_ms": 1}
+    return {**place, "paused_whole": False, **zeros, **figures}
+
+
+def group(*rows: dict[str, Any], pulls: int = 0, limited: bool = False) -> dict[str, Any]:
     return {
-        "queues": list(queues),
+        "queues": [row for row in rows if "owned" not in row],
+        "others": [row for row in rows if "owned" in row],
         "waiting_pulls": pulls,
         "deliveries": [],
         "topics": [{"name": "orders", "rate_limited": limited}],
@@ -30,13 +44,21 @@ BEFORE = {"billing": group(queue("a_0", end=900, committed=100, position=200, un
 NOW = {
     "billing": group(
         queue("a_0", end=900, committed=300, position=700, unfinished=50, blocked=8, leased=3),
-        queue("a_1", "%PARK%0011223344556677", unfinished=99, leased=1),
+        twin("a_0", unfinished=99, leased=1),
         pulls=2,
         limited=True,
     ),
     "idle": group(queue("b_0", unfinished=2, paused_whole=True)),
+    "lost": group(other("c_0", parked=3), other("c_1", lag=None, unfinished=None, parked=4)),
 }
-OTHER = {"billing": group(queue("a_2", end=5, committed=5, position=5))}
+#: It sees a queue of the first proxy, and one that no proxy owns.
+OTHER = {
+    "billing": group(
+        queue("a_2", end=5, committed=5, position=5),
+        other("a_0", owned="elsewhere", lag=None, unfinished=None, blocked=None, parked=None),
+        other("a_1", lag=5),
+    )
+}
 KEY = hot_key_of(
     "billing",
     {
@@ -60,12 +82,13 @@ def test_a_frame() -> None:
         ("p:1", NOW), ("p:2", OTHER), at_s=2, keys=(KEY,), away=(("p:3", "no proxy answers"),)
     )
     assert frame(look, before) == [
-        "orderlane top  12:00:00                                                 2 groups",
+        "orderlane top  12:00:00                                                 3 groups",
         "no answer: p:3: no proxy answers",
         "",
-        "GROUP              QUEUES      LAG   PER S   UNFIN  BLOCKED  LEASED  PULLS  S",
-        "billing                 2      600     250      50        8       4      2  R",
-        "idle                    1        0       -       2        0       0      0  PC",
+        "GROUP            QUEUES     LAG  PER S   UNFIN BLOCKED  PARKED LEASED PULLS  S",
+        "lost                  2 unknown      - unknown       0       7      0     0",
+        "billing               3     605    250      50       8      99      4     2  R",
+        "idle                  1       0      -       2       0       0      0     0  PC",
         "",
         "HOTTEST KEYS          QUEUE              SHARE  BACKLOG  TRIES  STATE",
         "customer-17           a_0                  25%     1234      3  retrying",

@@ -7,7 +7,14 @@ import asyncio
 import pytest
 import structlog
 
-from proxy.console.events import MOST_READERS, MOST_WAITING, Events
+from proxy.console.events import (
+    EVERY_S,
+    LONGEST_S,
+    MOST_READERS,
+    MOST_WAITING,
+    Events,
+    pause_s,
+)
 from proxy.errors import Unavailable
 
 
@@ -17,7 +24,7 @@ class Looks:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self) -> bytes:
+    async def __call__(self) -> bytes:
         self.count += 1
         return b'{"n":%d}' % self.count
 
@@ -25,8 +32,9 @@ class Looks:
 async def test_a_reader_receives_the_state_at_once_and_then_events() -> None:
     events = Events(Looks(), every_s=3600)
     pieces = aiter(events.read())
-    assert await anext(pieces) == b'retry: 3000\n\nid: 1\nevent: overview\ndata: {"n":1}\n\n'
-    events.tell()
+    assert await anext(pieces) == b"retry: 3000\n\n"
+    assert await anext(pieces) == b'id: 1\nevent: overview\ndata: {"n":1}\n\n'
+    await events.tell()
     assert await anext(pieces) == b'id: 2\nevent: overview\ndata: {"n":2}\n\n'
     await pieces.aclose()  # type: ignore[attr-defined]
     assert events.readers == 0
@@ -36,16 +44,24 @@ async def test_a_reader_receives_the_state_at_once_and_then_events() -> None:
 async def test_all_readers_share_one_sample_and_none_is_taken_without_readers() -> None:
     looks = Looks()
     events = Events(looks, every_s=3600)
-    readers = [events.read() for _ in range(3)]
-    before = looks.count
-    events.tell()
-    assert looks.count == before + 1
-    for reader in readers:
-        pieces = aiter(reader)
+    readers = [aiter(events.read()) for _ in range(3)]
+    for pieces in readers:
         await anext(pieces)
+        assert b"id: 1\n" in await anext(pieces)
+    assert looks.count == 1
+    await events.tell()
+    assert looks.count == 2
+    for pieces in readers:
         await pieces.aclose()  # type: ignore[attr-defined]
-    events.tell()
-    assert looks.count == before + 1
+    await events.close()
+
+
+async def test_a_new_reader_waits_for_no_pause() -> None:
+    events = Events(Looks(), every_s=3600)
+    for number in (b"id: 1\n", b"id: 2\n"):
+        pieces = aiter(events.read())
+        await anext(pieces)
+        assert number in await anext(pieces)
     await events.close()
 
 
@@ -56,8 +72,8 @@ async def test_a_slow_reader_is_dropped_and_counted_and_others_continue() -> Non
     slow.call_if_dropped(lambda: cut.append("slow"))
     pieces = aiter(quick)
     for _ in range(MOST_WAITING):
+        await events.tell()
         await anext(pieces)
-        events.tell()
     assert (cut, events.dropped, events.readers) == (["slow"], 1, 1)
     await anext(pieces)
     assert [piece async for piece in slow] == []  # it ends without old events
@@ -85,7 +101,7 @@ async def test_closing_ends_all_streams_and_refuses_new_ones() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await events.close()
-    assert len((await reading)[0]) <= 1
+    await reading
     with pytest.raises(Unavailable, match="the proxy is stopping"):
         events.read()
 
@@ -93,6 +109,7 @@ async def test_closing_ends_all_streams_and_refuses_new_ones() -> None:
 async def test_events_are_sent_periodically() -> None:
     events = Events(Looks(), every_s=0.001)
     pieces = aiter(events.read())
+    await anext(pieces)
     numbers = [(await anext(pieces)).split(b"data: ")[1] for _ in range(3)]
     assert numbers == [b'{"n":1}\n\n', b'{"n":2}\n\n', b'{"n":3}\n\n']
     await events.close()
@@ -101,8 +118,8 @@ async def test_events_are_sent_periodically() -> None:
 async def test_one_failed_sample_ends_no_stream() -> None:
     looks = Looks()
 
-    def look() -> bytes:
-        piece = looks()
+    async def look() -> bytes:
+        piece = await looks()
         if looks.count == 2:
             raise ValueError("a bug")
         return piece
@@ -110,7 +127,12 @@ async def test_one_failed_sample_ends_no_stream() -> None:
     events = Events(look, every_s=0.001)
     pieces = aiter(events.read())
     await anext(pieces)
+    assert b'{"n":1}' in await anext(pieces)
     with structlog.testing.capture_logs() as logs:
         assert b'{"n":3}' in await asyncio.wait_for(anext(pieces), 5)
     assert [line["exc_info"] for line in logs]
     await events.close()
+
+
+def test_the_longer_a_look_takes_the_longer_is_the_pause() -> None:
+    assert [pause_s(took_s) for took_s in (0.001, 0.1, 1.0)] == [EVERY_S, 5.0, LONGEST_S]

@@ -116,7 +116,8 @@ def test_a_lock_held_by_others_is_reported_with_its_age() -> None:
     assert found.sentence == (
         "no proxy owns orders/broker-a_0 (5 messages waiting); the proxy at p:1 has been refused"
         " the lock of orders/broker-a_0 for 20 s: another member of the group has it. Find and stop"
-        " the consumer that uses this group without a proxy: orderlane owners ls billing"
+        " the consumer that uses this group without a proxy (see orderlane owners ls billing --http"
+        " p:1)"
     )
 
 
@@ -166,9 +167,12 @@ def test_a_topic_that_no_client_pulls_is_named_though_its_group_has_clients() ->
 def test_a_rate_limit_names_the_setting_that_limits() -> None:
     topic = HeldTopic("orders", max_rate=5.0, rate_limited=True)
     for of_group, name in ((None, "orders.max_rate"), (9.0, "orders.max_rate"), (2.0, "max_rate")):
-        group = replace(HERE, max_rate=of_group, topics=(topic,))
+        group = replace(HERE, max_rate=of_group, topics=(topic,), stored=True)
         (found,) = diagnose(facts(replace(PROXY, group=group)))
         assert f"--set {name}=null" in found.command
+        (found,) = diagnose(facts(replace(PROXY, group=replace(group, stored=False))))
+        assert not found.command, "groups of a settings file are not changed by commands"
+        assert "in the settings file of the proxies" in found.cure
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,8 @@ def test_full_memory_matters_only_with_unread_messages(
         ),
         (
             KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=2, overdue=True, holder="c"),
-            "its message at offset 5 is leased to c beyond the visibility timeout, with 1 message",
+            "client c has held a message of key k (orders/broker-a_0, offset 5) for longer than the"
+            " visibility timeout: 1 message waits behind it",
         ),
         (KeyFacts("k", "orders", "broker-a_0", "dead-lettering", 5), "is given up, but the proxy"),
         (KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=1, overdue=True), None),
@@ -209,7 +214,8 @@ def test_full_memory_matters_only_with_unread_messages(
 )
 def test_a_blocked_key(key: KeyFacts, words: str | None) -> None:
     found = diagnose(facts(replace(PROXY, blocked=(key,))))
-    assert [each.cause for each in found] == ([] if words is None else [Cause.KEY_BLOCKED])
+    blocked = Cause.CLIENT_HANGS if key.overdue else Cause.KEY_BLOCKED
+    assert [each.cause for each in found] == ([] if words is None else [blocked])
     assert words is None or words in found[0].what
 
 
@@ -276,7 +282,7 @@ def test_rows_of_an_older_proxy_cause_no_finding() -> None:
     """Fields of a newer proxy are ignored."""
     row = {
         "topics": [{"name": "orders", "order_key": "KEY"}],
-        "queues": [{"topic": "orders", "queue": "broker-a_0", "epoch": 4, "end": 3, "new": 1}],
+        "queues": [{"topic": "orders", "queue": "broker-a_0", "base": 4, "end": 3, "new": 1}],
         "waiting_pulls": 1,
         "paused": None,
     }

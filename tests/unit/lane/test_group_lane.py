@@ -142,6 +142,20 @@ async def test_filtered_and_keyless_messages_are_counted() -> None:
     bench.lane.close()
 
 
+async def test_messages_without_the_order_key_are_counted_until_one_has_it() -> None:
+    bench = Bench(tags="paid")
+    owned = bench.own(0, message(0, tag="paid"), message(1, tag="open"), message(2, tag="paid"))
+    assert bench.counts.keyless_in_a_row == 2, "the filtered one does not count"
+    bench.read(owned, message(3, tag="paid"))
+    assert bench.counts.keyless_in_a_row == 3
+    bench.read(owned, message(4, tag="paid"), keyed(5, "k", tag="paid"))
+    assert bench.counts.keyless_in_a_row == 0
+    bench.read(owned, message(6, tag="paid"))
+    bench.read(owned, keyed(7, "k", tag="paid"))
+    assert bench.counts.keyless_in_a_row == 0
+    bench.lane.close()
+
+
 async def test_the_life_of_a_lease_is_in_the_history(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), keyed(1, "k"), keyed(2, "l"))
     bench.lease()

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_core.broker.figures import BrokerFigures
 from broker_core.broker.sending.counts import OTHER, REFUSALS
-from proxy.admin.metric_families import registry_of
+from proxy.admin.metric_families import Scrape
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.core.jobs.window import Budget
 from proxy.embedded.broker_collector import BrokerCollector
@@ -81,9 +81,9 @@ def test_a_broker_without_figures_is_not_open(error: OSError | None) -> None:
     assert values == {("orderlane_build_info", ""): 1, ("orderlane_broker_open", "b"): 0}
 
 
-def test_beside_a_proxy_no_family_is_exported_twice() -> None:
+async def test_beside_a_proxy_no_family_is_exported_twice() -> None:
     proxy = ProxyCollector([], Budget(1), dict)
     broker = BrokerCollector("b", lambda: FULL, beside_proxy=True)
-    text = generate_latest(registry_of(proxy, broker)).decode()
+    text = (await Scrape(proxy, broker).text()).decode()
     for each in (*definitions(), *own_definitions()):
         assert text.count(f"# TYPE {PREFIX}{each.name} ") == 1

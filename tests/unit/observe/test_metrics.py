@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import version
 from itertools import product
@@ -15,9 +16,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_core.clock import now_ns, wall_ms
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.core.group.group_buffer import PullWish
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
@@ -102,13 +104,51 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
     return lane, memory
 
 
+class Unowned:
+    """One queue of each lane without an owner, read 9 s after its oldest message was stored, one
+    without known figures, and one of another proxy.
+    """
+
+    def __init__(self, lanes: Sequence[GroupLane]) -> None:
+        self._lanes = lanes
+
+    def of(self, lane: GroupLane) -> list[KnownQueue]:
+        return [
+            KnownQueue(
+                queue=queue(5),
+                owned=QueueOwner.FREE,
+                source=Source.RECORDS,
+                ever_owned=True,
+                lag=5,
+                unfinished=4,
+                parked=3,
+                parked_keys=2,
+                paused_keys=1,
+                attempts=7,
+                oldest_ms=wall_ms() - 9000,
+            ),
+            KnownQueue(queue=queue(6)),
+            KnownQueue(queue=queue(7), owned=QueueOwner.ELSEWHERE, lag=50),
+        ]
+
+    def missed(self, lane: GroupLane) -> frozenset[str]:
+        return frozenset()
+
+    def dead_letters(self, group: Group) -> tuple[int | None, int | None]:
+        return 8, 1
+
+    def lag_without_clients(self) -> dict[tuple[Group, Topic], int]:
+        return {(lane.name, ORDERS): 5 for lane in self._lanes}
+
+
 def scrape(
     *lanes: GroupLane, memory: Budget, per_queue: bool = True
 ) -> tuple[str, dict[Sample, float]]:
     """Return the text of a scrape, and its values."""
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
-    bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
+    reported = {f"bulk_{each}": 3.0 for each in ("lost", "skipped", "repeated")}
+    bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25, **reported} for lane in lanes}
     source = {"file": dict.fromkeys(CONFIGURATION, 1.0)}
     sent = {(lane.name, ORDERS): dict.fromkeys(DELIVERIES, 2.0) for lane in lanes}
     limits = {name: {"max_waiting_pulls": 3.0} for name in LIMITS}
@@ -124,7 +164,7 @@ def scrape(
             limits=lambda: limits,
             retention=lambda: {"broker-a": dict.fromkeys(RETENTION, 1.0)},
             replicas=lambda: {"broker-a": dict.fromkeys(REPLICAS, 1.0)},
-            without_clients=lambda: {(lane.name, ORDERS): 5 for lane in lanes},
+            unowned=Unowned(lanes),
             per_queue=per_queue,
             access=lambda: [
                 (name, [ACCESS_LABELS[label] for label in each.labels], 1)
@@ -156,7 +196,7 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     topic = lane.settings.topics[0].model_copy(update={"max_rate": 5.0})
     lane.rates.follow(lane.settings.model_copy(update={"topics": (topic,)}))
     text, values = scrape(lane, memory=memory)
-    values_of = {"group": [GROUP], "topic": ["orders"], "queue": ["broker-a_3"]}
+    values_of = {"group": [GROUP], "topic": ["orders"]}
     values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"], "broker": ["broker-a"]}
     values_of |= {label: [value] for label, value in ACCESS_LABELS.items()}
     values_of |= {"component": ["proxy"], "version": [version("orderlane")]}
@@ -165,6 +205,7 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     for each in definitions():
         if each.values:
             values_of[each.labels[-1]] = [*each.values]
+        values_of["queue"] = ["broker-a_5" if each.name.startswith("unowned_") else "broker-a_3"]
         for labels in product(*(values_of[name] for name in sorted(each.labels))):
             if each.bounds:
                 for bound in (*(format(bound, "g") for bound in each.bounds), "+Inf"):
@@ -210,7 +251,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
 async def test_the_values_of_a_topic_are_its_counts() -> None:
     lane, memory = await lane_with_work()
     names = {each.name for each in fields(TopicCounts)}
-    others = {"measures", "filtered_in_a_row", "last_expired_ns"}
+    others = {"measures", "filtered_in_a_row", "keyless_in_a_row", "last_expired_ns"}
     assert TOPIC_COUNTERS.keys() | COUNTS_BY.keys() | others == names
     assert HISTOGRAMS.keys() == {each.name for each in fields(Measures)}
     lane.counts[ORDERS] = TopicCounts(
@@ -268,7 +309,7 @@ async def test_without_series_of_queues_their_values_are_those_of_the_topic() ->
     _, values = scrape(lane, memory=memory, per_queue=False)
     lane.close()
     place = (GROUP, "", "orders")
-    by_topic = {name for name, labels in values if labels == place}
+    by_topic = {name for name, labels in values if labels == place and "_unowned_" not in name}
     by_queue = {name for name, labels in each if labels == (GROUP, "broker-a_4", "orders")}
     assert by_topic == by_queue - {"orderlane_owner_epoch"}
     assert values[Sample("orderlane_consumer_lag_messages", place)] == 8 + 3
@@ -368,6 +409,28 @@ async def test_nothing_waits_for_a_commit_where_all_is_committed() -> None:
     owned.committed_at(owned.committable, now_ns())
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_commit_age_seconds", (GROUP, "broker-a_3", "orders"))] == 0
+
+
+@pytest.mark.parametrize("per_queue", [True, False])
+async def test_queues_without_an_owner_have_samples_unless_nothing_is_known(
+    *, per_queue: bool
+) -> None:
+    lane, memory = await lane_with_work()
+    _, values = scrape(lane, memory=memory, per_queue=per_queue)
+    found = {name: value for name, value in values.items() if "_unowned_" in name.name}
+    queue_label = "broker-a_5" if per_queue else ""
+    place = (GROUP, queue_label, "orders")
+    age = found.pop(Sample("orderlane_unowned_lag_seconds", place))
+    assert age == pytest.approx(9, abs=1)
+    assert found == {
+        Sample("orderlane_unowned_queues", (GROUP, "orders")): 2,
+        Sample("orderlane_unowned_unfinished_messages", place): 4,
+        Sample("orderlane_unowned_parked_messages", place): 3,
+        Sample("orderlane_unowned_highest_attempts", place): 7,
+        Sample("orderlane_unowned_keys", (GROUP, queue_label, "parked", "orders")): 2,
+        Sample("orderlane_unowned_keys", (GROUP, queue_label, "paused", "orders")): 1,
+    }
+    assert values[Sample("orderlane_dead_letters", (GROUP,))] == 8
 
 
 async def test_a_lost_queue_leaves_no_sample_behind() -> None:

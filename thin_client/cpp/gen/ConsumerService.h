@@ -67,6 +67,22 @@ class ConsumerServiceIf {
    */
   virtual void extend(AckAnswer& _return, const ExtendRequest& request) = 0;
   virtual void ranges(std::vector<QueueRange> & _return, const RangesRequest& request) = 0;
+
+  /**
+   * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+   * topics of applications if the proxy creates groups on their first use and the group has no
+   * settings.
+   *
+   * @param request
+   */
+  virtual void topics(std::vector<std::string> & _return, const TopicsRequest& request) = 0;
+
+  /**
+   * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+   *
+   * @param request
+   */
+  virtual void report(ReportAnswer& _return, const ProgressReport& request) = 0;
 };
 
 class ConsumerServiceIfFactory {
@@ -120,6 +136,12 @@ class ConsumerServiceNull : virtual public ConsumerServiceIf {
     return;
   }
   void ranges(std::vector<QueueRange> & /* _return */, const RangesRequest& /* request */) override {
+    return;
+  }
+  void topics(std::vector<std::string> & /* _return */, const TopicsRequest& /* request */) override {
+    return;
+  }
+  void report(ReportAnswer& /* _return */, const ProgressReport& /* request */) override {
     return;
   }
 };
@@ -1038,6 +1060,238 @@ class ConsumerService_ranges_presult {
 
 };
 
+typedef struct _ConsumerService_topics_args__isset {
+  _ConsumerService_topics_args__isset() : request(false) {}
+  bool request :1;
+} _ConsumerService_topics_args__isset;
+
+class ConsumerService_topics_args {
+ public:
+
+  ConsumerService_topics_args(const ConsumerService_topics_args&);
+  ConsumerService_topics_args(ConsumerService_topics_args&&) noexcept;
+  ConsumerService_topics_args& operator=(const ConsumerService_topics_args&);
+  ConsumerService_topics_args& operator=(ConsumerService_topics_args&&) noexcept;
+  ConsumerService_topics_args() noexcept {
+  }
+
+  virtual ~ConsumerService_topics_args() noexcept;
+  TopicsRequest request;
+
+  _ConsumerService_topics_args__isset __isset;
+
+  void __set_request(const TopicsRequest& val);
+
+  bool operator == (const ConsumerService_topics_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ConsumerService_topics_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ConsumerService_topics_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ConsumerService_topics_pargs {
+ public:
+
+
+  virtual ~ConsumerService_topics_pargs() noexcept;
+  const TopicsRequest* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ConsumerService_topics_result__isset {
+  _ConsumerService_topics_result__isset() : success(false), error(false) {}
+  bool success :1;
+  bool error :1;
+} _ConsumerService_topics_result__isset;
+
+class ConsumerService_topics_result {
+ public:
+
+  ConsumerService_topics_result(const ConsumerService_topics_result&);
+  ConsumerService_topics_result(ConsumerService_topics_result&&) noexcept;
+  ConsumerService_topics_result& operator=(const ConsumerService_topics_result&);
+  ConsumerService_topics_result& operator=(ConsumerService_topics_result&&) noexcept;
+  ConsumerService_topics_result() noexcept {
+  }
+
+  virtual ~ConsumerService_topics_result() noexcept;
+  std::vector<std::string>  success;
+  PullException error;
+
+  _ConsumerService_topics_result__isset __isset;
+
+  void __set_success(const std::vector<std::string> & val);
+
+  void __set_error(const PullException& val);
+
+  bool operator == (const ConsumerService_topics_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    if (!(error == rhs.error))
+      return false;
+    return true;
+  }
+  bool operator != (const ConsumerService_topics_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ConsumerService_topics_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ConsumerService_topics_presult__isset {
+  _ConsumerService_topics_presult__isset() : success(false), error(false) {}
+  bool success :1;
+  bool error :1;
+} _ConsumerService_topics_presult__isset;
+
+class ConsumerService_topics_presult {
+ public:
+
+
+  virtual ~ConsumerService_topics_presult() noexcept;
+  std::vector<std::string> * success;
+  PullException error;
+
+  _ConsumerService_topics_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
+typedef struct _ConsumerService_report_args__isset {
+  _ConsumerService_report_args__isset() : request(false) {}
+  bool request :1;
+} _ConsumerService_report_args__isset;
+
+class ConsumerService_report_args {
+ public:
+
+  ConsumerService_report_args(const ConsumerService_report_args&);
+  ConsumerService_report_args(ConsumerService_report_args&&) noexcept;
+  ConsumerService_report_args& operator=(const ConsumerService_report_args&);
+  ConsumerService_report_args& operator=(ConsumerService_report_args&&) noexcept;
+  ConsumerService_report_args() noexcept {
+  }
+
+  virtual ~ConsumerService_report_args() noexcept;
+  ProgressReport request;
+
+  _ConsumerService_report_args__isset __isset;
+
+  void __set_request(const ProgressReport& val);
+
+  bool operator == (const ConsumerService_report_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ConsumerService_report_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ConsumerService_report_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ConsumerService_report_pargs {
+ public:
+
+
+  virtual ~ConsumerService_report_pargs() noexcept;
+  const ProgressReport* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ConsumerService_report_result__isset {
+  _ConsumerService_report_result__isset() : success(false), error(false) {}
+  bool success :1;
+  bool error :1;
+} _ConsumerService_report_result__isset;
+
+class ConsumerService_report_result {
+ public:
+
+  ConsumerService_report_result(const ConsumerService_report_result&);
+  ConsumerService_report_result(ConsumerService_report_result&&) noexcept;
+  ConsumerService_report_result& operator=(const ConsumerService_report_result&);
+  ConsumerService_report_result& operator=(ConsumerService_report_result&&) noexcept;
+  ConsumerService_report_result() noexcept {
+  }
+
+  virtual ~ConsumerService_report_result() noexcept;
+  ReportAnswer success;
+  PullException error;
+
+  _ConsumerService_report_result__isset __isset;
+
+  void __set_success(const ReportAnswer& val);
+
+  void __set_error(const PullException& val);
+
+  bool operator == (const ConsumerService_report_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    if (!(error == rhs.error))
+      return false;
+    return true;
+  }
+  bool operator != (const ConsumerService_report_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ConsumerService_report_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ConsumerService_report_presult__isset {
+  _ConsumerService_report_presult__isset() : success(false), error(false) {}
+  bool success :1;
+  bool error :1;
+} _ConsumerService_report_presult__isset;
+
+class ConsumerService_report_presult {
+ public:
+
+
+  virtual ~ConsumerService_report_presult() noexcept;
+  ReportAnswer* success;
+  PullException error;
+
+  _ConsumerService_report_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
 class ConsumerServiceClient : virtual public ConsumerServiceIf {
  public:
   ConsumerServiceClient(std::shared_ptr< ::apache::thrift::protocol::TProtocol> prot) {
@@ -1118,6 +1372,24 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void ranges(std::vector<QueueRange> & _return, const RangesRequest& request) override;
   void send_ranges(const RangesRequest& request);
   void recv_ranges(std::vector<QueueRange> & _return);
+  /**
+   * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+   * topics of applications if the proxy creates groups on their first use and the group has no
+   * settings.
+   *
+   * @param request
+   */
+  void topics(std::vector<std::string> & _return, const TopicsRequest& request) override;
+  void send_topics(const TopicsRequest& request);
+  void recv_topics(std::vector<std::string> & _return);
+  /**
+   * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+   *
+   * @param request
+   */
+  void report(ReportAnswer& _return, const ProgressReport& request) override;
+  void send_report(const ProgressReport& request);
+  void recv_report(ReportAnswer& _return);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;
@@ -1141,6 +1413,8 @@ class ConsumerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
   void process_settle(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_extend(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_ranges(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_topics(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_report(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
  public:
   ConsumerServiceProcessor(::std::shared_ptr<ConsumerServiceIf> iface) :
     iface_(iface) {
@@ -1152,6 +1426,8 @@ class ConsumerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
     processMap_["settle"] = &ConsumerServiceProcessor::process_settle;
     processMap_["extend"] = &ConsumerServiceProcessor::process_extend;
     processMap_["ranges"] = &ConsumerServiceProcessor::process_ranges;
+    processMap_["topics"] = &ConsumerServiceProcessor::process_topics;
+    processMap_["report"] = &ConsumerServiceProcessor::process_report;
   }
 
   virtual ~ConsumerServiceProcessor() {}
@@ -1289,6 +1565,38 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
     return;
   }
 
+  /**
+   * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+   * topics of applications if the proxy creates groups on their first use and the group has no
+   * settings.
+   *
+   * @param request
+   */
+  void topics(std::vector<std::string> & _return, const TopicsRequest& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->topics(_return, request);
+    }
+    ifaces_[i]->topics(_return, request);
+    return;
+  }
+
+  /**
+   * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+   *
+   * @param request
+   */
+  void report(ReportAnswer& _return, const ProgressReport& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->report(_return, request);
+    }
+    ifaces_[i]->report(_return, request);
+    return;
+  }
+
 };
 
 // The 'concurrent' client is a thread safe client that correctly handles
@@ -1376,6 +1684,24 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   void ranges(std::vector<QueueRange> & _return, const RangesRequest& request) override;
   int32_t send_ranges(const RangesRequest& request);
   void recv_ranges(std::vector<QueueRange> & _return, const int32_t seqid);
+  /**
+   * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+   * topics of applications if the proxy creates groups on their first use and the group has no
+   * settings.
+   *
+   * @param request
+   */
+  void topics(std::vector<std::string> & _return, const TopicsRequest& request) override;
+  int32_t send_topics(const TopicsRequest& request);
+  void recv_topics(std::vector<std::string> & _return, const int32_t seqid);
+  /**
+   * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+   *
+   * @param request
+   */
+  void report(ReportAnswer& _return, const ProgressReport& request) override;
+  int32_t send_report(const ProgressReport& request);
+  void recv_report(ReportAnswer& _return, const int32_t seqid);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;

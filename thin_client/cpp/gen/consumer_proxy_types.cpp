@@ -4446,4 +4446,605 @@ void QueueRange::printTo(std::ostream& out) const {
   out << ")";
 }
 
+
+TopicsRequest::~TopicsRequest() noexcept {
+}
+
+
+void TopicsRequest::__set_groupId(const std::string& val) {
+  this->groupId = val;
+}
+
+void TopicsRequest::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const TopicsRequest& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t TopicsRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_groupId = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->groupId);
+          isset_groupId = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_groupId)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t TopicsRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("TopicsRequest");
+
+  xfer += oprot->writeFieldBegin("groupId", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->groupId);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(TopicsRequest &a, TopicsRequest &b) {
+  using ::std::swap;
+  swap(a.groupId, b.groupId);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+TopicsRequest::TopicsRequest(const TopicsRequest& other226) {
+  groupId = other226.groupId;
+  token = other226.token;
+  __isset = other226.__isset;
+}
+TopicsRequest::TopicsRequest(TopicsRequest&& other227) noexcept {
+  groupId = std::move(other227.groupId);
+  token = std::move(other227.token);
+  __isset = other227.__isset;
+}
+TopicsRequest& TopicsRequest::operator=(const TopicsRequest& other228) {
+  groupId = other228.groupId;
+  token = other228.token;
+  __isset = other228.__isset;
+  return *this;
+}
+TopicsRequest& TopicsRequest::operator=(TopicsRequest&& other229) noexcept {
+  groupId = std::move(other229.groupId);
+  token = std::move(other229.token);
+  __isset = other229.__isset;
+  return *this;
+}
+void TopicsRequest::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "TopicsRequest(";
+  out << "groupId=" << to_string(groupId);
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+ProgressReport::~ProgressReport() noexcept {
+}
+
+
+void ProgressReport::__set_groupId(const std::string& val) {
+  this->groupId = val;
+}
+
+void ProgressReport::__set_consumerId(const std::string& val) {
+  this->consumerId = val;
+}
+
+void ProgressReport::__set_offsets(const std::map<std::string, std::map<std::string, int64_t> > & val) {
+  this->offsets = val;
+}
+
+void ProgressReport::__set_lost(const std::map<std::string, int64_t> & val) {
+  this->lost = val;
+__isset.lost = true;
+}
+
+void ProgressReport::__set_skipped(const std::map<std::string, int64_t> & val) {
+  this->skipped = val;
+__isset.skipped = true;
+}
+
+void ProgressReport::__set_repeated(const std::map<std::string, int64_t> & val) {
+  this->repeated = val;
+__isset.repeated = true;
+}
+
+void ProgressReport::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const ProgressReport& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_groupId = false;
+  bool isset_consumerId = false;
+  bool isset_offsets = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->groupId);
+          isset_groupId = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->consumerId);
+          isset_consumerId = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->offsets.clear();
+            uint32_t _size230;
+            ::apache::thrift::protocol::TType _ktype231;
+            ::apache::thrift::protocol::TType _vtype232;
+            xfer += iprot->readMapBegin(_ktype231, _vtype232, _size230);
+            uint32_t _i234;
+            for (_i234 = 0; _i234 < _size230; ++_i234)
+            {
+              std::string _key235;
+              xfer += iprot->readString(_key235);
+              std::map<std::string, int64_t> & _val236 = this->offsets[_key235];
+              {
+                _val236.clear();
+                uint32_t _size237;
+                ::apache::thrift::protocol::TType _ktype238;
+                ::apache::thrift::protocol::TType _vtype239;
+                xfer += iprot->readMapBegin(_ktype238, _vtype239, _size237);
+                uint32_t _i241;
+                for (_i241 = 0; _i241 < _size237; ++_i241)
+                {
+                  std::string _key242;
+                  xfer += iprot->readString(_key242);
+                  int64_t& _val243 = _val236[_key242];
+                  xfer += iprot->readI64(_val243);
+                }
+                xfer += iprot->readMapEnd();
+              }
+            }
+            xfer += iprot->readMapEnd();
+          }
+          isset_offsets = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->lost.clear();
+            uint32_t _size244;
+            ::apache::thrift::protocol::TType _ktype245;
+            ::apache::thrift::protocol::TType _vtype246;
+            xfer += iprot->readMapBegin(_ktype245, _vtype246, _size244);
+            uint32_t _i248;
+            for (_i248 = 0; _i248 < _size244; ++_i248)
+            {
+              std::string _key249;
+              xfer += iprot->readString(_key249);
+              int64_t& _val250 = this->lost[_key249];
+              xfer += iprot->readI64(_val250);
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.lost = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 5:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->skipped.clear();
+            uint32_t _size251;
+            ::apache::thrift::protocol::TType _ktype252;
+            ::apache::thrift::protocol::TType _vtype253;
+            xfer += iprot->readMapBegin(_ktype252, _vtype253, _size251);
+            uint32_t _i255;
+            for (_i255 = 0; _i255 < _size251; ++_i255)
+            {
+              std::string _key256;
+              xfer += iprot->readString(_key256);
+              int64_t& _val257 = this->skipped[_key256];
+              xfer += iprot->readI64(_val257);
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.skipped = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 6:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->repeated.clear();
+            uint32_t _size258;
+            ::apache::thrift::protocol::TType _ktype259;
+            ::apache::thrift::protocol::TType _vtype260;
+            xfer += iprot->readMapBegin(_ktype259, _vtype260, _size258);
+            uint32_t _i262;
+            for (_i262 = 0; _i262 < _size258; ++_i262)
+            {
+              std::string _key263;
+              xfer += iprot->readString(_key263);
+              int64_t& _val264 = this->repeated[_key263];
+              xfer += iprot->readI64(_val264);
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.repeated = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_groupId)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_consumerId)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_offsets)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("ProgressReport");
+
+  xfer += oprot->writeFieldBegin("groupId", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->groupId);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("consumerId", ::apache::thrift::protocol::T_STRING, 2);
+  xfer += oprot->writeString(this->consumerId);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("offsets", ::apache::thrift::protocol::T_MAP, 3);
+  {
+    xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->offsets.size()));
+    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter265;
+    for (_iter265 = this->offsets.begin(); _iter265 != this->offsets.end(); ++_iter265)
+    {
+      xfer += oprot->writeString(_iter265->first);
+      {
+        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter265->second.size()));
+        std::map<std::string, int64_t> ::const_iterator _iter266;
+        for (_iter266 = _iter265->second.begin(); _iter266 != _iter265->second.end(); ++_iter266)
+        {
+          xfer += oprot->writeString(_iter266->first);
+          xfer += oprot->writeI64(_iter266->second);
+        }
+        xfer += oprot->writeMapEnd();
+      }
+    }
+    xfer += oprot->writeMapEnd();
+  }
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.lost) {
+    xfer += oprot->writeFieldBegin("lost", ::apache::thrift::protocol::T_MAP, 4);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->lost.size()));
+      std::map<std::string, int64_t> ::const_iterator _iter267;
+      for (_iter267 = this->lost.begin(); _iter267 != this->lost.end(); ++_iter267)
+      {
+        xfer += oprot->writeString(_iter267->first);
+        xfer += oprot->writeI64(_iter267->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.skipped) {
+    xfer += oprot->writeFieldBegin("skipped", ::apache::thrift::protocol::T_MAP, 5);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->skipped.size()));
+      std::map<std::string, int64_t> ::const_iterator _iter268;
+      for (_iter268 = this->skipped.begin(); _iter268 != this->skipped.end(); ++_iter268)
+      {
+        xfer += oprot->writeString(_iter268->first);
+        xfer += oprot->writeI64(_iter268->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.repeated) {
+    xfer += oprot->writeFieldBegin("repeated", ::apache::thrift::protocol::T_MAP, 6);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->repeated.size()));
+      std::map<std::string, int64_t> ::const_iterator _iter269;
+      for (_iter269 = this->repeated.begin(); _iter269 != this->repeated.end(); ++_iter269)
+      {
+        xfer += oprot->writeString(_iter269->first);
+        xfer += oprot->writeI64(_iter269->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(ProgressReport &a, ProgressReport &b) {
+  using ::std::swap;
+  swap(a.groupId, b.groupId);
+  swap(a.consumerId, b.consumerId);
+  swap(a.offsets, b.offsets);
+  swap(a.lost, b.lost);
+  swap(a.skipped, b.skipped);
+  swap(a.repeated, b.repeated);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+ProgressReport::ProgressReport(const ProgressReport& other270) {
+  groupId = other270.groupId;
+  consumerId = other270.consumerId;
+  offsets = other270.offsets;
+  lost = other270.lost;
+  skipped = other270.skipped;
+  repeated = other270.repeated;
+  token = other270.token;
+  __isset = other270.__isset;
+}
+ProgressReport::ProgressReport(ProgressReport&& other271) noexcept {
+  groupId = std::move(other271.groupId);
+  consumerId = std::move(other271.consumerId);
+  offsets = std::move(other271.offsets);
+  lost = std::move(other271.lost);
+  skipped = std::move(other271.skipped);
+  repeated = std::move(other271.repeated);
+  token = std::move(other271.token);
+  __isset = other271.__isset;
+}
+ProgressReport& ProgressReport::operator=(const ProgressReport& other272) {
+  groupId = other272.groupId;
+  consumerId = other272.consumerId;
+  offsets = other272.offsets;
+  lost = other272.lost;
+  skipped = other272.skipped;
+  repeated = other272.repeated;
+  token = other272.token;
+  __isset = other272.__isset;
+  return *this;
+}
+ProgressReport& ProgressReport::operator=(ProgressReport&& other273) noexcept {
+  groupId = std::move(other273.groupId);
+  consumerId = std::move(other273.consumerId);
+  offsets = std::move(other273.offsets);
+  lost = std::move(other273.lost);
+  skipped = std::move(other273.skipped);
+  repeated = std::move(other273.repeated);
+  token = std::move(other273.token);
+  __isset = other273.__isset;
+  return *this;
+}
+void ProgressReport::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "ProgressReport(";
+  out << "groupId=" << to_string(groupId);
+  out << ", " << "consumerId=" << to_string(consumerId);
+  out << ", " << "offsets=" << to_string(offsets);
+  out << ", " << "lost="; (__isset.lost ? (out << to_string(lost)) : (out << "<null>"));
+  out << ", " << "skipped="; (__isset.skipped ? (out << to_string(skipped)) : (out << "<null>"));
+  out << ", " << "repeated="; (__isset.repeated ? (out << to_string(repeated)) : (out << "<null>"));
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+ReportAnswer::~ReportAnswer() noexcept {
+}
+
+
+void ReportAnswer::__set_refusal(const std::string& val) {
+  this->refusal = val;
+__isset.refusal = true;
+}
+std::ostream& operator<<(std::ostream& out, const ReportAnswer& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t ReportAnswer::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->refusal);
+          this->__isset.refusal = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  return xfer;
+}
+
+uint32_t ReportAnswer::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("ReportAnswer");
+
+  if (this->__isset.refusal) {
+    xfer += oprot->writeFieldBegin("refusal", ::apache::thrift::protocol::T_STRING, 1);
+    xfer += oprot->writeString(this->refusal);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(ReportAnswer &a, ReportAnswer &b) {
+  using ::std::swap;
+  swap(a.refusal, b.refusal);
+  swap(a.__isset, b.__isset);
+}
+
+ReportAnswer::ReportAnswer(const ReportAnswer& other274) {
+  refusal = other274.refusal;
+  __isset = other274.__isset;
+}
+ReportAnswer::ReportAnswer(ReportAnswer&& other275) noexcept {
+  refusal = std::move(other275.refusal);
+  __isset = other275.__isset;
+}
+ReportAnswer& ReportAnswer::operator=(const ReportAnswer& other276) {
+  refusal = other276.refusal;
+  __isset = other276.__isset;
+  return *this;
+}
+ReportAnswer& ReportAnswer::operator=(ReportAnswer&& other277) noexcept {
+  refusal = std::move(other277.refusal);
+  __isset = other277.__isset;
+  return *this;
+}
+void ReportAnswer::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "ReportAnswer(";
+  out << "refusal="; (__isset.refusal ? (out << to_string(refusal)) : (out << "<null>"));
+  out << ")";
+}
+
 }}} // namespace

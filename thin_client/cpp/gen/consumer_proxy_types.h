@@ -61,6 +61,12 @@ class RangesRequest;
 
 class QueueRange;
 
+class TopicsRequest;
+
+class ProgressReport;
+
+class ReportAnswer;
+
 typedef struct _Message__isset {
   _Message__isset() : key(false), value(false), tag(false), offset(false), properties(false), leaseId(false), attempt(false), bornAtMs(false), orderKey(false), messageId(false) {}
   bool key :1;
@@ -1864,6 +1870,224 @@ class QueueRange : public virtual ::apache::thrift::TBase {
 void swap(QueueRange &a, QueueRange &b);
 
 std::ostream& operator<<(std::ostream& out, const QueueRange& obj);
+
+typedef struct _TopicsRequest__isset {
+  _TopicsRequest__isset() : token(false) {}
+  bool token :1;
+} _TopicsRequest__isset;
+
+/**
+ * Requests the topics that a bulk reader can read.
+ */
+class TopicsRequest : public virtual ::apache::thrift::TBase {
+ public:
+
+  TopicsRequest(const TopicsRequest&);
+  TopicsRequest(TopicsRequest&&) noexcept;
+  TopicsRequest& operator=(const TopicsRequest&);
+  TopicsRequest& operator=(TopicsRequest&&) noexcept;
+  TopicsRequest() noexcept
+                : groupId(),
+                  token() {
+  }
+
+  virtual ~TopicsRequest() noexcept;
+  std::string groupId;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _TopicsRequest__isset __isset;
+
+  void __set_groupId(const std::string& val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const TopicsRequest & rhs) const
+  {
+    if (!(groupId == rhs.groupId))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const TopicsRequest &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const TopicsRequest & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(TopicsRequest &a, TopicsRequest &b);
+
+std::ostream& operator<<(std::ostream& out, const TopicsRequest& obj);
+
+typedef struct _ProgressReport__isset {
+  _ProgressReport__isset() : lost(false), skipped(false), repeated(false), token(false) {}
+  bool lost :1;
+  bool skipped :1;
+  bool repeated :1;
+  bool token :1;
+} _ProgressReport__isset;
+
+/**
+ * The progress of a bulk reader.
+ */
+class ProgressReport : public virtual ::apache::thrift::TBase {
+ public:
+
+  ProgressReport(const ProgressReport&);
+  ProgressReport(ProgressReport&&) noexcept;
+  ProgressReport& operator=(const ProgressReport&);
+  ProgressReport& operator=(ProgressReport&&) noexcept;
+  ProgressReport() noexcept
+                 : groupId(),
+                   consumerId(),
+                   token() {
+  }
+
+  virtual ~ProgressReport() noexcept;
+  std::string groupId;
+  std::string consumerId;
+  /**
+   * Topic, qid, and the next offset that the group needs.
+   */
+  std::map<std::string, std::map<std::string, int64_t> >  offsets;
+  /**
+   * By topic: messages that were gone before the reader got to them.
+   */
+  std::map<std::string, int64_t>  lost;
+  /**
+   * By topic: messages that the reader did not read although they may still exist.
+   */
+  std::map<std::string, int64_t>  skipped;
+  /**
+   * By topic: messages that the reader read again after a failure.
+   */
+  std::map<std::string, int64_t>  repeated;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _ProgressReport__isset __isset;
+
+  void __set_groupId(const std::string& val);
+
+  void __set_consumerId(const std::string& val);
+
+  void __set_offsets(const std::map<std::string, std::map<std::string, int64_t> > & val);
+
+  void __set_lost(const std::map<std::string, int64_t> & val);
+
+  void __set_skipped(const std::map<std::string, int64_t> & val);
+
+  void __set_repeated(const std::map<std::string, int64_t> & val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const ProgressReport & rhs) const
+  {
+    if (!(groupId == rhs.groupId))
+      return false;
+    if (!(consumerId == rhs.consumerId))
+      return false;
+    if (!(offsets == rhs.offsets))
+      return false;
+    if (__isset.lost != rhs.__isset.lost)
+      return false;
+    else if (__isset.lost && !(lost == rhs.lost))
+      return false;
+    if (__isset.skipped != rhs.__isset.skipped)
+      return false;
+    else if (__isset.skipped && !(skipped == rhs.skipped))
+      return false;
+    if (__isset.repeated != rhs.__isset.repeated)
+      return false;
+    else if (__isset.repeated && !(repeated == rhs.repeated))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const ProgressReport &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProgressReport & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(ProgressReport &a, ProgressReport &b);
+
+std::ostream& operator<<(std::ostream& out, const ProgressReport& obj);
+
+typedef struct _ReportAnswer__isset {
+  _ReportAnswer__isset() : refusal(false) {}
+  bool refusal :1;
+} _ReportAnswer__isset;
+
+/**
+ * The answer to a report.
+ */
+class ReportAnswer : public virtual ::apache::thrift::TBase {
+ public:
+
+  ReportAnswer(const ReportAnswer&);
+  ReportAnswer(ReportAnswer&&) noexcept;
+  ReportAnswer& operator=(const ReportAnswer&);
+  ReportAnswer& operator=(ReportAnswer&&) noexcept;
+  ReportAnswer() noexcept
+               : refusal() {
+  }
+
+  virtual ~ReportAnswer() noexcept;
+  /**
+   * Why the offsets were not set, a sentence; absent: they were set.
+   */
+  std::string refusal;
+
+  _ReportAnswer__isset __isset;
+
+  void __set_refusal(const std::string& val);
+
+  bool operator == (const ReportAnswer & rhs) const
+  {
+    if (__isset.refusal != rhs.__isset.refusal)
+      return false;
+    else if (__isset.refusal && !(refusal == rhs.refusal))
+      return false;
+    return true;
+  }
+  bool operator != (const ReportAnswer &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ReportAnswer & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(ReportAnswer &a, ReportAnswer &b);
+
+std::ostream& operator<<(std::ostream& out, const ReportAnswer& obj);
 
 }}} // namespace
 

@@ -30,6 +30,9 @@ import AckAnswer = ttypes.AckAnswer
 import ExtendRequest = ttypes.ExtendRequest
 import RangesRequest = ttypes.RangesRequest
 import QueueRange = ttypes.QueueRange
+import TopicsRequest = ttypes.TopicsRequest
+import ProgressReport = ttypes.ProgressReport
+import ReportAnswer = ttypes.ReportAnswer
 
 declare class Client {
     private output: thrift.TTransport;
@@ -107,6 +110,30 @@ declare class Client {
     ranges(request: RangesRequest): Promise<QueueRange[]>;
 
     ranges(request: RangesRequest, callback?: (error: ttypes.PullException, response: QueueRange[])=>void): void;
+
+    /**
+     * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+     * topics of applications if the proxy creates groups on their first use and the group has no
+     * settings.
+     */
+    topics(request: TopicsRequest): Promise<string[]>;
+
+    /**
+     * The existing topics that the caller can read in bulk as the group: those of its settings, or all
+     * topics of applications if the proxy creates groups on their first use and the group has no
+     * settings.
+     */
+    topics(request: TopicsRequest, callback?: (error: ttypes.PullException, response: string[])=>void): void;
+
+    /**
+     * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+     */
+    report(request: ProgressReport): Promise<ReportAnswer>;
+
+    /**
+     * Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+     */
+    report(request: ProgressReport, callback?: (error: ttypes.PullException, response: ReportAnswer)=>void): void;
   }
 
 declare class Processor {
@@ -122,4 +149,6 @@ declare class Processor {
     process_settle(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_extend(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_ranges(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_topics(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_report(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
 }

@@ -344,13 +344,13 @@ const ConsumerService_getConsumeStats_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3125 = input.readListBegin();
-          const _size124 = _rtmp3125.size || 0;
-          for (let _i126 = 0; _i126 < _size124; ++_i126) {
-            let elem127 = null;
-            elem127 = new ttypes.ConsumeStats();
-            elem127.read(input);
-            this.success.push(elem127);
+          const _rtmp3160 = input.readListBegin();
+          const _size159 = _rtmp3160.size || 0;
+          for (let _i161 = 0; _i161 < _size159; ++_i161) {
+            let elem162 = null;
+            elem162 = new ttypes.ConsumeStats();
+            elem162.read(input);
+            this.success.push(elem162);
           }
           input.readListEnd();
         } else {
@@ -379,10 +379,10 @@ const ConsumerService_getConsumeStats_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter128 in this.success) {
-        if (this.success.hasOwnProperty(iter128)) {
-          iter128 = this.success[iter128];
-          iter128.write(output);
+      for (let iter163 in this.success) {
+        if (this.success.hasOwnProperty(iter163)) {
+          iter163 = this.success[iter163];
+          iter163.write(output);
         }
       }
       output.writeListEnd();
@@ -942,13 +942,13 @@ const ConsumerService_ranges_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3130 = input.readListBegin();
-          const _size129 = _rtmp3130.size || 0;
-          for (let _i131 = 0; _i131 < _size129; ++_i131) {
-            let elem132 = null;
-            elem132 = new ttypes.QueueRange();
-            elem132.read(input);
-            this.success.push(elem132);
+          const _rtmp3165 = input.readListBegin();
+          const _size164 = _rtmp3165.size || 0;
+          for (let _i166 = 0; _i166 < _size164; ++_i166) {
+            let elem167 = null;
+            elem167 = new ttypes.QueueRange();
+            elem167.read(input);
+            this.success.push(elem167);
           }
           input.readListEnd();
         } else {
@@ -977,13 +977,275 @@ const ConsumerService_ranges_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter133 in this.success) {
-        if (this.success.hasOwnProperty(iter133)) {
-          iter133 = this.success[iter133];
-          iter133.write(output);
+      for (let iter168 in this.success) {
+        if (this.success.hasOwnProperty(iter168)) {
+          iter168 = this.success[iter168];
+          iter168.write(output);
         }
       }
       output.writeListEnd();
+      output.writeFieldEnd();
+    }
+    if (this.error !== null && this.error !== undefined) {
+      output.writeFieldBegin('error', Thrift.Type.STRUCT, 1);
+      this.error.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ConsumerService_topics_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.TopicsRequest(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.TopicsRequest();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ConsumerService_topics_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ConsumerService_topics_result = class {
+  constructor(args) {
+    this.success = null;
+    this.error = null;
+    if (args instanceof ttypes.PullException) {
+        this.error = args;
+        return;
+    }
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = Thrift.copyList(args.success, [null]);
+      }
+      if (args.error !== undefined && args.error !== null) {
+        this.error = args.error;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.LIST) {
+          this.success = [];
+          const _rtmp3170 = input.readListBegin();
+          const _size169 = _rtmp3170.size || 0;
+          for (let _i171 = 0; _i171 < _size169; ++_i171) {
+            let elem172 = null;
+            elem172 = input.readString();
+            this.success.push(elem172);
+          }
+          input.readListEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.error = new ttypes.PullException();
+          this.error.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ConsumerService_topics_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.LIST, 0);
+      output.writeListBegin(Thrift.Type.STRING, this.success.length);
+      for (let iter173 in this.success) {
+        if (this.success.hasOwnProperty(iter173)) {
+          iter173 = this.success[iter173];
+          output.writeString(iter173);
+        }
+      }
+      output.writeListEnd();
+      output.writeFieldEnd();
+    }
+    if (this.error !== null && this.error !== undefined) {
+      output.writeFieldBegin('error', Thrift.Type.STRUCT, 1);
+      this.error.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ConsumerService_report_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.ProgressReport(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.ProgressReport();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ConsumerService_report_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ConsumerService_report_result = class {
+  constructor(args) {
+    this.success = null;
+    this.error = null;
+    if (args instanceof ttypes.PullException) {
+        this.error = args;
+        return;
+    }
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.ReportAnswer(args.success);
+      }
+      if (args.error !== undefined && args.error !== null) {
+        this.error = args.error;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.ReportAnswer();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.error = new ttypes.PullException();
+          this.error.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ConsumerService_report_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
       output.writeFieldEnd();
     }
     if (this.error !== null && this.error !== undefined) {
@@ -1432,6 +1694,114 @@ const ConsumerServiceClient = exports.Client = class ConsumerServiceClient {
     }
     return callback('ranges failed: unknown result');
   }
+
+  topics (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_topics(request);
+    });
+  }
+
+  send_topics (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ConsumerService_topics_args(params);
+    try {
+      output.writeMessageBegin('topics', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_topics (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ConsumerService_topics_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.error) {
+      return callback(result.error);
+    }
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('topics failed: unknown result');
+  }
+
+  report (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_report(request);
+    });
+  }
+
+  send_report (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ConsumerService_report_args(params);
+    try {
+      output.writeMessageBegin('report', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_report (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ConsumerService_report_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.error) {
+      return callback(result.error);
+    }
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('report failed: unknown result');
+  }
 };
 const ConsumerServiceProcessor = exports.Processor = class ConsumerServiceProcessor {
   constructor(handler) {
@@ -1770,6 +2140,90 @@ const ConsumerServiceProcessor = exports.Processor = class ConsumerServiceProces
         } else {
           result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
           output.writeMessageBegin("ranges", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_topics (seqid, input, output) {
+    const args = new ConsumerService_topics_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.topics.length === 1) {
+      Promise.resolve(this._handler.topics.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ConsumerService_topics_result({success: result});
+        output.writeMessageBegin("topics", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        if (err instanceof ttypes.PullException) {
+          result = new ConsumerService_topics_result(err);
+          output.writeMessageBegin("topics", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("topics", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.topics(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined') || err instanceof ttypes.PullException) {
+          result_obj = new ConsumerService_topics_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("topics", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("topics", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_report (seqid, input, output) {
+    const args = new ConsumerService_report_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.report.length === 1) {
+      Promise.resolve(this._handler.report.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ConsumerService_report_result({success: result});
+        output.writeMessageBegin("report", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        if (err instanceof ttypes.PullException) {
+          result = new ConsumerService_report_result(err);
+          output.writeMessageBegin("report", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("report", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.report(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined') || err instanceof ttypes.PullException) {
+          result_obj = new ConsumerService_report_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("report", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("report", Thrift.MessageType.EXCEPTION, seqid);
         }
         result_obj.write(output);
         output.writeMessageEnd();

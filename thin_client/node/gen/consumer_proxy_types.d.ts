@@ -267,3 +267,37 @@ declare class QueueRange {
 
       constructor(args?: { topic: string; qid: string; beginOffset: Int64; endOffset: Int64; committedOffset?: Int64; offsetAtTimestamp?: Int64; life?: Int64; });
   }
+
+/**
+ * Requests the topics that a bulk reader can read.
+ */
+declare class TopicsRequest {
+    public groupId: string;
+    public token?: string;
+
+      constructor(args?: { groupId: string; token?: string; });
+  }
+
+/**
+ * The progress of a bulk reader.
+ */
+declare class ProgressReport {
+    public groupId: string;
+    public consumerId: string;
+    public offsets: { [k: string]: { [k: string]: Int64; }; };
+    public lost?: { [k: string]: Int64; };
+    public skipped?: { [k: string]: Int64; };
+    public repeated?: { [k: string]: Int64; };
+    public token?: string;
+
+      constructor(args?: { groupId: string; consumerId: string; offsets: { [k: string]: { [k: string]: Int64; }; }; lost?: { [k: string]: Int64; }; skipped?: { [k: string]: Int64; }; repeated?: { [k: string]: Int64; }; token?: string; });
+  }
+
+/**
+ * The answer to a report.
+ */
+declare class ReportAnswer {
+    public refusal?: string;
+
+      constructor(args?: { refusal?: string; });
+  }

@@ -2684,3 +2684,363 @@ const QueueRange = module.exports.QueueRange = class {
   }
 
 };
+const TopicsRequest = module.exports.TopicsRequest = class {
+  constructor(args) {
+    this.groupId = null;
+    this.token = null;
+    if (args) {
+      if (args.groupId !== undefined && args.groupId !== null) {
+        this.groupId = args.groupId;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field groupId is unset!');
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.groupId = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('TopicsRequest');
+    if (this.groupId !== null && this.groupId !== undefined) {
+      output.writeFieldBegin('groupId', Thrift.Type.STRING, 1);
+      output.writeString(this.groupId);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProgressReport = module.exports.ProgressReport = class {
+  constructor(args) {
+    this.groupId = null;
+    this.consumerId = null;
+    this.offsets = null;
+    this.lost = null;
+    this.skipped = null;
+    this.repeated = null;
+    this.token = null;
+    if (args) {
+      if (args.groupId !== undefined && args.groupId !== null) {
+        this.groupId = args.groupId;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field groupId is unset!');
+      }
+      if (args.consumerId !== undefined && args.consumerId !== null) {
+        this.consumerId = args.consumerId;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field consumerId is unset!');
+      }
+      if (args.offsets !== undefined && args.offsets !== null) {
+        this.offsets = Thrift.copyMap(args.offsets, [Thrift.copyMap, null]);
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field offsets is unset!');
+      }
+      if (args.lost !== undefined && args.lost !== null) {
+        this.lost = Thrift.copyMap(args.lost, [null]);
+      }
+      if (args.skipped !== undefined && args.skipped !== null) {
+        this.skipped = Thrift.copyMap(args.skipped, [null]);
+      }
+      if (args.repeated !== undefined && args.repeated !== null) {
+        this.repeated = Thrift.copyMap(args.repeated, [null]);
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.groupId = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.consumerId = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.MAP) {
+          this.offsets = {};
+          const _rtmp3125 = input.readMapBegin();
+          const _size124 = _rtmp3125.size || 0;
+          for (let _i126 = 0; _i126 < _size124; ++_i126) {
+            let key127 = null;
+            let val128 = null;
+            key127 = input.readString();
+            val128 = {};
+            const _rtmp3130 = input.readMapBegin();
+            const _size129 = _rtmp3130.size || 0;
+            for (let _i131 = 0; _i131 < _size129; ++_i131) {
+              let key132 = null;
+              let val133 = null;
+              key132 = input.readString();
+              val133 = input.readI64();
+              val128[key132] = val133;
+            }
+            input.readMapEnd();
+            this.offsets[key127] = val128;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 4:
+        if (ftype == Thrift.Type.MAP) {
+          this.lost = {};
+          const _rtmp3135 = input.readMapBegin();
+          const _size134 = _rtmp3135.size || 0;
+          for (let _i136 = 0; _i136 < _size134; ++_i136) {
+            let key137 = null;
+            let val138 = null;
+            key137 = input.readString();
+            val138 = input.readI64();
+            this.lost[key137] = val138;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 5:
+        if (ftype == Thrift.Type.MAP) {
+          this.skipped = {};
+          const _rtmp3140 = input.readMapBegin();
+          const _size139 = _rtmp3140.size || 0;
+          for (let _i141 = 0; _i141 < _size139; ++_i141) {
+            let key142 = null;
+            let val143 = null;
+            key142 = input.readString();
+            val143 = input.readI64();
+            this.skipped[key142] = val143;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 6:
+        if (ftype == Thrift.Type.MAP) {
+          this.repeated = {};
+          const _rtmp3145 = input.readMapBegin();
+          const _size144 = _rtmp3145.size || 0;
+          for (let _i146 = 0; _i146 < _size144; ++_i146) {
+            let key147 = null;
+            let val148 = null;
+            key147 = input.readString();
+            val148 = input.readI64();
+            this.repeated[key147] = val148;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProgressReport');
+    if (this.groupId !== null && this.groupId !== undefined) {
+      output.writeFieldBegin('groupId', Thrift.Type.STRING, 1);
+      output.writeString(this.groupId);
+      output.writeFieldEnd();
+    }
+    if (this.consumerId !== null && this.consumerId !== undefined) {
+      output.writeFieldBegin('consumerId', Thrift.Type.STRING, 2);
+      output.writeString(this.consumerId);
+      output.writeFieldEnd();
+    }
+    if (this.offsets !== null && this.offsets !== undefined) {
+      output.writeFieldBegin('offsets', Thrift.Type.MAP, 3);
+      output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
+      for (let kiter149 in this.offsets) {
+        if (this.offsets.hasOwnProperty(kiter149)) {
+          let viter150 = this.offsets[kiter149];
+          output.writeString(kiter149);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter150));
+          for (let kiter151 in viter150) {
+            if (viter150.hasOwnProperty(kiter151)) {
+              let viter152 = viter150[kiter151];
+              output.writeString(kiter151);
+              output.writeI64(viter152);
+            }
+          }
+          output.writeMapEnd();
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.lost !== null && this.lost !== undefined) {
+      output.writeFieldBegin('lost', Thrift.Type.MAP, 4);
+      output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.lost));
+      for (let kiter153 in this.lost) {
+        if (this.lost.hasOwnProperty(kiter153)) {
+          let viter154 = this.lost[kiter153];
+          output.writeString(kiter153);
+          output.writeI64(viter154);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.skipped !== null && this.skipped !== undefined) {
+      output.writeFieldBegin('skipped', Thrift.Type.MAP, 5);
+      output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.skipped));
+      for (let kiter155 in this.skipped) {
+        if (this.skipped.hasOwnProperty(kiter155)) {
+          let viter156 = this.skipped[kiter155];
+          output.writeString(kiter155);
+          output.writeI64(viter156);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.repeated !== null && this.repeated !== undefined) {
+      output.writeFieldBegin('repeated', Thrift.Type.MAP, 6);
+      output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.repeated));
+      for (let kiter157 in this.repeated) {
+        if (this.repeated.hasOwnProperty(kiter157)) {
+          let viter158 = this.repeated[kiter157];
+          output.writeString(kiter157);
+          output.writeI64(viter158);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ReportAnswer = module.exports.ReportAnswer = class {
+  constructor(args) {
+    this.refusal = null;
+    if (args) {
+      if (args.refusal !== undefined && args.refusal !== null) {
+        this.refusal = args.refusal;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.refusal = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ReportAnswer');
+    if (this.refusal !== null && this.refusal !== undefined) {
+      output.writeFieldBegin('refusal', Thrift.Type.STRING, 1);
+      output.writeString(this.refusal);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};

@@ -2661,6 +2661,358 @@ class QueueRange(object):
 
     def __ne__(self, other):
         return not (self == other)
+
+
+class TopicsRequest(object):
+    """
+    Requests the topics that a bulk reader can read.
+
+    Attributes:
+     - groupId
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'groupId',
+        'token',
+    )
+
+
+    def __init__(self, groupId=None, token=None,):
+        self.groupId = groupId
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.groupId = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('TopicsRequest')
+        if self.groupId is not None:
+            oprot.writeFieldBegin('groupId', TType.STRING, 1)
+            oprot.writeString(self.groupId.encode('utf-8') if sys.version_info[0] == 2 else self.groupId)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.groupId is None:
+            raise TProtocolException(message='Required field groupId is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class ProgressReport(object):
+    """
+    The progress of a bulk reader.
+
+    Attributes:
+     - groupId
+     - consumerId
+     - offsets: Topic, qid, and the next offset that the group needs.
+     - lost: By topic: messages that were gone before the reader got to them.
+     - skipped: By topic: messages that the reader did not read although they may still exist.
+     - repeated: By topic: messages that the reader read again after a failure.
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'groupId',
+        'consumerId',
+        'offsets',
+        'lost',
+        'skipped',
+        'repeated',
+        'token',
+    )
+
+
+    def __init__(self, groupId=None, consumerId=None, offsets=None, lost=None, skipped=None, repeated=None, token=None,):
+        self.groupId = groupId
+        self.consumerId = consumerId
+        self.offsets = offsets
+        self.lost = lost
+        self.skipped = skipped
+        self.repeated = repeated
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.groupId = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.consumerId = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.MAP:
+                    self.offsets = {}
+                    (_ktype169, _vtype170, _size168) = iprot.readMapBegin()
+                    for _i172 in range(_size168):
+                        _key173 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val174 = {}
+                        (_ktype176, _vtype177, _size175) = iprot.readMapBegin()
+                        for _i179 in range(_size175):
+                            _key180 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                            _val181 = iprot.readI64()
+                            _val174[_key180] = _val181
+                        iprot.readMapEnd()
+                        self.offsets[_key173] = _val174
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.MAP:
+                    self.lost = {}
+                    (_ktype183, _vtype184, _size182) = iprot.readMapBegin()
+                    for _i186 in range(_size182):
+                        _key187 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val188 = iprot.readI64()
+                        self.lost[_key187] = _val188
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 5:
+                if ftype == TType.MAP:
+                    self.skipped = {}
+                    (_ktype190, _vtype191, _size189) = iprot.readMapBegin()
+                    for _i193 in range(_size189):
+                        _key194 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val195 = iprot.readI64()
+                        self.skipped[_key194] = _val195
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 6:
+                if ftype == TType.MAP:
+                    self.repeated = {}
+                    (_ktype197, _vtype198, _size196) = iprot.readMapBegin()
+                    for _i200 in range(_size196):
+                        _key201 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val202 = iprot.readI64()
+                        self.repeated[_key201] = _val202
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('ProgressReport')
+        if self.groupId is not None:
+            oprot.writeFieldBegin('groupId', TType.STRING, 1)
+            oprot.writeString(self.groupId.encode('utf-8') if sys.version_info[0] == 2 else self.groupId)
+            oprot.writeFieldEnd()
+        if self.consumerId is not None:
+            oprot.writeFieldBegin('consumerId', TType.STRING, 2)
+            oprot.writeString(self.consumerId.encode('utf-8') if sys.version_info[0] == 2 else self.consumerId)
+            oprot.writeFieldEnd()
+        if self.offsets is not None:
+            oprot.writeFieldBegin('offsets', TType.MAP, 3)
+            oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.offsets))
+            for kiter203, viter204 in self.offsets.items():
+                oprot.writeString(kiter203.encode('utf-8') if sys.version_info[0] == 2 else kiter203)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter204))
+                for kiter205, viter206 in viter204.items():
+                    oprot.writeString(kiter205.encode('utf-8') if sys.version_info[0] == 2 else kiter205)
+                    oprot.writeI64(viter206)
+                oprot.writeMapEnd()
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.lost is not None:
+            oprot.writeFieldBegin('lost', TType.MAP, 4)
+            oprot.writeMapBegin(TType.STRING, TType.I64, len(self.lost))
+            for kiter207, viter208 in self.lost.items():
+                oprot.writeString(kiter207.encode('utf-8') if sys.version_info[0] == 2 else kiter207)
+                oprot.writeI64(viter208)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.skipped is not None:
+            oprot.writeFieldBegin('skipped', TType.MAP, 5)
+            oprot.writeMapBegin(TType.STRING, TType.I64, len(self.skipped))
+            for kiter209, viter210 in self.skipped.items():
+                oprot.writeString(kiter209.encode('utf-8') if sys.version_info[0] == 2 else kiter209)
+                oprot.writeI64(viter210)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.repeated is not None:
+            oprot.writeFieldBegin('repeated', TType.MAP, 6)
+            oprot.writeMapBegin(TType.STRING, TType.I64, len(self.repeated))
+            for kiter211, viter212 in self.repeated.items():
+                oprot.writeString(kiter211.encode('utf-8') if sys.version_info[0] == 2 else kiter211)
+                oprot.writeI64(viter212)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.groupId is None:
+            raise TProtocolException(message='Required field groupId is unset!')
+        if self.consumerId is None:
+            raise TProtocolException(message='Required field consumerId is unset!')
+        if self.offsets is None:
+            raise TProtocolException(message='Required field offsets is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class ReportAnswer(object):
+    """
+    The answer to a report.
+
+    Attributes:
+     - refusal: Why the offsets were not set, a sentence; absent: they were set.
+
+    """
+
+    __slots__ = (
+        'refusal',
+    )
+
+
+    def __init__(self, refusal=None,):
+        self.refusal = refusal
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.refusal = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('ReportAnswer')
+        if self.refusal is not None:
+            oprot.writeFieldBegin('refusal', TType.STRING, 1)
+            oprot.writeString(self.refusal.encode('utf-8') if sys.version_info[0] == 2 else self.refusal)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
 all_structs.append(Message)
 Message.thrift_spec = (
     None,  # 0
@@ -3594,6 +3946,169 @@ QueueRange.thrift_spec = (
     (5, TType.I64, 'committedOffset', None, None, ),  # 5
     (6, TType.I64, 'offsetAtTimestamp', None, None, ),  # 6
     (7, TType.I64, 'life', None, None, ),  # 7
+)
+all_structs.append(TopicsRequest)
+TopicsRequest.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'groupId', 'UTF8', None, ),  # 1
+    None,  # 2
+    None,  # 3
+    None,  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(ProgressReport)
+ProgressReport.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'groupId', 'UTF8', None, ),  # 1
+    (2, TType.STRING, 'consumerId', 'UTF8', None, ),  # 2
+    (3, TType.MAP, 'offsets', (TType.STRING, 'UTF8', TType.MAP, (TType.STRING, 'UTF8', TType.I64, None, False), False), None, ),  # 3
+    (4, TType.MAP, 'lost', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 4
+    (5, TType.MAP, 'skipped', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 5
+    (6, TType.MAP, 'repeated', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(ReportAnswer)
+ReportAnswer.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'refusal', 'UTF8', None, ),  # 1
 )
 fix_spec(all_structs)
 del all_structs

@@ -58,8 +58,8 @@ class _Reader:
         return {each.qid: each.nextRequestOffset for each in found}
 
     def ack(self, offsets: dict[str, int]) -> bool:
-        request = consumer.AckResult("spark", "archive", "", {"orders": offsets})
-        return bool(self._ask(calls.ack(request)))
+        request = consumer.ProgressReport("archive", "spark", {"orders": offsets})
+        return self._ask(calls.report(request)).refusal is None
 
     def close(self) -> None:
         self._connection.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import Group
+from broker_core.names import Group, QueueName, Topic
 from testkit.lanes import GROUP, TOPIC, group_settings
 from testkit.messages import message
 from testkit.thrift_client import connect, field_ids_of
@@ -80,3 +80,47 @@ async def test_ranges_and_stats_say_why_they_fail(
                 await client.call("getConsumeStats", request)
         with pytest.raises(consumer.PullException, match="ranges came without its request"):
             await client.call("ranges", None)
+
+
+async def test_topics_of_a_group_are_those_of_its_settings_that_exist() -> None:
+    groups = group_settings(topics=(TOPIC, "later"))
+    broker = FakeBrokerClient(orders=1, other=1)
+    async with bulk(broker, groups) as (it, _), connect(it.port) as client:
+        assert await client.call("topics", consumer.TopicsRequest(GROUP)) == [TOPIC]
+        for group, reason in (("bling", "no group 'bling' here"), ("", "empty groupId")):
+            with pytest.raises(consumer.PullException, match=reason):
+                await client.call("topics", consumer.TopicsRequest(group))
+        with pytest.raises(consumer.PullException, match="topics came without its request"):
+            await client.call("topics", None)
+
+
+async def test_a_group_created_on_its_first_use_can_read_the_topics_of_applications() -> None:
+    """Also before it exists, as after a restart of the proxy, and after a typing error."""
+    broker = FakeBrokerClient(orders=1, other=1, TBW102=1)
+    async with bulk(broker, auto_create=True) as (it, _), connect(it.port) as client:
+        request = consumer.TopicsRequest("lake")
+        assert await client.call("topics", request) == [TOPIC, "other"]
+        assert it.lanes.find("lake") is None, "a question creates nothing"
+        with pytest.raises(consumer.PullException, match="no topic typo") as refusal:
+            await client.call("ranges", consumer.RangesRequest("lake", [TOPIC, "typo"]))
+        assert refusal.value.code == 404
+        assert it.lanes.find("lake") is None
+        await client.call("ranges", consumer.RangesRequest("lake", [TOPIC]))
+        lane = it.lanes.find("lake")
+        assert lane is not None
+        assert [each.name for each in lane.settings.topics] == [TOPIC]
+        assert await client.call("topics", request) == [TOPIC, "other"]
+
+
+async def test_ranges_leave_out_queues_that_a_topic_no_longer_has() -> None:
+    """The broker answers for them, and the proxy may remember them, until it asks again."""
+
+    class Shrunk(FakeBrokerClient):
+        async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            return (await super().queues(topic))[: 1 if fresh else None]
+
+    broker = Shrunk(orders=2)
+    broker.store(message(0))
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        found = await client.call("ranges", consumer.RangesRequest(groupId=GROUP, topics=[TOPIC]))
+        assert [(each.qid, each.endOffset) for each in found] == [("broker-a_0", 1)]

@@ -345,3 +345,47 @@ async def test_an_ack_that_a_broker_does_not_take_is_false() -> None:
         broker.fails["max_offset"] = ConnectionLost("gone")
         assert not await ack(client, {TOPIC: {"broker-a_1": 9}})
         assert broker.committed == {(GROUP, queue(1)): 8}
+
+
+# ---- report -------------------------------------------------------------------------------------
+
+
+async def report(client: ThriftClient, reader: str = "r1", **fields: object) -> str | None:
+    """Return the refusal."""
+    offsets = {TOPIC: {"broker-a_0": 7}}
+    given = {"groupId": GROUP, "consumerId": reader, "offsets": offsets, **fields}
+    found = await client.call("report", consumer.ProgressReport(**given))
+    return found.refusal if found.refusal is None else str(found.refusal)
+
+
+async def test_a_report_sets_offsets_and_counts_messages() -> None:
+    broker = FakeBrokerClient(orders=2)
+    fill(broker)
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        assert await report(client, lost={TOPIC: 3}, skipped={TOPIC: 2}) is None
+        assert await report(client, offsets={}, lost={TOPIC: 1}, repeated={TOPIC: 5}) is None
+        assert broker.committed == {(Group(GROUP), queue(0)): 7}
+        figures = service.figures()[GROUP]
+        assert [figures[f"bulk_{name}"] for name in ("lost", "skipped", "repeated")] == [4, 2, 5]
+
+
+async def test_a_report_says_why_its_offsets_were_not_set() -> None:
+    """It names another reader only if there is one; the messages count in any case."""
+    broker = FakeBrokerClient(orders=2)
+    fill(broker)
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        beyond = await report(client, offsets={TOPIC: {"broker-a_0": 999}}, lost={TOPIC: 3})
+        assert beyond == "topic 'orders', qid 'broker-a_0', offset 999: the queue ends at 100"
+        assert await report(client, reader="other") is None
+        why = await report(client)
+        assert why is not None
+        assert why.startswith(f"the reader 'other' reported progress of group {GROUP!r} within")
+        broker.fails["commit_offset"] = ConnectionLost("not connected")
+        assert await report(client, reader="other") == "a broker failed: not connected"
+        missing = await report(client, reader="other", offsets={}, skipped={"gone": 2, TOPIC: -9})
+        assert missing == f"group {GROUP!r} has no topic 'gone'"
+        figures = service.figures()[GROUP]
+        assert (figures["bulk_lost"], figures["bulk_skipped"]) == (3, 2)
+        assert service.refused_acks == 4
+        with pytest.raises(consumer.PullException, match="no group 'bling' here"):
+            await report(client, groupId="bling")

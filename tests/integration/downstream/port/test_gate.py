@@ -73,6 +73,8 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
             [consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10, token=token)],
         ),
         ("ranges", [consumer.RangesRequest(groupId=GROUP, topics=["orders"], token=token)]),
+        ("topics", [consumer.TopicsRequest(GROUP, token=token)]),
+        ("report", [consumer.ProgressReport("bulk", "c", {}, token=token)]),
         ("getConsumeStats", [consumer.ConsumeStatsRequest(group=GROUP, token=token)]),
         (
             "fetch",
@@ -279,7 +281,7 @@ async def test_every_method_is_refused_without_and_served_with_its_right(
     tmp_path: Path,
 ) -> None:
     groups = [{"name": name, "topics": [{"name": TOPIC}]} for name in (GROUP, "bulk")]
-    reading = {"fetch", "ack", "ranges"}
+    reading = {"fetch", "ack", "ranges", "topics", "report"}
     async with (
         run_gateway(tmp_path) as gateway,
         client_of(gateway, groups=groups, **RULED) as client,

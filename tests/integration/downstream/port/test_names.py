@@ -47,6 +47,8 @@ def calls(name: str) -> list[tuple[str, list[Any]]]:
         ("fetch", [request]),
         ("ack", [consumer.AckResult("c", GROUP, "", {name: qids}, token=token)]),
         ("ranges", [consumer.RangesRequest(GROUP, [TOPIC, name], token=token)]),
+        ("report", [consumer.ProgressReport(GROUP, "c", {name: qids}, token=token)]),
+        ("report", [consumer.ProgressReport(GROUP, "c", {}, {name: 1}, token=token)]),
         ("sendSync", [producer.Message(topic=name, body=b"x", token=token), 1000]),
         ("sendAsync", [producer.Message(topic=name, body=b"x", token=token)]),
         ("sendBatchSync", [[producer.Message(topic=name, body=b"x", token=token)]]),
@@ -63,6 +65,8 @@ def seen(method: str, answer: Any) -> bool:
         return False
     if method == "ack":
         return False  # of an unknown topic it sets nothing, and of another one it is refused
+    if method == "report":
+        return answer.refusal is None
     if method == "fetch":
         return any(each.messages or each.nextRequestOffset for each in answer.results)
     if method.startswith("send"):

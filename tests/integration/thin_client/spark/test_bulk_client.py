@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tests.integration.thin_client.spark.bulk_site import (
 from thin_client.errors import ClientError, ConnectionLost, ProtocolError, Refused
 from thin_client.servers import Tls
 from thin_client.spark import bulk_client
-from thin_client.spark.bulk_client import BulkClient, DataLost
+from thin_client.spark.bulk_client import BulkClient, Counts, DataLost
 from thin_client.spark.offsets import QueueState, Slice
 from thrift_idl import consumer
 
@@ -272,38 +273,54 @@ async def test_ranges_return_all_states_of_the_proxy() -> None:
     )
 
 
-async def test_the_topics_of_a_group_come_from_its_offsets() -> None:
-    async def answer(request: Request) -> list[consumer.ConsumeStats]:
-        return [consumer.ConsumeStats("g", topic, {}, {}) for topic in ("b", "a")]
+async def test_the_topics_of_a_group_are_sorted() -> None:
+    async def answer(request: Request) -> list[str]:
+        return ["b", "a"]
 
     async with ScriptedProxy() as proxy:
-        proxy.script("getConsumeStats", answer)
+        proxy.script("topics", answer)
         client = client_of(proxy)
         assert await asyncio.to_thread(client.topics) == ["a", "b"]
         client.close()
-    assert proxy.requests[0].argument.topic is None
+    assert (proxy.requests[0].argument.groupId, proxy.requests[0].argument.token) == ("g", "secret")
 
 
-@pytest.mark.parametrize("taken", [True, False])
-async def test_an_ack_says_whether_it_was_taken(taken: bool) -> None:
-    async def answer(request: Request) -> bool:
-        return taken
+async def test_more_topics_than_a_request_may_name_are_asked_for_in_parts() -> None:
+    async def answer(request: Request) -> list[consumer.QueueRange]:
+        return [consumer.QueueRange(each, QID, 0, 1) for each in request.argument.topics]
 
+    topics = [f"t-{number:04d}" for number in range(1001)]
     async with ScriptedProxy() as proxy:
-        proxy.script("ack", answer)
+        proxy.script("ranges", answer, answer)
         client = client_of(proxy)
-        assert await asyncio.to_thread(client.ack, {TOPIC: {QID: 7}}) is taken
+        found = await asyncio.to_thread(client.ranges, topics)
         client.close()
-    request = proxy.of("ack")[0].argument
+    assert [each.topic for each in found] == topics
+    assert [len(each.argument.topics) for each in proxy.of("ranges")] == [1000, 1]
+
+
+@pytest.mark.parametrize("refusal", [None, "the reader 'other' reported progress"])
+async def test_a_report_says_why_it_was_not_taken(refusal: str | None) -> None:
+    async def answer(request: Request) -> consumer.ReportAnswer:
+        return consumer.ReportAnswer(refusal=refusal)
+
+    counts = Counts(lost=Counter({TOPIC: 2}), repeated=Counter({TOPIC: 5}))
+    async with ScriptedProxy() as proxy:
+        proxy.script("report", answer)
+        client = client_of(proxy)
+        assert await asyncio.to_thread(client.report, {TOPIC: {QID: 7}}, counts) == refusal
+        client.close()
+    request = proxy.of("report")[0].argument
     assert (request.consumerId, request.offsets) == ("spark", {TOPIC: {QID: 7}})
+    assert (request.lost, request.skipped, request.repeated) == ({TOPIC: 2}, {}, {TOPIC: 5})
 
 
-async def test_an_ack_gives_up_sooner_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_client, "ACK_PATIENCE_S", 0.1)
+async def test_a_report_gives_up_sooner_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_client, "REPORT_PATIENCE_S", 0.1)
     async with ScriptedProxy() as proxy:
         client = client_of(proxy, patience_s=600)
     with pytest.raises(ClientError):
-        await asyncio.to_thread(client.ack, {TOPIC: {QID: 7}})
+        await asyncio.to_thread(client.report, {TOPIC: {QID: 7}})
 
 
 def test_tls_travels_between_processes_after_it_was_used(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ async def test_parked_keys_outlive_their_ownership_records(
             lane = proxy.lanes.find(gateway.group)
             assert lane is not None
             assert lane.counts[gateway.topic].damaged_records == 2  # including those of the twin
-            findings = list(doctor.findings(groups_view([lane])[gateway.group]))
+            findings = list(doctor.findings((await groups_view([lane]))[gateway.group]))
             assert any("taken over with damaged ownership records" in each for each in findings)
             await key(at, gateway, "redrive", key="a")
             await eventually(lambda: desk.done["a"] == [2, 4, 5])

@@ -19,10 +19,12 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.admin.snapshots import groups_view
 from proxy.app import Proxy
-from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.records.parked_key import parked_topic
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import Facts, ProxyFacts, group_of
+from proxy.diagnosis.findings import Cause
 from proxy.errors import OrderlaneError
 from proxy.upstream.parking.retention import look_at
 from testkit.brokers import Brokers
@@ -189,13 +191,13 @@ async def test_a_key_waits_and_it_is_reported_while_its_parked_topic_cannot_be_c
             await eventually(lambda: bool(figures(proxy, gateway).trouble))
             assert figures(proxy, gateway).uncopied == 2
             told = (
-                "orders/broker-a_0: 2 messages of parked keys cannot be copied yet to"
+                "2 messages of parked keys of orders/broker-a_0 cannot be copied yet to"
                 r" %PARK%[0-9a-f]{16}: .* you may not create topics"
             )
             where = ("--http", at.http, "--nameserver", gateway.cluster.nameserver)
             _, out, _ = await orderlane("doctor", *where, "-o", "json")
-            (found,) = (row for row in orjson.loads(out) if row["check"] == "groups")
-            assert found["result"] == "wrong"
+            (found,) = (row for row in orjson.loads(out) if row["check"] == "group")
+            assert (found["result"], found["cause"]) == ("wrong", "not_copied")
             assert re.search(told, found["finding"])
             assert (copied(proxy, gateway), desk.failed["a"]) == (0, 2)
 
@@ -276,10 +278,11 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 await look_at(proxy.context, found)  # and its copy as well
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
-            (finding,) = doctor.findings(groups_view([lane])[gateway.group])
-            assert (
-                "1 key with blocked or parked messages that the broker will soon delete" in finding
-            )
+            seen = ProxyFacts("p:1", group=group_of((await groups_view([lane]))[gateway.group]))
+            facts = Facts(gateway.group, wall_ms(), proxies=(seen,))
+            whats = {each.cause: each.what for each in diagnose(facts)}
+            place = whats[Cause.NEAR_RETENTION].partition(" has ")[0]
+            assert place.startswith("1 key of ")
     report = gateway.verify()
     # otherwise the message is unfinished
     assert report.clean == (policy == "park"), report.violations

@@ -16,14 +16,16 @@ from thin_client.spark.offsets import (
     Queue,
     QueueState,
     Slice,
+    batch_of,
     ends,
     flat,
     from_json,
     sorted_offsets,
+    stream_offset,
     to_json,
 )
 from thin_client.spark.options import ReadOptions
-from thin_client.spark.planning import changed_queues, plan_batch, plan_stream, split
+from thin_client.spark.planning import plan_batch, plan_stream, split
 
 QUEUES: list[Queue] = [
     (topic, f"broker-{each}") for topic in ("a", "b") for each in "a_0 b_1".split()
@@ -60,6 +62,10 @@ def covered(slices: Iterable[Slice]) -> set[tuple[Queue, int]]:
     found = [(each.queue, offset) for each in slices for offset in range(each.start, each.end)]
     assert len(set(found)) == len(found)
     return set(found)
+
+
+def changed(start: Offsets, end: Offsets) -> set[Queue]:
+    return {each.queue for each in batch_of(start, end)}
 
 
 @given(POSITIONS)
@@ -169,8 +175,7 @@ def test_batch_by_batch_a_stream_reads_what_is_there_once(
         plan = plan_stream(
             offsets,
             target.offsets,
-            [each for each in found if each.queue in changed_queues(offsets, target.offsets)],
-            selection=read.selection,
+            [each for each in found if each.queue in changed(offsets, target.offsets)],
             min_partitions=min_partitions,
         )
         batch = covered(plan.slices)
@@ -188,7 +193,7 @@ def test_batch_by_batch_a_stream_reads_what_is_there_once(
 def test_a_batch_that_is_planned_again_reads_only_what_is_there(
     found: list[QueueState], start: Offsets, end: Offsets
 ) -> None:
-    plan = plan_stream(start, end, found, selection=options().selection)
+    plan = plan_stream(start, stream_offset(flat(end)), found)
 
     there = {(state.queue, offset) for state in found for offset in range(state.begin, state.end)}
     planned = covered(plan.slices)

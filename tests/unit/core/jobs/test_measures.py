@@ -27,6 +27,25 @@ def read(owned: QueuePipeline, *keys: str, at_ns: int, first: int = 0) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("values_s", "median_s"),
+    [
+        ((), None),
+        ((0.02,), 0.025),
+        ((0.02, 2, 3), 2.5),
+        ((2, 2, 3, 4), 2.5),
+        ((1, 9999, 9999), None),
+    ],
+)
+def test_the_median_is_known_up_to_its_bound(
+    values_s: tuple[float, ...], median_s: float | None
+) -> None:
+    histogram = Histogram()
+    for value_s in values_s:
+        histogram.note(int(value_s * S))
+    assert histogram.median == (None if median_s is None else int(median_s * S))
+
+
 def test_a_value_counts_at_the_first_bound_that_is_not_below_it() -> None:
     histogram = Histogram((10, 20))
     for value in (-5, 10, 11, 20, 21):

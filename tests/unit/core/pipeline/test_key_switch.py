@@ -48,12 +48,15 @@ def test_messages_below_the_switch_keep_their_rule_until_the_change_is_through()
     keys = switch(read=5)
     keys.plan(NEW, copied_below=0)
     keys.planned_is_recorded()
+    assert not keys.waits_for_parked
     keys.begin()
+    assert keys.waits_for_parked, "no older message is left in the queue itself"
 
     assert [keys.rule_of(message(at, key="k")).text for at in (4, 5)] == ["KEY", "$.id"]
     assert keys.settle(), "no older message is unfinished"
     assert keys.rule_of(message(4, key="k")).text == "$.id"
     assert not keys.settle()
+    assert not keys.waits_for_parked
 
 
 def test_a_change_that_an_owner_before_began_goes_on() -> None:

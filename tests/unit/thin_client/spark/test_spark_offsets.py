@@ -188,21 +188,3 @@ def test_single_queues_are_read_by_assignment() -> None:
     selection.check_queues(STATES, known={("b", "x_3")})
     with pytest.raises(OptionError, match="assign names the topic 'b', which the group does not"):
         selection.check_topics(["a"])
-
-
-@pytest.mark.parametrize(
-    ("position", "moves"),
-    [
-        (Position(EARLIEST), True),
-        (Position(LATEST), True),
-        (Position({"a": {"x_0": 3, "x_1": EARLIEST}}), True),
-        (Position({"a": {"x_0": 3, "x_1": LATEST}}), True),
-        (Position({"a": {"x_0": 3, "x_1": 0}}), False),
-        (Position(1_700_000_000_000, by_time=True), True),
-        (Position({"a": {"x_0": 3}}, by_time=True), True),
-    ],
-)
-def test_only_numbers_stay_where_they_are_while_nothing_is_read(
-    position: Position, moves: bool
-) -> None:
-    assert position.moves() is moves

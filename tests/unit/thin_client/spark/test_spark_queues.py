@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from thin_client.spark.selection import Selection
 
 A0, A1, B0 = (QueueState(*name, 0, 9) for name in (("a", "x_0"), ("a", "x_1"), ("b", "x_0")))
 BOTH = Selection(subscribe=("a", "b"))
+AT_A0_A1, AT_A0_B0 = {"a": {"x_0": 4, "x_1": 4}}, {"a": {"x_0": 4}, "b": {"x_0": 4}}
 
 
 class Proxy:
@@ -22,10 +24,11 @@ class Proxy:
 
     def __init__(self, *there: list[QueueState]) -> None:
         self.there = list(there)
+        self.deleted: list[str] = []  # since the last list of topics
         self.asked = 0
 
     def topics(self) -> list[str]:
-        raise Refused(404, "a topic of the group is gone")
+        return [*{state.topic for state in self.there[0]}, *self.deleted]
 
     def ranges(self, topics: list[str], timestamp_ms: int | None = None) -> list[QueueState]:
         now = self.there[0]
@@ -48,7 +51,7 @@ def of(proxy: Any, selection: Selection, *, patience_s: float = 60.0) -> Queues:
 
 def test_a_queue_that_was_read_before_is_waited_for() -> None:
     proxy = Proxy([A0], [A0], [A0, A1])
-    assert of(proxy, Selection(subscribe=("a",))).states(known=[A0.queue, A1.queue]) == [A0, A1]
+    assert of(proxy, Selection(subscribe=("a",))).states(since=AT_A0_A1) == [A0, A1]
     assert proxy.asked == 3
 
 
@@ -70,31 +73,31 @@ def test_a_queue_that_stays_away_is_waited_for_once(monkeypatch: pytest.MonkeyPa
     proxy = Proxy([A0])
     found = of(proxy, Selection(subscribe=("a",)), patience_s=60.0)
     for times in (61, 62):
-        assert found.states(known=[A0.queue, A1.queue]) == [A0]
+        assert found.states(since=AT_A0_A1) == [A0]
         assert proxy.asked == times
     proxy.there = [[A0, A1], [A0]]
-    assert found.states(known=[A0.queue, A1.queue]) == [A0, A1]
+    assert found.states(since=AT_A0_A1) == [A0, A1]
     proxy.there = [[A0], [A0, A1]]
-    assert found.states(known=[A0.queue, A1.queue]) == [A0, A1], "back, it is waited for again"
+    assert found.states(since=AT_A0_A1) == [A0, A1], "back, it is waited for again"
 
 
 def test_what_is_no_longer_asked_for_is_not_waited_for() -> None:
     proxy = Proxy([A0])
-    assert of(proxy, Selection(subscribe=("a",))).states(known=[A0.queue, B0.queue]) == [A0]
+    assert of(proxy, Selection(subscribe=("a",))).states(since=AT_A0_B0) == [A0]
     assert proxy.asked == 1
 
 
 def test_a_topic_that_vanished_keeps_no_other_from_being_read() -> None:
     proxy = Proxy([A0, A1])
-    assert of(proxy, BOTH, patience_s=0).states(known=[A0.queue, B0.queue]) == [A0, A1]
+    assert of(proxy, BOTH, patience_s=0).states(since=AT_A0_B0) == [A0, A1]
     pattern = Selection(pattern="a|b")
-    assert of(proxy, pattern, patience_s=0).states(known=[A0.queue, B0.queue]) == [A0, A1]
+    assert of(proxy, pattern, patience_s=0).states(since=AT_A0_B0) == [A0, A1]
 
 
 def test_a_topic_that_never_was_there_is_refused() -> None:
-    for known in ([], [A0.queue]):
+    for since in ({}, {"a": {"x_0": 4}}):
         with pytest.raises(Refused, match="there is no topic b"):
-            of(Proxy([A0]), BOTH).states(known=known)
+            of(Proxy([A0]), BOTH).states(since=since)
 
 
 def test_a_planned_batch_waits_for_its_own_queues() -> None:
@@ -103,3 +106,19 @@ def test_a_planned_batch_waits_for_its_own_queues() -> None:
     assert found.of([A1.queue]) == [A1]
     assert of(Proxy([B0]), BOTH, patience_s=0).of([A1.queue, B0.queue]) == [B0]
     assert found.of([]) == []
+
+
+def test_a_queue_that_a_topic_was_created_again_without_is_not_waited_for() -> None:
+    new = replace(A0, life=9)
+    proxy = Proxy([new])
+    since = {"": {"version": 2, "a/x_0": 3, "a/x_1": 3}, **AT_A0_A1}
+    assert of(proxy, Selection(subscribe=("a",))).states(since=since) == [new]
+    assert proxy.asked == 1
+
+
+def test_a_pattern_reads_the_topics_that_exist() -> None:
+    proxy = Proxy([A0, B0])
+    assert of(proxy, Selection(pattern="a|c")).states() == [A0]
+    proxy.deleted = ["c"]
+    assert of(proxy, Selection(pattern="a|c")).states() == [A0]
+    assert of(proxy, Selection(pattern="c")).states() == []

@@ -6469,6 +6469,823 @@ func (p *QueueRange) String() string {
   return fmt.Sprintf("QueueRange(%+v)", *p)
 }
 
+// Requests the topics that a bulk reader can read.
+//
+// Attributes:
+//  - GroupId
+//  - Token: Authenticates the client.
+type TopicsRequest struct {
+  GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
+  // unused fields # 2 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewTopicsRequest() *TopicsRequest {
+  return &TopicsRequest{}
+}
+
+
+func (p *TopicsRequest) GetGroupId() string {
+  return p.GroupId
+}
+var TopicsRequest_Token_DEFAULT string
+func (p *TopicsRequest) GetToken() string {
+  if !p.IsSetToken() {
+    return TopicsRequest_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *TopicsRequest) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *TopicsRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetGroupId bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetGroupId = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetGroupId{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field GroupId is not set"));
+  }
+  return nil
+}
+
+func (p *TopicsRequest)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.GroupId = v
+}
+  return nil
+}
+
+func (p *TopicsRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *TopicsRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "TopicsRequest"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *TopicsRequest) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "groupId", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:groupId: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.GroupId)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.groupId (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:groupId: ", p), err) }
+  return err
+}
+
+func (p *TopicsRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *TopicsRequest) Equals(other *TopicsRequest) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.GroupId != other.GroupId { return false }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *TopicsRequest) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("TopicsRequest(%+v)", *p)
+}
+
+// The progress of a bulk reader.
+//
+// Attributes:
+//  - GroupId
+//  - ConsumerId
+//  - Offsets: Topic, qid, and the next offset that the group needs.
+//  - Lost: By topic: messages that were gone before the reader got to them.
+//  - Skipped: By topic: messages that the reader did not read although they may still exist.
+//  - Repeated: By topic: messages that the reader read again after a failure.
+//  - Token: Authenticates the client.
+type ProgressReport struct {
+  GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
+  ConsumerId string `thrift:"consumerId,2,required" db:"consumerId" json:"consumerId"`
+  Offsets map[string]map[string]int64 `thrift:"offsets,3,required" db:"offsets" json:"offsets"`
+  Lost map[string]int64 `thrift:"lost,4" db:"lost" json:"lost,omitempty"`
+  Skipped map[string]int64 `thrift:"skipped,5" db:"skipped" json:"skipped,omitempty"`
+  Repeated map[string]int64 `thrift:"repeated,6" db:"repeated" json:"repeated,omitempty"`
+  // unused fields # 7 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewProgressReport() *ProgressReport {
+  return &ProgressReport{}
+}
+
+
+func (p *ProgressReport) GetGroupId() string {
+  return p.GroupId
+}
+
+func (p *ProgressReport) GetConsumerId() string {
+  return p.ConsumerId
+}
+
+func (p *ProgressReport) GetOffsets() map[string]map[string]int64 {
+  return p.Offsets
+}
+var ProgressReport_Lost_DEFAULT map[string]int64
+
+func (p *ProgressReport) GetLost() map[string]int64 {
+  return p.Lost
+}
+var ProgressReport_Skipped_DEFAULT map[string]int64
+
+func (p *ProgressReport) GetSkipped() map[string]int64 {
+  return p.Skipped
+}
+var ProgressReport_Repeated_DEFAULT map[string]int64
+
+func (p *ProgressReport) GetRepeated() map[string]int64 {
+  return p.Repeated
+}
+var ProgressReport_Token_DEFAULT string
+func (p *ProgressReport) GetToken() string {
+  if !p.IsSetToken() {
+    return ProgressReport_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *ProgressReport) IsSetLost() bool {
+  return p.Lost != nil
+}
+
+func (p *ProgressReport) IsSetSkipped() bool {
+  return p.Skipped != nil
+}
+
+func (p *ProgressReport) IsSetRepeated() bool {
+  return p.Repeated != nil
+}
+
+func (p *ProgressReport) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *ProgressReport) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetGroupId bool = false;
+  var issetConsumerId bool = false;
+  var issetOffsets bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetGroupId = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetConsumerId = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+        issetOffsets = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 5:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField5(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 6:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField6(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetGroupId{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field GroupId is not set"));
+  }
+  if !issetConsumerId{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field ConsumerId is not set"));
+  }
+  if !issetOffsets{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Offsets is not set"));
+  }
+  return nil
+}
+
+func (p *ProgressReport)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.GroupId = v
+}
+  return nil
+}
+
+func (p *ProgressReport)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.ConsumerId = v
+}
+  return nil
+}
+
+func (p *ProgressReport)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[string]map[string]int64, size)
+  p.Offsets =  tMap
+  for i := 0; i < size; i ++ {
+var _key51 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key51 = v
+}
+    _, _, size, err := iprot.ReadMapBegin(ctx)
+    if err != nil {
+      return thrift.PrependError("error reading map begin: ", err)
+    }
+    tMap := make(map[string]int64, size)
+    _val52 :=  tMap
+    for i := 0; i < size; i ++ {
+var _key53 string
+      if v, err := iprot.ReadString(ctx); err != nil {
+      return thrift.PrependError("error reading field 0: ", err)
+} else {
+      _key53 = v
+}
+var _val54 int64
+      if v, err := iprot.ReadI64(ctx); err != nil {
+      return thrift.PrependError("error reading field 0: ", err)
+} else {
+      _val54 = v
+}
+      _val52[_key53] = _val54
+    }
+    if err := iprot.ReadMapEnd(ctx); err != nil {
+      return thrift.PrependError("error reading map end: ", err)
+    }
+    p.Offsets[_key51] = _val52
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ProgressReport)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[string]int64, size)
+  p.Lost =  tMap
+  for i := 0; i < size; i ++ {
+var _key55 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key55 = v
+}
+var _val56 int64
+    if v, err := iprot.ReadI64(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _val56 = v
+}
+    p.Lost[_key55] = _val56
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ProgressReport)  ReadField5(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[string]int64, size)
+  p.Skipped =  tMap
+  for i := 0; i < size; i ++ {
+var _key57 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key57 = v
+}
+var _val58 int64
+    if v, err := iprot.ReadI64(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _val58 = v
+}
+    p.Skipped[_key57] = _val58
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ProgressReport)  ReadField6(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[string]int64, size)
+  p.Repeated =  tMap
+  for i := 0; i < size; i ++ {
+var _key59 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key59 = v
+}
+var _val60 int64
+    if v, err := iprot.ReadI64(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _val60 = v
+}
+    p.Repeated[_key59] = _val60
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ProgressReport)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *ProgressReport) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "ProgressReport"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+    if err := p.writeField5(ctx, oprot); err != nil { return err }
+    if err := p.writeField6(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProgressReport) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "groupId", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:groupId: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.GroupId)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.groupId (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:groupId: ", p), err) }
+  return err
+}
+
+func (p *ProgressReport) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "consumerId", thrift.STRING, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:consumerId: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.ConsumerId)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.consumerId (2) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:consumerId: ", p), err) }
+  return err
+}
+
+func (p *ProgressReport) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "offsets", thrift.MAP, 3); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:offsets: ", p), err) }
+  if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.MAP, len(p.Offsets)); err != nil {
+    return thrift.PrependError("error writing map begin: ", err)
+  }
+  for k, v := range p.Offsets {
+    if err := oprot.WriteString(ctx, string(k)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.I64, len(v)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range v {
+      if err := oprot.WriteString(ctx, string(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI64(ctx, int64(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+  }
+  if err := oprot.WriteMapEnd(ctx); err != nil {
+    return thrift.PrependError("error writing map end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:offsets: ", p), err) }
+  return err
+}
+
+func (p *ProgressReport) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetLost() {
+    if err := oprot.WriteFieldBegin(ctx, "lost", thrift.MAP, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:lost: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.I64, len(p.Lost)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.Lost {
+      if err := oprot.WriteString(ctx, string(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI64(ctx, int64(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:lost: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProgressReport) writeField5(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSkipped() {
+    if err := oprot.WriteFieldBegin(ctx, "skipped", thrift.MAP, 5); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 5:skipped: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.I64, len(p.Skipped)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.Skipped {
+      if err := oprot.WriteString(ctx, string(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI64(ctx, int64(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 5:skipped: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProgressReport) writeField6(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetRepeated() {
+    if err := oprot.WriteFieldBegin(ctx, "repeated", thrift.MAP, 6); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 6:repeated: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.I64, len(p.Repeated)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.Repeated {
+      if err := oprot.WriteString(ctx, string(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI64(ctx, int64(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 6:repeated: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProgressReport) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProgressReport) Equals(other *ProgressReport) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.GroupId != other.GroupId { return false }
+  if p.ConsumerId != other.ConsumerId { return false }
+  if len(p.Offsets) != len(other.Offsets) { return false }
+  for k, _tgt := range p.Offsets {
+    _src61 := other.Offsets[k]
+    if len(_tgt) != len(_src61) { return false }
+    for k, _tgt := range _tgt {
+      _src62 := _src61[k]
+      if _tgt != _src62 { return false }
+    }
+  }
+  if len(p.Lost) != len(other.Lost) { return false }
+  for k, _tgt := range p.Lost {
+    _src63 := other.Lost[k]
+    if _tgt != _src63 { return false }
+  }
+  if len(p.Skipped) != len(other.Skipped) { return false }
+  for k, _tgt := range p.Skipped {
+    _src64 := other.Skipped[k]
+    if _tgt != _src64 { return false }
+  }
+  if len(p.Repeated) != len(other.Repeated) { return false }
+  for k, _tgt := range p.Repeated {
+    _src65 := other.Repeated[k]
+    if _tgt != _src65 { return false }
+  }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *ProgressReport) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProgressReport(%+v)", *p)
+}
+
+// The answer to a report.
+//
+// Attributes:
+//  - Refusal: Why the offsets were not set, a sentence; absent: they were set.
+type ReportAnswer struct {
+  Refusal *string `thrift:"refusal,1" db:"refusal" json:"refusal,omitempty"`
+}
+
+func NewReportAnswer() *ReportAnswer {
+  return &ReportAnswer{}
+}
+
+var ReportAnswer_Refusal_DEFAULT string
+func (p *ReportAnswer) GetRefusal() string {
+  if !p.IsSetRefusal() {
+    return ReportAnswer_Refusal_DEFAULT
+  }
+return *p.Refusal
+}
+func (p *ReportAnswer) IsSetRefusal() bool {
+  return p.Refusal != nil
+}
+
+func (p *ReportAnswer) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ReportAnswer)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Refusal = &v
+}
+  return nil
+}
+
+func (p *ReportAnswer) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "ReportAnswer"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ReportAnswer) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetRefusal() {
+    if err := oprot.WriteFieldBegin(ctx, "refusal", thrift.STRING, 1); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:refusal: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Refusal)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.refusal (1) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 1:refusal: ", p), err) }
+  }
+  return err
+}
+
+func (p *ReportAnswer) Equals(other *ReportAnswer) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Refusal != other.Refusal {
+    if p.Refusal == nil || other.Refusal == nil {
+      return false
+    }
+    if (*p.Refusal) != (*other.Refusal) { return false }
+  }
+  return true
+}
+
+func (p *ReportAnswer) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ReportAnswer(%+v)", *p)
+}
+
 type ConsumerService interface {
   // Applies verdicts, then returns messages, waiting for the first if necessary.
   //
@@ -6507,6 +7324,18 @@ type ConsumerService interface {
   // Parameters:
   //  - Request
   Ranges(ctx context.Context, request *RangesRequest) (_r []*QueueRange, _err error)
+  // The existing topics that the caller can read in bulk as the group: those of its settings, or all
+  // topics of applications if the proxy creates groups on their first use and the group has no
+  // settings.
+  //
+  // Parameters:
+  //  - Request
+  Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error)
+  // Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+  //
+  // Parameters:
+  //  - Request
+  Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error)
 }
 
 type ConsumerServiceClient struct {
@@ -6549,22 +7378,22 @@ func (p *ConsumerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) (_r *PullResponse, _err error) {
-  var _args51 ConsumerServicePullArgs
-  _args51.Request = request
-  var _result53 ConsumerServicePullResult
-  var _meta52 thrift.ResponseMeta
-  _meta52, _err = p.Client_().Call(ctx, "pull", &_args51, &_result53)
-  p.SetLastResponseMeta_(_meta52)
+  var _args66 ConsumerServicePullArgs
+  _args66.Request = request
+  var _result68 ConsumerServicePullResult
+  var _meta67 thrift.ResponseMeta
+  _meta67, _err = p.Client_().Call(ctx, "pull", &_args66, &_result68)
+  p.SetLastResponseMeta_(_meta67)
   if _err != nil {
     return
   }
   switch {
-  case _result53.Error!= nil:
-    return _r, _result53.Error
+  case _result68.Error!= nil:
+    return _r, _result68.Error
   }
 
-  if _ret54 := _result53.GetSuccess(); _ret54 != nil {
-    return _ret54, nil
+  if _ret69 := _result68.GetSuccess(); _ret69 != nil {
+    return _ret69, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "pull failed: unknown result")
 }
@@ -6574,41 +7403,41 @@ func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) 
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Submit(ctx context.Context, result *ConsumeResult_) (_r bool, _err error) {
-  var _args55 ConsumerServiceSubmitArgs
-  _args55.Result_ = result
-  var _result57 ConsumerServiceSubmitResult
-  var _meta56 thrift.ResponseMeta
-  _meta56, _err = p.Client_().Call(ctx, "submit", &_args55, &_result57)
-  p.SetLastResponseMeta_(_meta56)
+  var _args70 ConsumerServiceSubmitArgs
+  _args70.Result_ = result
+  var _result72 ConsumerServiceSubmitResult
+  var _meta71 thrift.ResponseMeta
+  _meta71, _err = p.Client_().Call(ctx, "submit", &_args70, &_result72)
+  p.SetLastResponseMeta_(_meta71)
   if _err != nil {
     return
   }
   switch {
-  case _result57.Error!= nil:
-    return _r, _result57.Error
+  case _result72.Error!= nil:
+    return _r, _result72.Error
   }
 
-  return _result57.GetSuccess(), nil
+  return _result72.GetSuccess(), nil
 }
 
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *ConsumeStatsRequest) (_r []*ConsumeStats, _err error) {
-  var _args58 ConsumerServiceGetConsumeStatsArgs
-  _args58.Request = request
-  var _result60 ConsumerServiceGetConsumeStatsResult
-  var _meta59 thrift.ResponseMeta
-  _meta59, _err = p.Client_().Call(ctx, "getConsumeStats", &_args58, &_result60)
-  p.SetLastResponseMeta_(_meta59)
+  var _args73 ConsumerServiceGetConsumeStatsArgs
+  _args73.Request = request
+  var _result75 ConsumerServiceGetConsumeStatsResult
+  var _meta74 thrift.ResponseMeta
+  _meta74, _err = p.Client_().Call(ctx, "getConsumeStats", &_args73, &_result75)
+  p.SetLastResponseMeta_(_meta74)
   if _err != nil {
     return
   }
   switch {
-  case _result60.Error!= nil:
-    return _r, _result60.Error
+  case _result75.Error!= nil:
+    return _r, _result75.Error
   }
 
-  return _result60.GetSuccess(), nil
+  return _result75.GetSuccess(), nil
 }
 
 // Reads by offset, for bulk readers.
@@ -6616,17 +7445,17 @@ func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *Co
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest) (_r *FetchResponse, _err error) {
-  var _args61 ConsumerServiceFetchArgs
-  _args61.Request = request
-  var _result63 ConsumerServiceFetchResult
-  var _meta62 thrift.ResponseMeta
-  _meta62, _err = p.Client_().Call(ctx, "fetch", &_args61, &_result63)
-  p.SetLastResponseMeta_(_meta62)
+  var _args76 ConsumerServiceFetchArgs
+  _args76.Request = request
+  var _result78 ConsumerServiceFetchResult
+  var _meta77 thrift.ResponseMeta
+  _meta77, _err = p.Client_().Call(ctx, "fetch", &_args76, &_result78)
+  p.SetLastResponseMeta_(_meta77)
   if _err != nil {
     return
   }
-  if _ret64 := _result63.GetSuccess(); _ret64 != nil {
-    return _ret64, nil
+  if _ret79 := _result78.GetSuccess(); _ret79 != nil {
+    return _ret79, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "fetch failed: unknown result")
 }
@@ -6637,16 +7466,16 @@ func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r bool, _err error) {
-  var _args65 ConsumerServiceAckArgs
-  _args65.Result_ = result
-  var _result67 ConsumerServiceAckResult
-  var _meta66 thrift.ResponseMeta
-  _meta66, _err = p.Client_().Call(ctx, "ack", &_args65, &_result67)
-  p.SetLastResponseMeta_(_meta66)
+  var _args80 ConsumerServiceAckArgs
+  _args80.Result_ = result
+  var _result82 ConsumerServiceAckResult
+  var _meta81 thrift.ResponseMeta
+  _meta81, _err = p.Client_().Call(ctx, "ack", &_args80, &_result82)
+  p.SetLastResponseMeta_(_meta81)
   if _err != nil {
     return
   }
-  return _result67.GetSuccess(), nil
+  return _result82.GetSuccess(), nil
 }
 
 // Applies verdicts by lease id.
@@ -6654,22 +7483,22 @@ func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest) (_r *AckAnswer, _err error) {
-  var _args68 ConsumerServiceSettleArgs
-  _args68.Request = request
-  var _result70 ConsumerServiceSettleResult
-  var _meta69 thrift.ResponseMeta
-  _meta69, _err = p.Client_().Call(ctx, "settle", &_args68, &_result70)
-  p.SetLastResponseMeta_(_meta69)
+  var _args83 ConsumerServiceSettleArgs
+  _args83.Request = request
+  var _result85 ConsumerServiceSettleResult
+  var _meta84 thrift.ResponseMeta
+  _meta84, _err = p.Client_().Call(ctx, "settle", &_args83, &_result85)
+  p.SetLastResponseMeta_(_meta84)
   if _err != nil {
     return
   }
   switch {
-  case _result70.Error!= nil:
-    return _r, _result70.Error
+  case _result85.Error!= nil:
+    return _r, _result85.Error
   }
 
-  if _ret71 := _result70.GetSuccess(); _ret71 != nil {
-    return _ret71, nil
+  if _ret86 := _result85.GetSuccess(); _ret86 != nil {
+    return _ret86, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "settle failed: unknown result")
 }
@@ -6679,22 +7508,22 @@ func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest)
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendRequest) (_r *AckAnswer, _err error) {
-  var _args72 ConsumerServiceExtendArgs
-  _args72.Request = request
-  var _result74 ConsumerServiceExtendResult
-  var _meta73 thrift.ResponseMeta
-  _meta73, _err = p.Client_().Call(ctx, "extend", &_args72, &_result74)
-  p.SetLastResponseMeta_(_meta73)
+  var _args87 ConsumerServiceExtendArgs
+  _args87.Request = request
+  var _result89 ConsumerServiceExtendResult
+  var _meta88 thrift.ResponseMeta
+  _meta88, _err = p.Client_().Call(ctx, "extend", &_args87, &_result89)
+  p.SetLastResponseMeta_(_meta88)
   if _err != nil {
     return
   }
   switch {
-  case _result74.Error!= nil:
-    return _r, _result74.Error
+  case _result89.Error!= nil:
+    return _r, _result89.Error
   }
 
-  if _ret75 := _result74.GetSuccess(); _ret75 != nil {
-    return _ret75, nil
+  if _ret90 := _result89.GetSuccess(); _ret90 != nil {
+    return _ret90, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "extend failed: unknown result")
 }
@@ -6702,21 +7531,70 @@ func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendReque
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Ranges(ctx context.Context, request *RangesRequest) (_r []*QueueRange, _err error) {
-  var _args76 ConsumerServiceRangesArgs
-  _args76.Request = request
-  var _result78 ConsumerServiceRangesResult
-  var _meta77 thrift.ResponseMeta
-  _meta77, _err = p.Client_().Call(ctx, "ranges", &_args76, &_result78)
-  p.SetLastResponseMeta_(_meta77)
+  var _args91 ConsumerServiceRangesArgs
+  _args91.Request = request
+  var _result93 ConsumerServiceRangesResult
+  var _meta92 thrift.ResponseMeta
+  _meta92, _err = p.Client_().Call(ctx, "ranges", &_args91, &_result93)
+  p.SetLastResponseMeta_(_meta92)
   if _err != nil {
     return
   }
   switch {
-  case _result78.Error!= nil:
-    return _r, _result78.Error
+  case _result93.Error!= nil:
+    return _r, _result93.Error
   }
 
-  return _result78.GetSuccess(), nil
+  return _result93.GetSuccess(), nil
+}
+
+// The existing topics that the caller can read in bulk as the group: those of its settings, or all
+// topics of applications if the proxy creates groups on their first use and the group has no
+// settings.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error) {
+  var _args94 ConsumerServiceTopicsArgs
+  _args94.Request = request
+  var _result96 ConsumerServiceTopicsResult
+  var _meta95 thrift.ResponseMeta
+  _meta95, _err = p.Client_().Call(ctx, "topics", &_args94, &_result96)
+  p.SetLastResponseMeta_(_meta95)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result96.Error!= nil:
+    return _r, _result96.Error
+  }
+
+  return _result96.GetSuccess(), nil
+}
+
+// Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error) {
+  var _args97 ConsumerServiceReportArgs
+  _args97.Request = request
+  var _result99 ConsumerServiceReportResult
+  var _meta98 thrift.ResponseMeta
+  _meta98, _err = p.Client_().Call(ctx, "report", &_args97, &_result99)
+  p.SetLastResponseMeta_(_meta98)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result99.Error!= nil:
+    return _r, _result99.Error
+  }
+
+  if _ret100 := _result99.GetSuccess(); _ret100 != nil {
+    return _ret100, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "report failed: unknown result")
 }
 
 type ConsumerServiceProcessor struct {
@@ -6739,16 +7617,18 @@ func (p *ConsumerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewConsumerServiceProcessor(handler ConsumerService) *ConsumerServiceProcessor {
 
-  self79 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self79.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
-  self79.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
-  self79.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
-  self79.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
-  self79.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
-  self79.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
-  self79.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
-  self79.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
-return self79
+  self101 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self101.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
+  self101.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
+  self101.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
+  self101.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
+  self101.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
+  self101.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
+  self101.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
+  self101.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
+  self101.processorMap["topics"] = &consumerServiceProcessorTopics{handler:handler}
+  self101.processorMap["report"] = &consumerServiceProcessorReport{handler:handler}
+return self101
 }
 
 func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -6759,12 +7639,12 @@ func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x80 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x102 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x80.Write(ctx, oprot)
+  x102.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x80
+  return false, x102
 
 }
 
@@ -6773,7 +7653,7 @@ type consumerServiceProcessorPull struct {
 }
 
 func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err81 error
+  var _write_err103 error
   args := ConsumerServicePullArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -6823,21 +7703,21 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc82 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
+      _exc104 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err81 = thrift.WrapTException(err2)
+        _write_err103 = thrift.WrapTException(err2)
       }
-      if err2 := _exc82.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
-        _write_err81 = thrift.WrapTException(err2)
+      if err2 := _exc104.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
+        _write_err103 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
-        _write_err81 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
+        _write_err103 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
-        _write_err81 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
+        _write_err103 = thrift.WrapTException(err2)
       }
-      if _write_err81 != nil {
-        return false, thrift.WrapTException(_write_err81)
+      if _write_err103 != nil {
+        return false, thrift.WrapTException(_write_err103)
       }
       return true, err
     }
@@ -6846,19 +7726,19 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.REPLY, seqId); err2 != nil {
-    _write_err81 = thrift.WrapTException(err2)
+    _write_err103 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
-    _write_err81 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
+    _write_err103 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
-    _write_err81 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
+    _write_err103 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
-    _write_err81 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
+    _write_err103 = thrift.WrapTException(err2)
   }
-  if _write_err81 != nil {
-    return false, thrift.WrapTException(_write_err81)
+  if _write_err103 != nil {
+    return false, thrift.WrapTException(_write_err103)
   }
   return true, err
 }
@@ -6868,7 +7748,7 @@ type consumerServiceProcessorSubmit struct {
 }
 
 func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err83 error
+  var _write_err105 error
   args := ConsumerServiceSubmitArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -6918,21 +7798,21 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc84 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
+      _exc106 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err83 = thrift.WrapTException(err2)
+        _write_err105 = thrift.WrapTException(err2)
       }
-      if err2 := _exc84.Write(ctx, oprot); _write_err83 == nil && err2 != nil {
-        _write_err83 = thrift.WrapTException(err2)
+      if err2 := _exc106.Write(ctx, oprot); _write_err105 == nil && err2 != nil {
+        _write_err105 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err83 == nil && err2 != nil {
-        _write_err83 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err105 == nil && err2 != nil {
+        _write_err105 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err83 == nil && err2 != nil {
-        _write_err83 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err105 == nil && err2 != nil {
+        _write_err105 = thrift.WrapTException(err2)
       }
-      if _write_err83 != nil {
-        return false, thrift.WrapTException(_write_err83)
+      if _write_err105 != nil {
+        return false, thrift.WrapTException(_write_err105)
       }
       return true, err
     }
@@ -6941,19 +7821,19 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.REPLY, seqId); err2 != nil {
-    _write_err83 = thrift.WrapTException(err2)
+    _write_err105 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err83 == nil && err2 != nil {
-    _write_err83 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err105 == nil && err2 != nil {
+    _write_err105 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err83 == nil && err2 != nil {
-    _write_err83 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err105 == nil && err2 != nil {
+    _write_err105 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err83 == nil && err2 != nil {
-    _write_err83 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err105 == nil && err2 != nil {
+    _write_err105 = thrift.WrapTException(err2)
   }
-  if _write_err83 != nil {
-    return false, thrift.WrapTException(_write_err83)
+  if _write_err105 != nil {
+    return false, thrift.WrapTException(_write_err105)
   }
   return true, err
 }
@@ -6963,7 +7843,7 @@ type consumerServiceProcessorGetConsumeStats struct {
 }
 
 func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err85 error
+  var _write_err107 error
   args := ConsumerServiceGetConsumeStatsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7013,21 +7893,21 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc86 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
+      _exc108 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err85 = thrift.WrapTException(err2)
+        _write_err107 = thrift.WrapTException(err2)
       }
-      if err2 := _exc86.Write(ctx, oprot); _write_err85 == nil && err2 != nil {
-        _write_err85 = thrift.WrapTException(err2)
+      if err2 := _exc108.Write(ctx, oprot); _write_err107 == nil && err2 != nil {
+        _write_err107 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err85 == nil && err2 != nil {
-        _write_err85 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err107 == nil && err2 != nil {
+        _write_err107 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err85 == nil && err2 != nil {
-        _write_err85 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err107 == nil && err2 != nil {
+        _write_err107 = thrift.WrapTException(err2)
       }
-      if _write_err85 != nil {
-        return false, thrift.WrapTException(_write_err85)
+      if _write_err107 != nil {
+        return false, thrift.WrapTException(_write_err107)
       }
       return true, err
     }
@@ -7036,19 +7916,19 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.REPLY, seqId); err2 != nil {
-    _write_err85 = thrift.WrapTException(err2)
+    _write_err107 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err85 == nil && err2 != nil {
-    _write_err85 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err107 == nil && err2 != nil {
+    _write_err107 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err85 == nil && err2 != nil {
-    _write_err85 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err107 == nil && err2 != nil {
+    _write_err107 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err85 == nil && err2 != nil {
-    _write_err85 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err107 == nil && err2 != nil {
+    _write_err107 = thrift.WrapTException(err2)
   }
-  if _write_err85 != nil {
-    return false, thrift.WrapTException(_write_err85)
+  if _write_err107 != nil {
+    return false, thrift.WrapTException(_write_err107)
   }
   return true, err
 }
@@ -7058,7 +7938,7 @@ type consumerServiceProcessorFetch struct {
 }
 
 func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err87 error
+  var _write_err109 error
   args := ConsumerServiceFetchArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7104,21 +7984,21 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc88 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
+    _exc110 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err87 = thrift.WrapTException(err2)
+      _write_err109 = thrift.WrapTException(err2)
     }
-    if err2 := _exc88.Write(ctx, oprot); _write_err87 == nil && err2 != nil {
-      _write_err87 = thrift.WrapTException(err2)
+    if err2 := _exc110.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
+      _write_err109 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err87 == nil && err2 != nil {
-      _write_err87 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
+      _write_err109 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err87 == nil && err2 != nil {
-      _write_err87 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
+      _write_err109 = thrift.WrapTException(err2)
     }
-    if _write_err87 != nil {
-      return false, thrift.WrapTException(_write_err87)
+    if _write_err109 != nil {
+      return false, thrift.WrapTException(_write_err109)
     }
     return true, err
   } else {
@@ -7126,19 +8006,19 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.REPLY, seqId); err2 != nil {
-    _write_err87 = thrift.WrapTException(err2)
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err87 == nil && err2 != nil {
-    _write_err87 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err87 == nil && err2 != nil {
-    _write_err87 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err87 == nil && err2 != nil {
-    _write_err87 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if _write_err87 != nil {
-    return false, thrift.WrapTException(_write_err87)
+  if _write_err109 != nil {
+    return false, thrift.WrapTException(_write_err109)
   }
   return true, err
 }
@@ -7148,7 +8028,7 @@ type consumerServiceProcessorAck struct {
 }
 
 func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err89 error
+  var _write_err111 error
   args := ConsumerServiceAckArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7194,21 +8074,21 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc90 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
+    _exc112 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err89 = thrift.WrapTException(err2)
+      _write_err111 = thrift.WrapTException(err2)
     }
-    if err2 := _exc90.Write(ctx, oprot); _write_err89 == nil && err2 != nil {
-      _write_err89 = thrift.WrapTException(err2)
+    if err2 := _exc112.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
+      _write_err111 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err89 == nil && err2 != nil {
-      _write_err89 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
+      _write_err111 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err89 == nil && err2 != nil {
-      _write_err89 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
+      _write_err111 = thrift.WrapTException(err2)
     }
-    if _write_err89 != nil {
-      return false, thrift.WrapTException(_write_err89)
+    if _write_err111 != nil {
+      return false, thrift.WrapTException(_write_err111)
     }
     return true, err
   } else {
@@ -7216,19 +8096,19 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.REPLY, seqId); err2 != nil {
-    _write_err89 = thrift.WrapTException(err2)
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err89 == nil && err2 != nil {
-    _write_err89 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err89 == nil && err2 != nil {
-    _write_err89 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err89 == nil && err2 != nil {
-    _write_err89 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if _write_err89 != nil {
-    return false, thrift.WrapTException(_write_err89)
+  if _write_err111 != nil {
+    return false, thrift.WrapTException(_write_err111)
   }
   return true, err
 }
@@ -7238,7 +8118,7 @@ type consumerServiceProcessorSettle struct {
 }
 
 func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err91 error
+  var _write_err113 error
   args := ConsumerServiceSettleArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7288,21 +8168,21 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc92 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
+      _exc114 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err91 = thrift.WrapTException(err2)
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := _exc92.Write(ctx, oprot); _write_err91 == nil && err2 != nil {
-        _write_err91 = thrift.WrapTException(err2)
+      if err2 := _exc114.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err91 == nil && err2 != nil {
-        _write_err91 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err91 == nil && err2 != nil {
-        _write_err91 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if _write_err91 != nil {
-        return false, thrift.WrapTException(_write_err91)
+      if _write_err113 != nil {
+        return false, thrift.WrapTException(_write_err113)
       }
       return true, err
     }
@@ -7311,19 +8191,19 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.REPLY, seqId); err2 != nil {
-    _write_err91 = thrift.WrapTException(err2)
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err91 == nil && err2 != nil {
-    _write_err91 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err91 == nil && err2 != nil {
-    _write_err91 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err91 == nil && err2 != nil {
-    _write_err91 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if _write_err91 != nil {
-    return false, thrift.WrapTException(_write_err91)
+  if _write_err113 != nil {
+    return false, thrift.WrapTException(_write_err113)
   }
   return true, err
 }
@@ -7333,7 +8213,7 @@ type consumerServiceProcessorExtend struct {
 }
 
 func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err93 error
+  var _write_err115 error
   args := ConsumerServiceExtendArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7383,21 +8263,21 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc94 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
+      _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err93 = thrift.WrapTException(err2)
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := _exc94.Write(ctx, oprot); _write_err93 == nil && err2 != nil {
-        _write_err93 = thrift.WrapTException(err2)
+      if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err93 == nil && err2 != nil {
-        _write_err93 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err93 == nil && err2 != nil {
-        _write_err93 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if _write_err93 != nil {
-        return false, thrift.WrapTException(_write_err93)
+      if _write_err115 != nil {
+        return false, thrift.WrapTException(_write_err115)
       }
       return true, err
     }
@@ -7406,19 +8286,19 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.REPLY, seqId); err2 != nil {
-    _write_err93 = thrift.WrapTException(err2)
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err93 == nil && err2 != nil {
-    _write_err93 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err93 == nil && err2 != nil {
-    _write_err93 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err93 == nil && err2 != nil {
-    _write_err93 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if _write_err93 != nil {
-    return false, thrift.WrapTException(_write_err93)
+  if _write_err115 != nil {
+    return false, thrift.WrapTException(_write_err115)
   }
   return true, err
 }
@@ -7428,7 +8308,7 @@ type consumerServiceProcessorRanges struct {
 }
 
 func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err95 error
+  var _write_err117 error
   args := ConsumerServiceRangesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7478,21 +8358,21 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc96 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
+      _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err95 = thrift.WrapTException(err2)
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := _exc96.Write(ctx, oprot); _write_err95 == nil && err2 != nil {
-        _write_err95 = thrift.WrapTException(err2)
+      if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err95 == nil && err2 != nil {
-        _write_err95 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err95 == nil && err2 != nil {
-        _write_err95 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if _write_err95 != nil {
-        return false, thrift.WrapTException(_write_err95)
+      if _write_err117 != nil {
+        return false, thrift.WrapTException(_write_err117)
       }
       return true, err
     }
@@ -7501,19 +8381,209 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.REPLY, seqId); err2 != nil {
-    _write_err95 = thrift.WrapTException(err2)
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err95 == nil && err2 != nil {
-    _write_err95 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err95 == nil && err2 != nil {
-    _write_err95 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err95 == nil && err2 != nil {
-    _write_err95 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if _write_err95 != nil {
-    return false, thrift.WrapTException(_write_err95)
+  if _write_err117 != nil {
+    return false, thrift.WrapTException(_write_err117)
+  }
+  return true, err
+}
+
+type consumerServiceProcessorTopics struct {
+  handler ConsumerService
+}
+
+func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err119 error
+  args := ConsumerServiceTopicsArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "topics", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ConsumerServiceTopicsResult{}
+  if retval, err2 := p.handler.Topics(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    switch v := err2.(type) {
+    case *PullException:
+      result.Error = v
+    default:
+      if errors.Is(err2, thrift.ErrAbandonRequest) {
+        return false, thrift.WrapTException(err2)
+      }
+      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing topics: " + err2.Error())
+      if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.EXCEPTION, seqId); err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
+      }
+      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
+      }
+      if _write_err119 != nil {
+        return false, thrift.WrapTException(_write_err119)
+      }
+      return true, err
+    }
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.REPLY, seqId); err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
+  }
+  if _write_err119 != nil {
+    return false, thrift.WrapTException(_write_err119)
+  }
+  return true, err
+}
+
+type consumerServiceProcessorReport struct {
+  handler ConsumerService
+}
+
+func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err121 error
+  args := ConsumerServiceReportArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "report", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ConsumerServiceReportResult{}
+  if retval, err2 := p.handler.Report(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    switch v := err2.(type) {
+    case *PullException:
+      result.Error = v
+    default:
+      if errors.Is(err2, thrift.ErrAbandonRequest) {
+        return false, thrift.WrapTException(err2)
+      }
+      _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing report: " + err2.Error())
+      if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.EXCEPTION, seqId); err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
+      }
+      if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
+      }
+      if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
+      }
+      if _write_err121 != nil {
+        return false, thrift.WrapTException(_write_err121)
+      }
+      return true, err
+    }
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.REPLY, seqId); err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
+  }
+  if _write_err121 != nil {
+    return false, thrift.WrapTException(_write_err121)
   }
   return true, err
 }
@@ -8193,11 +9263,11 @@ func (p *ConsumerServiceGetConsumeStatsResult)  ReadField0(ctx context.Context, 
   tSlice := make([]*ConsumeStats, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem97 := &ConsumeStats{}
-    if err := _elem97.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem97), err)
+    _elem123 := &ConsumeStats{}
+    if err := _elem123.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem123), err)
     }
-    p.Success = append(p.Success, _elem97)
+    p.Success = append(p.Success, _elem123)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -9336,11 +10406,11 @@ func (p *ConsumerServiceRangesResult)  ReadField0(ctx context.Context, iprot thr
   tSlice := make([]*QueueRange, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem98 := &QueueRange{}
-    if err := _elem98.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem98), err)
+    _elem124 := &QueueRange{}
+    if err := _elem124.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem124), err)
     }
-    p.Success = append(p.Success, _elem98)
+    p.Success = append(p.Success, _elem124)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -9409,6 +10479,511 @@ func (p *ConsumerServiceRangesResult) String() string {
     return "<nil>"
   }
   return fmt.Sprintf("ConsumerServiceRangesResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ConsumerServiceTopicsArgs struct {
+  Request *TopicsRequest `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewConsumerServiceTopicsArgs() *ConsumerServiceTopicsArgs {
+  return &ConsumerServiceTopicsArgs{}
+}
+
+var ConsumerServiceTopicsArgs_Request_DEFAULT *TopicsRequest
+func (p *ConsumerServiceTopicsArgs) GetRequest() *TopicsRequest {
+  if !p.IsSetRequest() {
+    return ConsumerServiceTopicsArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ConsumerServiceTopicsArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ConsumerServiceTopicsArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &TopicsRequest{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "topics_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ConsumerServiceTopicsArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ConsumerServiceTopicsArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+//  - Error
+type ConsumerServiceTopicsResult struct {
+  Success []string `thrift:"success,0" db:"success" json:"success,omitempty"`
+  Error *PullException `thrift:"error,1" db:"error" json:"error,omitempty"`
+}
+
+func NewConsumerServiceTopicsResult() *ConsumerServiceTopicsResult {
+  return &ConsumerServiceTopicsResult{}
+}
+
+var ConsumerServiceTopicsResult_Success_DEFAULT []string
+
+func (p *ConsumerServiceTopicsResult) GetSuccess() []string {
+  return p.Success
+}
+var ConsumerServiceTopicsResult_Error_DEFAULT *PullException
+func (p *ConsumerServiceTopicsResult) GetError() *PullException {
+  if !p.IsSetError() {
+    return ConsumerServiceTopicsResult_Error_DEFAULT
+  }
+return p.Error
+}
+func (p *ConsumerServiceTopicsResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ConsumerServiceTopicsResult) IsSetError() bool {
+  return p.Error != nil
+}
+
+func (p *ConsumerServiceTopicsResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Success =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem125 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem125 = v
+}
+    p.Success = append(p.Success, _elem125)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsResult)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Error = &PullException{}
+  if err := p.Error.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Error), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "topics_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ConsumerServiceTopicsResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.LIST, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Success)); err != nil {
+      return thrift.PrependError("error writing list begin: ", err)
+    }
+    for _, v := range p.Success {
+      if err := oprot.WriteString(ctx, string(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteListEnd(ctx); err != nil {
+      return thrift.PrependError("error writing list end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ConsumerServiceTopicsResult) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetError() {
+    if err := oprot.WriteFieldBegin(ctx, "error", thrift.STRUCT, 1); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:error: ", p), err) }
+    if err := p.Error.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Error), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 1:error: ", p), err) }
+  }
+  return err
+}
+
+func (p *ConsumerServiceTopicsResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ConsumerServiceTopicsResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ConsumerServiceReportArgs struct {
+  Request *ProgressReport `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewConsumerServiceReportArgs() *ConsumerServiceReportArgs {
+  return &ConsumerServiceReportArgs{}
+}
+
+var ConsumerServiceReportArgs_Request_DEFAULT *ProgressReport
+func (p *ConsumerServiceReportArgs) GetRequest() *ProgressReport {
+  if !p.IsSetRequest() {
+    return ConsumerServiceReportArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ConsumerServiceReportArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ConsumerServiceReportArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceReportArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &ProgressReport{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceReportArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "report_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ConsumerServiceReportArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ConsumerServiceReportArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ConsumerServiceReportArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+//  - Error
+type ConsumerServiceReportResult struct {
+  Success *ReportAnswer `thrift:"success,0" db:"success" json:"success,omitempty"`
+  Error *PullException `thrift:"error,1" db:"error" json:"error,omitempty"`
+}
+
+func NewConsumerServiceReportResult() *ConsumerServiceReportResult {
+  return &ConsumerServiceReportResult{}
+}
+
+var ConsumerServiceReportResult_Success_DEFAULT *ReportAnswer
+func (p *ConsumerServiceReportResult) GetSuccess() *ReportAnswer {
+  if !p.IsSetSuccess() {
+    return ConsumerServiceReportResult_Success_DEFAULT
+  }
+return p.Success
+}
+var ConsumerServiceReportResult_Error_DEFAULT *PullException
+func (p *ConsumerServiceReportResult) GetError() *PullException {
+  if !p.IsSetError() {
+    return ConsumerServiceReportResult_Error_DEFAULT
+  }
+return p.Error
+}
+func (p *ConsumerServiceReportResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ConsumerServiceReportResult) IsSetError() bool {
+  return p.Error != nil
+}
+
+func (p *ConsumerServiceReportResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceReportResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &ReportAnswer{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceReportResult)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Error = &PullException{}
+  if err := p.Error.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Error), err)
+  }
+  return nil
+}
+
+func (p *ConsumerServiceReportResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "report_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ConsumerServiceReportResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ConsumerServiceReportResult) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetError() {
+    if err := oprot.WriteFieldBegin(ctx, "error", thrift.STRUCT, 1); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:error: ", p), err) }
+    if err := p.Error.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Error), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 1:error: ", p), err) }
+  }
+  return err
+}
+
+func (p *ConsumerServiceReportResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ConsumerServiceReportResult(%+v)", *p)
 }
 
 

@@ -1,0 +1,64 @@
+// Brokers with the figures that they report of themselves: disk, log, rates, replicas.
+
+import { get, path } from "./api.js";
+import { commandLine } from "./copying.js";
+import { h } from "./dom.js";
+import { age, bytes, moment, of, rate } from "./format.js";
+import { Table } from "./table.js";
+
+export const title = "Brokers";
+
+/** Shares of the disk at which a broker deletes before its retention, and earlier. */
+const FULL = 0.85;
+const NEARLY_FULL = 0.75;
+
+export function open(ctx) {
+  const note = h("p", { class: "muted" });
+  const table = new Table({
+    caption: "Brokers",
+    key: (row) => `${row.broker} ${row.id}`,
+    nothing: "No broker is registered at the nameservers.",
+    advice: "Check that brokers run, and that their nameserver is the one in this proxy's settings.",
+    columns: [
+      { name: "broker", label: "Broker", cell: (row) => row.broker, order: (row) => row.broker },
+      { name: "role", label: "Role", cell: (row) => (row.role === "master" ? "master" : `slave ${row.id}`), order: (row) => row.id },
+      { name: "state", label: "State", cell: (row) => row.state },
+      { name: "address", label: "Address", mono: true, cell: (row) => row.address, copies: (row) => [row.address, `address ${row.address}`], order: (row) => row.address },
+      { name: "disk", label: "Disk used", number: true, title: "Share of the disk with the log", cell: (row) => diskOf(row.disk_used), order: (row) => row.disk_used },
+      { name: "log", label: "Log", number: true, title: "Size of the stored messages", cell: (row) => bytes(logSize(row)), order: logSize },
+      { name: "in", label: "In, messages/s", number: true, title: "In the last 10 s", cell: (row) => rate(row.put_rate), order: (row) => row.put_rate },
+      { name: "out", label: "Out, messages/s", number: true, title: "In the last 10 s", cell: (row) => rate(row.get_rate), order: (row) => row.get_rate },
+      { name: "sync", label: "In sync", title: "Ids of the replicas that have all messages", cell: (row) => row.in_sync ?? "–" },
+      { name: "boot", label: "Started", number: true, cell: (row) => moment(row.boot_ms), order: (row) => row.boot_ms },
+      { name: "version", label: "Version", cell: (row) => row.version ?? "–" },
+      { name: "cluster", label: "Cluster", cell: (row) => row.cluster, order: (row) => row.cluster },
+    ],
+  });
+  ctx.every(10_000, async () => {
+    const found = await get(path("brokers"), {}, ctx);
+    table.update(found.brokers.map((row) => ({ ...row, state: stateOf(row, found.unanswered) })));
+    const missing = found.complete ? [] : [`Only ${of(found.brokers.length, "replica")} are shown.`];
+    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}.`);
+    note.textContent = ["Figures are those of masters; slaves report none.", ...missing, ...silent].join(" ");
+  });
+  return [table.element, note, commandLine(["brokers", "ls"])];
+}
+
+function stateOf(row, unanswered) {
+  if (unanswered[row.broker]) return { word: "no answer", kind: "bad", title: unanswered[row.broker] };
+  if (row.role !== "master") return { word: "replica", kind: "idle" };
+  if (row.disk_used >= FULL) return { word: "disk full", kind: "bad", title: "old messages are deleted before their retention ends" };
+  if (row.clock_ahead_ms) return { word: "clock jumped", kind: "warn", title: `its wall clock is ${age(row.clock_ahead_ms)} ahead` };
+  if (row.disk_used >= NEARLY_FULL) return { word: "disk filling", kind: "warn", title: "add disk space, or shorten the retention" };
+  return { word: "ok", kind: "ok" };
+}
+
+function diskOf(used) {
+  if (used === null) return "–";
+  const kind = used >= FULL ? "bad" : used >= NEARLY_FULL ? "warn" : "ok";
+  return { meter: used, kind, text: `${(100 * used).toFixed(1)} %` };
+}
+
+function logSize(row) {
+  return row.log_begin === null || row.log_end === null ? null : row.log_end - row.log_begin;
+}

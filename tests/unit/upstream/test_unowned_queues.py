@@ -1,0 +1,153 @@
+"""Figures of queues that a proxy does not own, and the lag of topics without clients."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from broker_core.errors import BrokerError, ConnectionLost
+from broker_core.names import Topic
+from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, figures_of
+from proxy.lane.group_lane import GroupLane
+from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.upstream.unowned_queues import UnownedQueues
+from testkit.lanes import GROUP, group_settings, make_lane
+from testkit.messages import message
+from testkit.pipelines import pipeline
+from tests.support.fake_broker_client import FakeBrokerClient, queue
+
+ORDERS, REFUNDS = Topic("orders"), Topic("refunds")
+
+
+def looking(broker: FakeBrokerClient, *lanes: GroupLane) -> UnownedQueues:
+    client: Any = broker
+    return UnownedQueues(client, OwnershipLog(client), lanes)
+
+
+def broker_with(*messages: int) -> FakeBrokerClient:
+    """Return a broker whose queues of the topic orders have *messages* each."""
+    broker = FakeBrokerClient(orders=len(messages), refunds=1)
+    for number, count in enumerate(messages):
+        broker.store(*(message(n, queue_id=number) for n in range(count)))
+    return broker
+
+
+async def test_messages_behind_the_committed_offsets_wait() -> None:
+    broker, lane = broker_with(10, 4, 0), make_lane()
+    broker.committed[lane.name, queue(0)] = 7
+    lag = looking(broker, lane)
+    assert lag.lag_without_clients() == {}  # not asked yet
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 3 + 4}
+
+
+async def test_messages_that_retention_deleted_do_not_wait() -> None:
+    broker, lane = broker_with(10), make_lane()
+    broker.lowest[queue(0)] = 6
+    lag = looking(broker, lane)
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 4}
+
+
+async def test_a_group_that_begins_at_the_end_waits_for_nothing_yet() -> None:
+    broker, lane = broker_with(10), make_lane(group_settings(start_from="latest"))
+    lag = looking(broker, lane)
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 0}
+    broker.committed[lane.name, queue(0)] = 9
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 1}
+
+
+async def test_a_topic_with_clients_is_left_out_at_once() -> None:
+    broker, lane = broker_with(3), make_lane(group_settings(topics=("orders", "refunds")))
+    lag = looking(broker, lane)
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 3, (GROUP, REFUNDS): 0}
+    lane.presence.show([ORDERS], shows_all=False)
+    assert lag.lag_without_clients() == {(GROUP, REFUNDS): 0}
+    lane.presence.show([ORDERS, REFUNDS], shows_all=True)
+    assert lag.lag_without_clients() == {}
+    lane.presence.leave()
+    assert lag.lag_without_clients() == {(GROUP, ORDERS): 3, (GROUP, REFUNDS): 0}
+
+
+async def test_broadcast_groups_have_no_offsets_of_their_own() -> None:
+    lag = looking(broker_with(3), make_lane(group_settings(mode="broadcast")))
+    await lag.look()
+    assert lag.lag_without_clients() == {}
+
+
+async def test_a_topic_that_its_broker_refuses_is_absent_and_others_are_not() -> None:
+    broker, lane = broker_with(3), make_lane(group_settings(topics=("orders", "refunds")))
+    lag = looking(broker, lane)
+    await lag.look()
+    broker.fails["max_offset", queue(0)] = BrokerError(1, "no", request="max_offset")
+    await lag.look()
+    assert lag.lag_without_clients() == {(GROUP, REFUNDS): 0}
+    assert lag.brokers_away == {}
+
+
+async def test_figures_of_a_silent_broker_stay_with_their_age_and_the_reason() -> None:
+    broker, lane = broker_with(3, 2), make_lane()
+    seen = looking(broker, lane)
+    await seen.look()
+    before = {each.queue: each for each in seen.of(lane)}
+    assert {each.lag for each in before.values()} == {3, 2}
+    broker.fails["min_offset"] = ConnectionLost("gone")
+    await asyncio.sleep(60)
+    await seen.look()
+    after = {each.queue: each for each in seen.of(lane)}
+    assert after == {at: replace(each, trouble="gone") for at, each in before.items()}
+    assert seen.brokers_away == {"broker-a": "gone"}
+    assert seen.lag_without_clients() == {}
+    broker.fails.clear()
+    await seen.look()
+    assert seen.brokers_away == {}
+    assert seen.lag_without_clients() == {(GROUP, ORDERS): 5}
+
+
+async def test_a_broker_that_never_answered_leaves_everything_unknown() -> None:
+    broker, lane = broker_with(3), make_lane()
+    broker.fails["min_offset"] = ConnectionLost("gone")
+    seen = looking(broker, lane)
+    assert (seen.of(lane), seen.missed(lane)) == ([], {"orders"})
+    await seen.look()
+    (known,) = seen.of(lane)
+    assert seen.missed(lane) == frozenset()
+    assert known == KnownQueue(queue=queue(0), trouble="gone")
+    figures = figures_of([known])
+    assert (figures.lag, figures.unfinished, figures.parked_keys) == (None, None, None)
+    assert (figures.queues, figures.unowned, figures.unknown) == (1, 1, 1)
+
+
+async def test_a_released_queue_keeps_its_figures_until_it_is_looked_at() -> None:
+    broker, lane = broker_with(3), make_lane()
+    seen = looking(broker, lane)
+    await seen.look()
+    owned = pipeline(messages=[message(number) for number in range(3)])
+    lane.add(owned)
+    assert seen.of(lane) == []
+    lane.remove(owned)
+    (released,) = seen.of(lane)
+    assert (released.source, released.unfinished, released.lag) == (Source.RELEASED, 3, 3)
+    await asyncio.sleep(1)
+    await seen.look()
+    (known,) = seen.of(lane)
+    assert (known.source, known.owned) == (Source.BROKERS, QueueOwner.FREE)
+
+
+async def test_a_topic_without_a_route_is_missed_until_its_queues_are_known() -> None:
+    broker, lane = broker_with(3), make_lane()
+    broker.fails["queues"] = ConnectionLost("gone")
+    seen = looking(broker, lane)
+    await seen.look()
+    await seen.look()
+    assert (seen.of(lane), seen.missed(lane)) == ([], {"orders"})
+    broker.fails.clear()
+    await seen.look()
+    broker.fails["queues"] = ConnectionLost("gone")
+    await seen.look()
+    assert seen.missed(lane) == frozenset()
+    assert [each.trouble for each in seen.of(lane)] == ["gone"]
