@@ -7,10 +7,12 @@ loop, the brokers or other operators waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
 from proxy.errors import Overloaded
 
@@ -18,6 +20,8 @@ T = TypeVar("T")
 
 #: Concurrent requests to brokers for one request of an operator.
 _AT_ONCE = 16
+#: Time for which an answer is shared, as a multiple of the time that it took, and answers kept.
+_KEEP, _MOST_KEPT = 9, 256
 #: Operators' requests that read messages or many offsets at a time, and how long others wait.
 _MOST_READERS, _WAIT_S = 4, 5.0
 
@@ -51,6 +55,50 @@ class BrokerQuestions:
                 return None
 
         return await self.ask(broker, answered)
+
+
+@dataclass(slots=True)
+class _Kept(Generic[T]):
+    """An answer, while it counts, and the turn to ask."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    until_ns: int = 0
+    answer: T | None = None
+
+
+class SharedAnswers(Generic[T]):
+    """Answers for all viewers. A question is asked once at a time, and its answer counts for nine
+    times as long as it took: however many look, it takes at most a tenth of the time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, _Kept[T]] = {}
+
+    def __len__(self) -> int:
+        """Number of kept answers."""
+        return len(self._kept)
+
+    async def of(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer to *question*, from *ask* unless it is known. Raises what *ask* raises,
+        to each viewer.
+        """
+        kept = self._kept.setdefault(question, _Kept())
+        async with kept.turn:
+            if kept.answer is None or now_ns() >= kept.until_ns:
+                kept.answer, began_ns = None, now_ns()
+                kept.answer = await ask()
+                ended_ns = now_ns()
+                kept.until_ns = ended_ns + _KEEP * (ended_ns - began_ns)
+                self._forget(ended_ns)
+            return kept.answer
+
+    def _forget(self, at_ns: int) -> None:
+        if len(self._kept) > _MOST_KEPT:
+            self._kept = {
+                question: kept
+                for question, kept in self._kept.items()
+                if kept.turn.locked() or at_ns < kept.until_ns
+            }
 
 
 class Readers:

@@ -20,6 +20,7 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
 from proxy.errors import Unavailable, UnknownName
+from proxy.operator.broker_questions import SharedAnswers
 from proxy.operator.key_verbs import KeyVerbs
 from proxy.operator.recorded_keys import RecordedKeys, RecordedQueue
 from proxy.upstream.context import UpstreamContext
@@ -40,6 +41,7 @@ class KeyBoard:
         self._context = context
         self._ownerships = ownerships
         self._recorded = RecordedKeys(context, book)
+        self._shared: SharedAnswers[list[RecordedQueue]] = SharedAnswers()
 
     async def top(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
         """Return the keys with the most unfinished messages. O(keys). Raises UnknownName."""
@@ -138,7 +140,10 @@ class KeyBoard:
 
     async def _unowned(self, group: str, topic: str) -> list[RecordedQueue]:
         owned = [each.pipeline.queue for each in self._parkings(group, topic)]
-        return await self._recorded.queues(Group(group), Topic(topic), but=owned)
+        place = Group(group), Topic(topic)
+        return await self._shared.of(
+            (*place, frozenset(owned)), lambda: self._recorded.queues(*place, but=owned)
+        )
 
     def _pipelines(self, group: str, topic: str) -> Iterator[ParkingPipeline]:
         return (parking.pipeline for parking in self._parkings(group, topic))
