@@ -143,9 +143,9 @@ class KeyDesk:
             raise WrongState(
                 f"key {asked.key!r} has messages in several queues ({places}): name one of them"
             )
-        if not asked.only_looks:
-            await self._do(verb, group, asked, verbs, key, by=by)
-        return verbs.row(key)
+        if asked.only_looks:
+            return verbs.row(key)
+        return await self._do(verb, group, asked, verbs, key, by=by)
 
     def _able(
         self, verb: KeyVerb, group: str, topic: str, asked: KeyBody
@@ -191,6 +191,8 @@ class KeyDesk:
             async with self._context.audit.change(change) as entry:
                 for each in owned:
                     each.redrive_all(by=by, audit=entry.id, rate=rate)
+                for each in owned:
+                    await KeyVerbs(self._context, each).record("being redriven")
         return {
             "group": group,
             "topic": topic,
@@ -202,7 +204,8 @@ class KeyDesk:
 
     async def _do(
         self, verb: KeyVerb, group: str, asked: KeyBody, at: KeyVerbs, key: bytes, *, by: str
-    ) -> None:
+    ) -> dict[str, Any]:
+        """Run *verb*; return the key's state right after it, once it is recorded."""
         before = at.view(key)
         change = Change(
             by,
@@ -217,6 +220,10 @@ class KeyDesk:
         async with self._context.audit.change(change) as entry:
             act = Act(by, asked.reason, entry.id)
             await verb.effect(at, key, Wish(asked, act, before.offset))
+            row = at.row(key)
+            if verb.recorded:
+                await at.record(verb.recorded)
+        return row
 
     async def _refuse(
         self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, owned: Sequence[KeyVerbs]

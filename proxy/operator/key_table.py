@@ -86,6 +86,8 @@ class KeyVerb:
     """Start of the error if the verb applies in no queue; contains ``{key}``."""
     effect: Callable[[KeyVerbs, Any, Wish], Awaitable[None]]
     """Run the verb. Raises OrderlaneError if it fails."""
+    recorded: str = ""
+    """What the next owner has to know before the verb is confirmed; "" if *effect* waits for it."""
     after: Callable[[Any, int | None], dict[str, Any]]
     """Return the new state for the audit record, and for ALL the answer, from body and head."""
     before: Callable[[KeyVerbs, Any], dict[str, Any]] | None = None
@@ -257,6 +259,7 @@ and asks first.""",
     may=_is_parked,
     refusal="key {key!r} is not parked",
     effect=_redrive,
+    recorded="being redriven",
     after=lambda asked, _head: {"state": "redriven", "rate": asked.rate},
     examples=(
         "customer-17 --dry-run",
@@ -296,6 +299,7 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
         may=_has_jobs,
         refusal="key {key!r} is parked, or has no unfinished message in memory,",
         effect=_park,
+        recorded="parked",
         after=lambda _asked, _head: {"state": "parked"},
         dialog=Dialog(
             rank=3,
@@ -321,6 +325,7 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
         may=_is_redriven,
         refusal="key {key!r} is not being redriven",
         effect=_stop,
+        recorded="stopped",
         after=lambda _asked, _head: {"state": "parked"},
         dialog=Dialog(
             rank=7,

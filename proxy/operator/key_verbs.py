@@ -1,6 +1,6 @@
 """Key verbs in one owned queue, recorded before they are confirmed.
 
-A pause is confirmed once an ownership record contains it, so that the next owner keeps it.
+A verb is confirmed once an ownership record contains it, so that the next owner keeps it.
 """
 
 from __future__ import annotations
@@ -275,6 +275,17 @@ class KeyVerbs:
             f"messages of key {key_text(key)!r} are moving to or from the parked topic: retry in a"
             " moment"
         )
+
+    async def record(self, what: str) -> None:
+        """Return once the next owner would know that the key is *what*. Raises Unavailable."""
+        try:
+            for each in self._pipelines:
+                await self._context.recorder.record(self._lane, each)
+        except RemotingError as error:
+            raise Unavailable(
+                f"{what} in {self.pipeline.place}, but not recorded yet; repeat it if another proxy"
+                f" becomes the owner: {error}"
+            ) from None
 
     async def _record(self, pipeline: QueuePipeline, what: str) -> None:
         try:

@@ -70,9 +70,10 @@ class RunningProxy:
         status, answer = await self._world.simulated.http(self._node, path, body)
         return answer if status == 200 else None
 
-    async def parked(self) -> int:
-        """Return the number of parked copies here."""
-        return sum(row["copies"] for row in await self.ask(f"{_KEYS}/parked") or ())
+    async def parked(self) -> int | None:
+        """Return the number of parked copies; None if it is unknown."""
+        copies = [row["copies"] for row in await self.ask(f"{_KEYS}/parked") or ()]
+        return None if None in copies else sum(copies)
 
     async def redrive(self) -> None:
         """Redrive all parked keys, each as soon as possible."""

@@ -151,9 +151,10 @@ class Site:
         assert status == 200, answer
         return answer
 
-    async def parked(self) -> int:
-        """Return the number of parked copies."""
-        return sum(row["copies"] for row in await self.ask(f"{self.keys}/parked"))
+    async def parked(self) -> int | None:
+        """Return the number of parked copies; None if it is unknown."""
+        copies = [row["copies"] for row in await self.ask(f"{self.keys}/parked")]
+        return None if None in copies else sum(copies)
 
     async def redrive_parked(self) -> None:
         """Redrive every parked key."""

@@ -10,7 +10,6 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting_channel import Answer, RemotingChannel
@@ -19,6 +18,7 @@ from broker_core.tasks import spawn
 from broker_core.tls_settings import ServerTls
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
+from proxy.admin.metric_families import Scrape
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.server import ThriftServer
 from proxy.settings.proxy_settings import LimitSettings
@@ -92,7 +92,7 @@ async def test_unfinished_handshakes_count_at_the_http_port(certificates: Certif
     limits = LimitSettings(max_connections_per_address=LIMIT)
     connections = HttpConnections(limits, Load(1 << 20))
     http = AdminHttp(
-        registry=CollectorRegistry(),
+        scrape=Scrape(),
         not_ready=ready,
         groups=dict,
         guard=open_guard(),

@@ -10,12 +10,15 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker_core.clock import wall_ms
 from proxy.admin.snapshots import groups_view
-from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.cli.connect import lines_of_proxy
 from proxy.cli.owner_requests import look, path_of
 from proxy.core.records.record import Clean, Delta, Record, SnapshotPart
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import Facts, ProxyFacts, group_of
+from proxy.diagnosis.findings import Cause
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.upstream.records import ownership_log
 from testkit.eventually import eventually
@@ -144,8 +147,9 @@ async def test_parked_keys_outlive_their_ownership_records(
             lane = proxy.lanes.find(gateway.group)
             assert lane is not None
             assert lane.counts[gateway.topic].damaged_records == 2  # including those of the twin
-            findings = list(doctor.findings((await groups_view([lane]))[gateway.group]))
-            assert any("taken over with damaged ownership records" in each for each in findings)
+            seen = ProxyFacts("p:1", group=group_of((await groups_view([lane]))[gateway.group]))
+            findings = diagnose(Facts(gateway.group, wall_ms(), proxies=(seen,)))
+            assert Cause.RECORDS_DAMAGED in {each.cause for each in findings}
             await key(at, gateway, "redrive", key="a")
             await eventually(lambda: desk.done["a"] == [2, 4, 5])
             await eventually(lambda: not parking(proxy, gateway).keys())
