@@ -74,7 +74,7 @@ class Stepwise(Protocol):
 
 
 class Scrape:
-    """What a ``/metrics`` shows: *collectors*, and the metrics of the process.
+    """The samples of a ``/metrics``: those of *collectors*, and the metrics of the process.
 
     With thousands of queues an answer is megabytes of text. It is gathered and written in slices of
     less than a millisecond, between which the event loop serves clients.
