@@ -134,7 +134,7 @@ class Operator:
                 verb = _verb(group, "redrive")
                 if await self._asking.act(http, verb, key=row["key"]) is not None:
                     self._hurried.add(place)
-        return sum(1 + row["copies"] + row["not_copied"] for row in rows)
+        return sum(1 + (row["copies"] or 0) + (row["not_copied"] or 0) for row in rows)
 
     # ---- queues ---------------------------------------------------------------------------------
 

@@ -25,11 +25,14 @@ import orderlane.client.gen.consumer.ExtendRequest;
 import orderlane.client.gen.consumer.FetchRequest;
 import orderlane.client.gen.consumer.FetchResponse;
 import orderlane.client.gen.consumer.Message;
+import orderlane.client.gen.consumer.ProgressReport;
 import orderlane.client.gen.consumer.PullException;
 import orderlane.client.gen.consumer.PullRequest;
 import orderlane.client.gen.consumer.PullResponse;
 import orderlane.client.gen.consumer.QueueRange;
 import orderlane.client.gen.consumer.RangesRequest;
+import orderlane.client.gen.consumer.ReportAnswer;
+import orderlane.client.gen.consumer.TopicsRequest;
 import org.apache.thrift.TException;
 import org.apache.thrift.protocol.TCompactProtocol;
 import org.apache.thrift.transport.TMemoryBuffer;
@@ -228,6 +231,16 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
 
     @Override
     public List<QueueRange> ranges(RangesRequest request) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public List<String> topics(TopicsRequest request) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public ReportAnswer report(ProgressReport request) {
         throw new UnsupportedOperationException();
     }
 }
