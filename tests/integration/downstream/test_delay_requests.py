@@ -191,7 +191,9 @@ async def test_the_python_client_delays_and_cancels(cluster: Cluster, blocking: 
                 )
                 two = await asyncio.to_thread(producing.send_delayed, TOPIC, b"two", delay_s=60)
                 await asyncio.to_thread(producing.cancel, TOPIC, two)
-                with pytest.raises(SendFailed, match=r"cancelling a message to orders at \S+ failed"):
+                with pytest.raises(
+                    SendFailed, match=r"cancelling a message to orders at \S+ failed"
+                ):
                     await asyncio.to_thread(producing.cancel, TOPIC, two)
         else:
             async with AsyncProducer(address) as producing_too:
