@@ -216,8 +216,8 @@ def test_the_image_is_slim_and_no_root(image: Image) -> None:
     assert image.last["USER"] == "10001:10001"
     assert image.last["FROM"].endswith("-slim")
     installed = {path.name for path in image.folder.glob("lib/python*/site-packages/*")}
-    assert {"proxy", "broker_core", "thin_client", "thrift_idl", "redis"} <= installed
-    assert not {"tests", "pytest", "pyspark", "mypy", "bench"} & installed
+    assert {"orderlane", "orderlane_server", "thin_client", "thrift_idl", "redis"} <= installed
+    assert not {"tests", "pytest", "pyspark", "mypy", "bench", "proxy", "testkit"} & installed
 
 
 def test_the_modules_of_the_image_are_compiled(image: Image) -> None:
