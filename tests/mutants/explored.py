@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -112,7 +112,7 @@ def _retry_is_done(original: Any, session: Session, message: Any, outcome: Any, 
 
 def _delta_without_unfinished(original: Any, recording: Recording, snapshot_at: int) -> Any:
     delta = original(recording, snapshot_at)
-    return None if delta is None else replace(delta, unfinished=())
+    return None if delta is None else delta._replace(unfinished=())
 
 
 BUGS = (
