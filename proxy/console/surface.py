@@ -116,7 +116,7 @@ class Console:
             ),
             get(
                 "/api/events",
-                "The overview every two seconds, as server-sent events named overview."
+                "The overview every two to eight seconds, as server-sent events named overview."
                 " Slow readers are disconnected.",
                 self._read,
                 media=EVENTS,

@@ -63,6 +63,7 @@ class _Kept(Generic[T]):
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     until_ns: int = 0
+    basis: Hashable = None
     answer: T | None = None
 
 
@@ -78,14 +79,16 @@ class SharedAnswers(Generic[T]):
         """Number of kept answers."""
         return len(self._kept)
 
-    async def of(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer to *question*, from *ask* unless it is known. Raises what *ask* raises,
-        to each viewer.
+    async def of(
+        self, question: Hashable, ask: Callable[[], Awaitable[T]], *, basis: Hashable = None
+    ) -> T:
+        """Return the answer to *question*, from *ask* unless it is known on the same *basis*; an
+        answer on another basis is forgotten. Raises what *ask* raises, to each viewer.
         """
         kept = self._kept.setdefault(question, _Kept())
         async with kept.turn:
-            if kept.answer is None or now_ns() >= kept.until_ns:
-                kept.answer, began_ns = None, now_ns()
+            if kept.answer is None or kept.basis != basis or now_ns() >= kept.until_ns:
+                kept.answer, kept.basis, began_ns = None, basis, now_ns()
                 kept.answer = await ask()
                 ended_ns = now_ns()
                 kept.until_ns = ended_ns + _KEEP * (ended_ns - began_ns)

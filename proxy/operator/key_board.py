@@ -142,7 +142,7 @@ class KeyBoard:
         owned = [each.pipeline.queue for each in self._parkings(group, topic)]
         place = Group(group), Topic(topic)
         return await self._shared.of(
-            (*place, frozenset(owned)), lambda: self._recorded.queues(*place, but=owned)
+            place, lambda: self._recorded.queues(*place, but=owned), basis=frozenset(owned)
         )
 
     def _pipelines(self, group: str, topic: str) -> Iterator[ParkingPipeline]:

@@ -84,6 +84,14 @@ async def test_viewers_share_an_answer_for_nine_times_as_long_as_it_took() -> No
     assert await shared.of("other keys", Slow(0.0)) == 1
 
 
+async def test_an_answer_counts_on_its_own_basis_alone_and_does_not_return() -> None:
+    """A queue that was owned for a verb is released again: what was known before is old."""
+    shared: SharedAnswers[int] = SharedAnswers()
+    slow = Slow(1.0)
+    found = [await shared.of("keys", slow, basis=basis) for basis in ("all", "one", "one", "all")]
+    assert found == [1, 2, 2, 3]
+
+
 async def test_a_failed_question_is_asked_again_by_each_viewer() -> None:
     shared: SharedAnswers[int] = SharedAnswers()
     asked = 0
