@@ -34,7 +34,7 @@ _real_open = io.open
 
 
 class StaleDescriptor(Exception):
-    """A process reads or writes a file by a descriptor of an earlier one of the same name."""
+    """A process writes to a file that was removed, or uses one whose name another file has now."""
 
 
 @dataclass(slots=True)
@@ -269,7 +269,7 @@ class Disk:
         known = self._descriptors.get(descriptor)
         if known is not None:
             inode, _, path = known
-            self._require_newest(inode, path)
+            self._require_newest(inode, path, writing=True)
             self._require_room(path)
             self._remember(descriptor, inode, path, position, len(data))
             if self._awaited:
@@ -282,11 +282,18 @@ class Disk:
         content: bytes = _real["pread"](descriptor, size, position)
         return content
 
-    def _require_newest(self, inode: int, path: str) -> None:
-        """Raise StaleDescriptor if another file has the name *path* by now."""
-        with suppress(FileNotFoundError):  # deleted while it is read, as by retention
-            if _real["stat"](path).st_ino != inode:
-                raise StaleDescriptor(f"{path} was replaced, and the former file is still in use")
+    def _require_newest(self, inode: int, path: str, *, writing: bool = False) -> None:
+        """Raise StaleDescriptor if another file has the name *path* by now or, when *writing*,
+        none has it, so that what is written is nowhere.
+        """
+        try:
+            newest = _real["stat"](path).st_ino
+        except FileNotFoundError:
+            if writing:
+                raise StaleDescriptor(f"{path} was removed, and is still written to") from None
+            return  # deleted while it is read, as by retention
+        if newest != inode:
+            raise StaleDescriptor(f"{path} was replaced, and the former file is still in use")
 
     def _remember(self, descriptor: int, inode: int, path: str, position: int, length: int) -> None:
         file = self._files.get(inode)

@@ -176,6 +176,8 @@ def test_a_descriptor_of_a_replaced_file_is_rejected(tmp_path: Path) -> None:
         os.pwrite(descriptor, b"former", 0)
         path.unlink()
         assert os.pread(descriptor, 6, 0) == b"former"  # retention deletes what is being read
+        with pytest.raises(StaleDescriptor, match="was removed"):
+            os.pwrite(descriptor, b"late", 0)
         path.write_bytes(b"newer")
         with pytest.raises(StaleDescriptor, match="was replaced"):
             os.pread(descriptor, 6, 0)

@@ -269,6 +269,21 @@ def test_another_proxy_has_all_its_leases() -> None:
     assert found(story.through(0)) == {"N5"}
 
 
+@pytest.mark.parametrize(("gap_s", "ids"), [(0.0, set()), (1.0, {"N5"})])
+def test_a_client_that_takes_one_message_after_another_keeps_its_queue(
+    gap_s: float, ids: set[str]
+) -> None:
+    """Each lease is short, and no pull waits between two of them."""
+    others = [f"k{offset}" for offset in range(40)]
+    story = owned("last", *others, max_jobs=99)
+    for offset, key in enumerate(others, 1):
+        lease = story.deliver(offset, order=key)
+        waiting(story, 4).ack(offset, lease)
+        if gap_s:
+            waiting(story, gap_s)
+    assert found(story.through(0, order="last")) == ids
+
+
 @pytest.mark.parametrize(("topic", "ids"), [("orders", set()), (None, set()), ("bills", {"N5"})])
 def test_a_rate_limit_of_the_owner_may_hold_it_back(topic: str | None, ids: set[str]) -> None:
     story = sent("k").add("rate", group="billing", topic=topic, max_rate=0.001).own(1, **RULES)
