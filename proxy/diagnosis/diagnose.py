@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.diagnosis.delivery_problems import (
     no_owner,
@@ -56,7 +56,16 @@ class Diagnosis:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Return the findings about a group, root causes first; empty for a healthy group."""
+    """Return the findings about a group, root causes first; empty for a healthy group.
+
+    Of equal keys or queues the first one is named, so the order in which proxies and brokers
+    answered must not matter.
+    """
+    facts = replace(
+        facts,
+        proxies=tuple(sorted(facts.proxies, key=lambda each: each.http)),
+        queues=tuple(sorted(facts.queues, key=lambda each: each.place)),
+    )
     return ranked([finding for rule in _RULES for finding in rule(facts)])
 
 

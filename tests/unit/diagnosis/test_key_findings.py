@@ -102,6 +102,16 @@ def test_parked_messages_without_an_owner_are_counted_once() -> None:
     assert unlisted.what.startswith("3 messages of parked keys of orders wait for a redrive")
 
 
+def test_equal_keys_are_named_in_the_same_order_whoever_answered_first() -> None:
+    """Two queues have a parked key of the same name and size, parked by different people."""
+    parked = {by: replace(PARKED, key="", by=by, reason="") for by in ("ada", "bo")}
+    free = [
+        QueueFacts("orders", queue, 9, 9, 0, "free", unfinished=0, parked=(key, key), copies=6)
+        for queue, key in zip(("broker-b_0", "broker-b_1"), parked.values(), strict=True)
+    ]
+    assert found(PROXY, queues=tuple(free)) == found(PROXY, queues=tuple(reversed(free)))
+
+
 def test_parked_keys_that_hold_up_a_key_change_are_counted_there_only() -> None:
     waits = replace(QUEUE, key_change="to $.id: …", change_waits_for_parked=True)
     proxy = replace(PROXY, group=replace(GROUP, queues=(waits,)), parked=(PARKED,))
