@@ -42,6 +42,8 @@ async def _code(client: ThriftClient, method: str, *arguments: Any) -> int:
         return -1
     if method == "ack":
         return 0 if answer else 401
+    if method == "report":
+        return 400 if answer.refusal else 0
     return int(getattr(answer, "code", 0) or 0)
 
 
