@@ -31,6 +31,7 @@ from testkit.rocketmq import VERSIONS
 from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.core_tests import is_core_test
 from tests.support.examples import EXPLORES, examples
+from tests.support.variants import in_part
 
 pytest_plugins = ["testkit.time_limit"]
 
@@ -142,6 +143,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the tests that measure the branch coverage of the ordering core only",
     )
+    parser.addoption(
+        "--part",
+        action="store_true",
+        help="as CI does: of the slow variants of a test the first, of many variants every third",
+    )
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -168,6 +174,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if not _measures_core(item)]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if _measures_core(item)]
+    if config.getoption("--part"):
+        taken = in_part([(item.nodeid, bool(item.get_closest_marker("slow"))) for item in items])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in taken])
+        items[:] = [item for item in items if item.nodeid in taken]
 
 
 def _measures_core(item: pytest.Item) -> bool:

@@ -53,10 +53,12 @@ class Suite:
     """Options for pytest to run single tests of the suite; None: not a pytest suite."""
 
 
-def _one_worker(target: str) -> Suite:
+def _one_worker(target: str, *, part: str = "") -> Suite:
     """Return a suite of pytest that runs with one worker, beside another one."""
     alone = "--numprocesses 1"
-    return Suite(target, alone, alone, light=True, light_in_full=True, pytest="")
+    return Suite(
+        target, alone, f"{alone} {part}".rstrip(), light=True, light_in_full=True, pytest=""
+    )
 
 
 SUITES = (
@@ -80,12 +82,12 @@ SUITES = (
     Suite("torture", part=None, light_in_full=True),
     Suite("soak-memory", part=None, light_in_full=True),
     Suite("soak", part=None, light_in_full=True),
-    _one_worker("test-worlds"),
+    _one_worker("test-worlds", part="--part"),
     Suite("test-spark", "--full", "--part", light=True, light_in_full=True, pytest="--full"),
     _one_worker("coverage"),
     Suite("fuzz", "", "--part", light=True, light_in_full=True),
     Suite("test-browser", "", "--part", light=True, light_in_full=True, pytest=""),
-    Suite("helm-check", light=True, light_in_full=True, pytest=""),
+    Suite("helm-check", "", "--part", light=True, light_in_full=True, pytest=""),
     Suite("test-versions", part=None, light_in_full=True, pytest=""),
     Suite("test-api", light=True, light_in_full=True),
     Suite("test-redis", "", "--part", light=True, light_in_full=True, pytest=""),
