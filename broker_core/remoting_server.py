@@ -13,6 +13,7 @@ from broker_core.rare_warnings import RareWarnings
 from broker_core.refused_connection import RefusedConnection
 from broker_core.remoting.connection import Role
 from broker_core.remoting_channel import Handler, RemotingChannel, address_text
+from broker_core.stop_accepting import stop_accepting
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import LiveContext, follow
 from broker_core.tls_listener import TlsListener
@@ -76,6 +77,7 @@ class RemotingServer:
         #: Number of connections that were refused because there were too many.
         self.refused_connections = 0
         self._listeners: list[asyncio.Server] = []
+        self._closed = False
         self._tls_listeners: list[TlsListener] = []
         self._channels: dict[RemotingChannel, None] = {}
         self._handling_on: list[RemotingChannel] = []  # lost, with handlers that still run
@@ -135,8 +137,10 @@ class RemotingServer:
 
         No handler runs on return.
         """
+        self._closed = True
         for plain in self._listeners:
-            plain.close()
+            stop_accepting(plain)
+        await asyncio.sleep(0)
         for listener in self._tls_listeners:
             await listener.close()
         await cancel_and_wait(*self._regular)
@@ -158,10 +162,7 @@ class RemotingServer:
         if self._counts.exceeds_total():
             self._refuse_full("any")
             return RefusedConnection()
-        # Listed before it opens; a close in between would miss it otherwise.
-        channel = self._channel()
-        self._channels[channel] = None
-        return channel
+        return self._channel()
 
     def _refuse_full(self, address: str) -> None:
         self.refused_connections += 1
@@ -182,6 +183,8 @@ class RemotingServer:
         if not self._counts.enter(channel, channel.address):
             self._refuse_full(channel.address)
             channel.abort()
+        elif self._closed:
+            channel.abort()  # it was accepted before, and opens only now
         elif self._tls is not None and self._tls.is_revoked(channel.certificate):
             self._warnings.warn("revoked certificate, disconnected", peer=channel.peer)
             channel.abort()

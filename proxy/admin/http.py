@@ -86,6 +86,7 @@ class AdminHttp:
     async def close(self) -> None:
         """Stop listening."""
         self._listener.stop()
+        self._connections.close()
         if self._shared is not None:
             await self._shared.cleanup()
         await self._listener.close()

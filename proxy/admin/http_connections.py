@@ -155,6 +155,7 @@ class HttpConnections:
             limits.max_http_connections, limits.max_connections_per_address
         )
         self._received_bytes = 0
+        self._closed = False
         self._servers: list[web.Server] = []
         self._asked: set[RequestHandler] = set()
         self._since_s: dict[RequestHandler, float] = {}  # connections without a request
@@ -199,12 +200,16 @@ class HttpConnections:
 
         return make
 
+    def close(self) -> None:
+        """Refuse all further connections: some may have been accepted that are not yet open."""
+        self._closed = True
+
     def enter(self, connection: HttpConnection, address: str) -> bool:
         """Count an accepted connection of *address*; return False if it is one too many."""
         has_room = self._counts.enter(connection, address)
         if not has_room:
             self._refuse(address)
-        return has_room
+        return has_room and not self._closed
 
     def leave(self, connection: HttpConnection) -> None:
         """Count a connection no more."""

@@ -7,6 +7,7 @@ import ssl
 
 from aiohttp import web
 
+from broker_core.stop_accepting import stop_accepting
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http_connections import HttpConnections
 
@@ -45,10 +46,13 @@ class HttpListener:
     def stop(self) -> None:
         """Accept no further connections."""
         for listener in self._listeners:
-            listener.close()
+            stop_accepting(listener)
+        self._listeners.clear()
 
     async def close(self) -> None:
         """Stop, and end all connections."""
         self.stop()
+        self._connections.close()
+        await asyncio.sleep(0)
         await cancel_and_wait(self._sweep)
         await self._runner.cleanup()

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from testkit.simulation.network import Network
+from testkit.simulation.network import Network, ServerSocket
 from testkit.simulation.process import PROCESS, SimulatedProcess, State
 
 #: Start of virtual time, ns: not a round number, and far from 0, which often means "never".
@@ -247,6 +247,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
         return await self.network.listen(protocol_factory, *args, **options)
+
+    def remove_reader(self, fd: Any) -> bool:
+        """Let a server accept no further connections."""
+        if isinstance(fd, ServerSocket):
+            self.network.forget(fd.server)
+        return True
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         await self.network.sock_connect(sock, address)

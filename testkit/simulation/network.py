@@ -333,15 +333,15 @@ class Network:
         self._held[transport] = None
 
 
-class _Socket:
+class ServerSocket:
     """The socket attributes of a server."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+    def __init__(self, server: Server) -> None:
+        self.server = server
         self.family = socket.AF_INET
 
     def getsockname(self) -> tuple[str, int]:
-        return self._address
+        return self.server.address
 
 
 class Server(asyncio.AbstractServer):
@@ -366,7 +366,7 @@ class Server(asyncio.AbstractServer):
     @property
     def sockets(self) -> tuple[Any, ...]:
         """Its one socket, until it is closed."""
-        return () if self._closed else (_Socket(self.address),)
+        return () if self._closed else (ServerSocket(self),)
 
     def accept(self, transport: Transport) -> None:
         """Serve a new connection, as soon as the process runs."""
@@ -375,6 +375,11 @@ class Server(asyncio.AbstractServer):
     def _begin(self, transport: Transport) -> None:
         if transport.is_closing():
             return
+        if self._closed:
+            raise RuntimeError(
+                f"the listener at {self.address} was closed between the acceptance of a connection"
+                " and its opening: asyncio would lose it"
+            )
         protocol = self._factory()
         if self._tls is not None:
             context, handshake_s, shutdown_s = self._tls

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from broker_core.stop_accepting import stop_accepting
 from testkit.simulation.loop import SimulatedLoop, StandsStill
 from testkit.simulation.machine import machine_of
 from testkit.simulation.world import ClientNode, World, simulate
@@ -189,6 +191,32 @@ def test_a_port_can_be_had_once_and_again_after_its_owner() -> None:
         await server.do(listen(Recorder, server.host, 7000))
 
     in_world(play)
+
+
+@pytest.mark.parametrize("stop", [stop_accepting, lambda listener: listener.close()])
+def test_a_listener_that_loses_a_connection_by_its_close_is_found(
+    stop: Callable[[Any], None],
+) -> None:
+    """It is closed when a connection has been accepted and is not yet open."""
+
+    async def main() -> tuple[bool, list[str]]:
+        loop, far, found = asyncio.get_running_loop(), Recorder(), []
+        loop.set_exception_handler(lambda _, context: found.append(str(context["exception"])))
+        listener: Any = await loop.create_server(lambda: far, "127.0.0.1", 7000)
+        accept = listener.accept
+
+        def accept_and_stop(transport: Any) -> None:
+            accept(transport)
+            stop(listener)
+
+        with patch.object(listener, "accept", accept_and_stop):
+            await loop.create_connection(Recorder, "127.0.0.1", 7000)
+        await asyncio.sleep(0.1)
+        return far.transport is not None, found
+
+    opened, found = run(main())
+    assert opened == (stop is stop_accepting)
+    assert ["between the acceptance" in each for each in found] == [True] * (not opened)
 
 
 def test_time_passes_only_when_nothing_else_is_to_do() -> None:

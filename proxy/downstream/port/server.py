@@ -13,6 +13,7 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.connection_counts import ConnectionCounts
+from broker_core.stop_accepting import stop_accepting
 from broker_core.time_slices import TimeSlices
 from proxy.core.group.token_bucket import SECOND
 from proxy.downstream.port.connection import Connection, Entry
@@ -66,6 +67,7 @@ class ThriftServer:
         self._all_closed = Signal()
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
+        self._closed = False
         self._tls: ssl.SSLContext | None = None  # of the most recent listener
         self._is_revoked: Callable[[bytes | None], bool] | None = None
         #: Port to which clients return; None: the one that they connected to.
@@ -127,13 +129,15 @@ class ThriftServer:
     def stop_listening(self) -> None:
         """Accept no new connections."""
         for listener in self._listeners:
-            listener.close()
+            stop_accepting(listener)
         self._listeners.clear()
         self._changed()
 
     async def close(self, *, grace_s: float = 1.0) -> None:
         """Stop listening and close all connections; abort those not closed after *grace_s*."""
+        self._closed = True
         self.stop_listening()
+        await asyncio.sleep(0)
         for connection in list(self.open.values()):
             connection.close()
         if self.open and not await self._all_closed.wait(grace_s):
@@ -144,10 +148,12 @@ class ThriftServer:
         self.begun.close()
 
     def admit(self, connection: Connection) -> bool:
-        """Register a new connection; return False if it is refused."""
+        """Register a new connection; return False if it is refused, as after ``close``: some may
+        have been accepted that are not yet open.
+        """
         self.open[connection.connection_id] = connection
         self._limit(connection)
-        has_room = self._greet(connection, connection.address)
+        has_room = self._greet(connection, connection.address) and not self._closed
         return has_room and not self._has_revoked_certificate(connection)
 
     def _has_revoked_certificate(self, connection: Connection) -> bool:
