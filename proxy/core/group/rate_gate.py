@@ -101,7 +101,7 @@ class RateGate:
 
     def add(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
         """Add a queue owned from *now* on. A twin uses the share of its queue."""
-        if pipeline.origin is pipeline:
+        if not pipeline.is_twin:
             self._settle(now_ns)
             self._owned[pipeline] = None
             self._recount(now_ns)
