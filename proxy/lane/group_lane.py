@@ -105,11 +105,7 @@ class GroupLane:
 
     def seen(self) -> None:
         """Note a client that extended a lease."""
-        self._seen(now_ns())
-
-    def _seen(self, now_ns: int, topic: Topic | None = None) -> None:
-        self.presence.seen(now_ns, topic)
-        if not self.presence.joined:
+        if self.presence.seen(now_ns()):
             self.listener.on_wanted(self)
 
     def pulled(self, topics: Collection[Topic] | None, *, now_ns: int) -> None:
@@ -495,7 +491,8 @@ class GroupLane:
         pipeline = self._owned.get((topic, qid))
         if pipeline is not None and pipeline.has_ended:
             pipeline = None
-        self._seen(now_ns, None if pipeline is None else pipeline.topic)
+        if self.presence.seen(now_ns, None if pipeline is None else pipeline.topic):
+            self.listener.on_wanted(self)
         return pipeline
 
     def _fenced_elsewhere(self, topic: str, qid: str, numbers: Sequence[int]) -> Sequence[int]:

@@ -65,11 +65,14 @@ class Presence:
 
     # ---- events; caller: the lane ---------------------------------------------------------------
 
-    def seen(self, now_ns: int, topic: Topic | None = None) -> None:
-        """Note a client that extended a lease, or has a verdict on a message of *topic*."""
+    def seen(self, now_ns: int, topic: Topic | None = None) -> bool:
+        """Note a client that extended a lease, or has a verdict on a message of *topic*; return
+        True if upstream must learn of it.
+        """
         self._last_seen_ns = now_ns
         if topic is not None:
             self._seen_ns[topic] = now_ns
+        return not self.joined
 
     def pulled(self, topics: Collection[Topic] | None, now_ns: int) -> bool:
         """Note a pull for *topics* (None: any); return True if upstream must learn that

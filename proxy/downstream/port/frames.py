@@ -218,14 +218,14 @@ class Call:
         self._frame = frame
         self._head_bytes = head_bytes
 
-    def decode(self, arguments: Any) -> Any:
-        """Decode into the ``*_args`` struct *arguments*. Raises FrameError for invalid bytes."""
-        return self.decode_by(arguments, arguments.thrift_spec)
+    def decode(self, arguments: Any, specification: Any = None) -> Any:
+        """Decode into the ``*_args`` struct *arguments*: the fields in *specification*, its own by
+        default. Other fields are skipped without creating objects.
 
-    def decode_by(self, arguments: Any, specification: Any) -> Any:
-        """Decode the fields in *specification* into *arguments*; other fields are skipped without
-        creating objects. Raises FrameError for invalid bytes.
+        Raises FrameError for invalid bytes.
         """
+        if specification is None:
+            specification = arguments.thrift_spec
         self.cstringio_buf = BytesIO(self._frame)
         self.cstringio_buf.seek(self._head_bytes)
         try:
