@@ -20,6 +20,7 @@ from bench.frame.peer import Work
 from bench.handling_record import HandlingRecord
 from bench.peers.backlog import backlog_of
 from bench.slow_work import SlowWork
+from broker_core.clock import now_ns
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import spawn
 from proxy.cli.output import print_json
@@ -28,7 +29,6 @@ from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Holder
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
-from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from testkit.lanes import Listener, group_settings, make_lane
 from testkit.messages import message
@@ -104,7 +104,7 @@ class _Workers:
     async def work(self, owned: QueuePipeline) -> None:
         handled, lane = self._handled, self._lane
         while handled.count < self._work.messages:
-            batches = lane.lease(self._wish)
+            batches = lane.lease(self._wish, now_ns=now_ns())
             if not batches:
                 lane.pull_waits(self._wish)
                 await self._listener.wait()
@@ -119,7 +119,7 @@ class _Workers:
             await self._sleep(self._lasts.seconds(lease.body))
             handled.let_go(key)
             handled.end()
-            lane.settle(Verdicts(owned.topic, owned.qid, acked=[lease.lease_id]), connection=1)
+            lane.settle(owned.topic, owned.qid, acked=[lease.lease_id])
         self._listener.on_ready()  # the other workers have nothing to wait for either
 
 

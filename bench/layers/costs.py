@@ -16,11 +16,12 @@ from typing import Any, Self
 
 from bench.layers.stage import QUEUES, Stage, decode
 from bench.load.requests import answer_of
+from broker_core.clock import now_ns
 from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.port.connection import Connection
 from proxy.downstream.port.frames import Call, decode_call, encode_answer
-from proxy.lane.listener import Verdicts
 from testkit.lanes import GROUP
 from thin_client.wire import encode_call
 from thrift_idl import consumer, consumer_service
@@ -108,15 +109,15 @@ def core(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
     wishes = _wishes(batch)
     buffer = stage.lane.buffer
     held: list[list[tuple[Any, Any]]] = [[] for _ in wishes]
-    now_ns = time.monotonic_ns()
+    now = now_ns()
     for _ in range(rounds):
         leased: list[list[Batch]] = []
         meter.begin()
         for wish, own in zip(wishes, held, strict=True):
             for owned, lease_ids in own:
-                owned.settle(acked=lease_ids, nacked=(), released=(), now_ns=now_ns)
+                owned.settle(acked=lease_ids, nacked=(), released=(), now_ns=now)
                 buffer.refresh(owned)
-            leased.append(buffer.lease(wish, now_ns=now_ns))
+            leased.append(buffer.lease(wish, now_ns=now))
         meter.end()
         meter.part()
         held = [[(each.pipeline, _ids(each)) for each in batches] for batches in leased]
@@ -126,22 +127,19 @@ def lane(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
     """Settle and lease in the group's lane."""
     wishes = _wishes(batch)
     served = stage.lane
-    held: list[list[Verdicts]] = [[] for _ in wishes]
+    held: list[list[tuple[QueuePipeline, list[Any]]]] = [[] for _ in wishes]
     for _ in range(rounds):
         leased: list[list[Batch]] = []
         meter.begin()
         for wish, own in zip(wishes, held, strict=True):
-            for verdicts in own:
-                served.seen()
-                served.settle(verdicts, connection=wish.holder.connection)
-            served.pulled(None)
-            leased.append(served.lease(wish))
+            for owned, lease_ids in own:
+                served.settle(owned.topic, owned.qid, acked=lease_ids)
+            now = now_ns()
+            served.pulled(None, now_ns=now)
+            leased.append(served.lease(wish, now_ns=now))
         meter.end()
         meter.part()
-        held = [
-            [Verdicts(each.pipeline.topic, each.pipeline.qid, _ids(each)) for each in batches]
-            for batches in leased
-        ]
+        held = [[(each.pipeline, _ids(each)) for each in batches] for batches in leased]
 
 
 def service(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:

@@ -153,7 +153,7 @@ class Diagnoses:
             return self._made[lane.name]
 
     def _groups(self) -> Iterable[GroupLane]:
-        return (lane for lane in self._lanes if lane.settings.mode != "broadcast")
+        return (lane for lane in self._lanes if not lane.is_broadcast)
 
     def _is_fresh(self, name: Group) -> bool:
         made = self._made.get(name)

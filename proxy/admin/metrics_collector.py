@@ -220,7 +220,7 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[N
             if value is not None:
                 queues.put(definition, labels, value)
         queues.put_epoch(labels, figures.epoch)
-        if pipeline.origin is pipeline:  # parked keys are counted at their original queue
+        if not pipeline.is_twin:  # parked keys are counted at their original queue
             keys = key_counts(pipeline)
             for state, count in keys.items():
                 queues.put(KEYS, [*labels, state], count)

@@ -18,6 +18,7 @@ from broker_core.remoting.message import KEYS, TAGS
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.delivery.target_pause import TargetPause
 from proxy.core.group.group_buffer import PullWish
+from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Holder, Lease
@@ -27,7 +28,6 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.delivery.deliverer import Deliverer, Delivery, TargetDown, Verdict, failed
 from proxy.downstream.port.requests import MAX_TEXT, user_properties
 from proxy.lane.group_lane import GroupLane
-from proxy.lane.listener import Verdicts
 from proxy.observe.logs import NoisyLog
 from proxy.settings.delivery import DeliverySettings
 
@@ -120,7 +120,7 @@ class TopicDelivery:
         try:
             while places := self._free_attempts():
                 wish = self._wish(places)
-                batches = self._lane.lease(wish)
+                batches = self._lane.lease(wish, now_ns=now_ns())
                 self._give_back(places - sum(len(batch.leases) for batch in batches))
                 if not batches:
                     self._wait(wish)
@@ -230,7 +230,7 @@ class TopicDelivery:
             topic=pipeline.topic,
             qid=pipeline.qid,
             queue=pipeline.origin.place,
-            offset=job.offset if pipeline.origin is pipeline else origin_of(stored)[0],
+            offset=origin_of(stored)[0] if pipeline.is_twin else job.offset,
             key=properties.get(KEYS),
             tag=properties.get(TAGS),
             body=lease.body,
@@ -270,14 +270,16 @@ class TopicDelivery:
     def _settle(self, attempt: _Attempt, found: Verdict | TargetDown | None) -> None:
         """Settle the lease; unreached or cancelled attempts go back uncounted."""
         lease_id = attempt.lease.lease_id
-        place = (attempt.pipeline.topic, attempt.pipeline.qid)
+        acked: list[LeaseId] = []
+        nacked: list[Nack] = []
+        released: list[LeaseId] = []
         if isinstance(found, Verdict):
             self._answered(attempt, found)
             if found.acked:
-                verdicts = Verdicts(*place, acked=[lease_id])
+                acked = [lease_id]
             else:
                 nack = Nack(lease_id, found.retry_after_ms, found.reject, found.reason[:MAX_TEXT])
-                verdicts = Verdicts(*place, nacked=[nack])
+                nacked = [nack]
         else:
             reason = "cut off" if found is None else str(found)
             self._note("handle_end", attempt, outcome="defer", reason=reason)
@@ -285,9 +287,10 @@ class TopicDelivery:
                 self.counts.cut += 1
             else:
                 self._unreached(attempt, reason)
-            verdicts = Verdicts(*place, released=[lease_id])
+            released = [lease_id]
         if attempt.alive:
-            self._lane.settle(verdicts, connection=self._holder.connection)
+            queue = attempt.pipeline
+            self._lane.settle(queue.topic, queue.qid, acked=acked, nacked=nacked, released=released)
 
     def _answered(self, attempt: _Attempt, verdict: Verdict) -> None:
         if self.pause.answered(began_ns=attempt.began_ns):

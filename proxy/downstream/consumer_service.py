@@ -7,7 +7,7 @@ successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.verdicts import judged_ids
 from proxy.downstream.port.connection import Entry, Reply
 from proxy.downstream.port.gate import refuse_by
 from proxy.downstream.port.interpretation import interpretation_of, place_of
@@ -24,14 +25,14 @@ from proxy.downstream.port.load import Load
 from proxy.downstream.port.replays import Replays, RequestName
 from proxy.downstream.port.requests import (
     MAX_VERDICTS,
-    Addressed,
+    NO_CONTEXT,
     linger_ms,
+    links_of,
+    nacks_of,
     pull_response,
     refuse_floods,
     request_name,
     uses_our_fields,
-    verdicts_of_acks,
-    verdicts_of_result,
     wish_of,
 )
 from proxy.downstream.refusals import answer_unserved, refuse
@@ -146,7 +147,7 @@ class ConsumerService:
             refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
         ours = uses_our_fields(request)
-        connection = reply.connection.connection_id
+        connection = reply.connection
         try:
             meaning = interpretation_of(reply, arguments)
             self._apply_all(request, reply)
@@ -156,20 +157,22 @@ class ConsumerService:
                 request,
                 meaning,
                 group=lane.settings,
+                delivers=lane.delivers,
                 ours=ours,
-                connection=connection,
+                connection=connection.connection_id,
                 max_bytes=self._limits.max_answer_bytes,
             )
         except OrderlaneError as error:
             self._not_served(request, reply, error, ours=ours)
             return
-        lane.pulled(wish.topics)
-        reply.connection.pulls(lane.name, wish.holder.client)
-        if name is not None and self._repeat(name, lane, wish, reply, ours=ours):
+        now = now_ns()
+        lane.pulled(wish.topics, now_ns=now)
+        connection.pulls(lane.name, wish.holder.client)
+        if name is not None and self._repeat(name, lane, wish, reply, ours=ours, now_ns=now):
             return
-        batches = lane.lease(wish)
+        batches = lane.lease(wish, now_ns=now)
         if batches:
-            self._answer(lane, reply, batches, name, ours)
+            self._answer(lane, reply, batches, name, ours, now)
         elif self._pulls_waiting < self._limits.max_waiting_pulls:
             wait_ms = self._wait_ms(request, ours=ours)
             self._wait(_Pull(self, lane, wish, reply, name, ours), wait_ms)
@@ -186,7 +189,7 @@ class ConsumerService:
         try:
             if reply.call.frame_bytes > MAX_VERDICTS:
                 refuse_floods(result=arguments.result)
-            self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
+            self._apply_result(arguments.result, reply.connection.connection_id, None)
         except OrderlaneError as error:
             self._noisy.warning("submit", "submit refused", reason=str(error))
         reply(consumer_service.submit_result(success=True))
@@ -202,8 +205,7 @@ class ConsumerService:
             interpretation_of(reply, arguments)
             if reply.call.frame_bytes > MAX_VERDICTS:
                 refuse_floods(acks=request.acks)
-            verdicts = verdicts_of_acks(request.acks)
-            void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
+            void = self._apply_acks(request.acks, request.clientId)
         except OrderlaneError as error:
             refuse(reply, consumer_service.settle_result, error)
             return
@@ -227,7 +229,7 @@ class ConsumerService:
         for reference in request.leases or ():
             context = reference.context or consumer.Context()
             place = place_of(context)
-            lane = place and self._lanes.holder_of(place.group, request.clientId)
+            lane = place and self._lanes.holder_of(place[0], request.clientId)
             lease_id = LeaseId(reference.leaseId or 0)
             if lane is not None:
                 lane.seen()
@@ -251,7 +253,7 @@ class ConsumerService:
             pull = waiters.first(topics)
             if pull is None:
                 return
-            batches = lane.lease(pull.wish)
+            batches = lane.lease(pull.wish, now_ns=now_ns())
             if batches:
                 waiters.remove(pull)
                 self._serve(pull, batches)
@@ -314,8 +316,9 @@ class ConsumerService:
     def _serve(self, pull: _Pull, batches: list[Batch]) -> None:
         """Answer *pull*, which no longer waits."""
         self._end(pull)
-        pull.lane.pulled(pull.wish.topics)
-        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours)
+        now = now_ns()
+        pull.lane.pulled(pull.wish.topics, now_ns=now)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now)
 
     def _end(self, pull: _Pull) -> None:
         self._pulls_waiting -= 1
@@ -331,33 +334,33 @@ class ConsumerService:
         batches: list[Batch],
         name: RequestName | None,
         ours: bool,
+        now_ns: int,
+        *,
+        repeated: bool = False,
     ) -> None:
-        """Answer a pull named *name*; its answer can be repeated."""
-        if batches and name is not None:
-            self._replays.keep(name, batches, now_ns=now_ns())
-        self._send(lane, reply, batches, name, ours)
-
-    def _send(
-        self,
-        lane: GroupLane,
-        reply: Reply,
-        batches: list[Batch],
-        name: RequestName | None,
-        ours: bool,
-    ) -> None:
+        """Answer a pull; one with a *name* can be *repeated*."""
         connection = reply.connection
         if batches:
-            self._served_ns = now_ns()
+            self._served_ns = now_ns
             if name is None:
                 reply.call_if_lost(lambda: lane.return_unsent(batches))
             else:  # its leases are kept for a repeated request
+                if not repeated:
+                    self._replays.keep(name, batches, now_ns=now_ns)
                 number = connection.connection_id
                 reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
         response = pull_response(batches, group=lane.name, ours=ours, home=connection.home)
         reply(consumer_service.pull_result(success=response))
 
     def _repeat(
-        self, name: RequestName, lane: GroupLane, wish: PullWish, reply: Reply, *, ours: bool
+        self,
+        name: RequestName,
+        lane: GroupLane,
+        wish: PullWish,
+        reply: Reply,
+        *,
+        ours: bool,
+        now_ns: int,
     ) -> bool:
         """Repeat the answer to an earlier pull, if any of its leases are alive.
 
@@ -366,12 +369,12 @@ class ConsumerService:
         if (pull := self._waiting.get(name)) is not None:
             pull.give_up()
         batches = self._replays.find(
-            name, lane.buffer.find, topics=wish.topics, holder=wish.holder, now_ns=now_ns()
+            name, lane.buffer.find, topics=wish.topics, holder=wish.holder, now_ns=now_ns
         )
         if batches:
             self.replayed += 1
             lane.replayed(batches)
-            self._send(lane, reply, batches, name, ours)
+            self._answer(lane, reply, batches, name, ours, now_ns, repeated=True)
         return bool(batches)
 
     # ---- limits ---------------------------------------------------------------------------------
@@ -419,32 +422,61 @@ class ConsumerService:
         """Apply the verdicts of a pull. Raises Refused for too many."""
         if reply.call.frame_bytes > MAX_VERDICTS:  # each has a byte at least
             refuse_floods(result=request.result, acks=request.acks)
-        connection = reply.connection.connection_id
         if request.result is not None:
-            self._apply(verdicts_of_result(request.result), connection, request.clientId)
+            connection = reply.connection.connection_id
+            self._apply_result(request.result, connection, request.clientId)
         if request.acks:
-            self._apply(verdicts_of_acks(request.acks), connection, request.clientId)
+            self._apply_acks(request.acks, request.clientId)
 
-    def _apply(
-        self, addressed: Iterable[Addressed], connection: int, client: str | None = None
+    # The call was interpreted before: verdicts without group or topic have no effect.
+
+    def _apply_acks(
+        self, batches: Iterable[Any] | None, client: str | None
     ) -> list[tuple[consumer.Context, int]]:
-        """Apply each verdict to its group; return the leases that were not held.
-
-        The call was interpreted before: a context without group or topic has no effect.
+        """Apply verdicts by lease id, each batch to its group; return the leases that were not
+        held.
         """
         not_held: list[tuple[consumer.Context, int]] = []
-        for context, verdicts in addressed:
-            lane = self._lanes.holder_of(context.groupId, client) if context.topic else None
+        for batch in batches or ():
+            context = batch.context or NO_CONTEXT
+            acked, released = batch.acked or (), batch.released or ()
+            nacked = nacks_of(batch.nacked) if batch.nacked else ()
+            topic = context.topic or ""
+            lane = self._lanes.holder_of(context.groupId, client) if topic else None
+            void: Sequence[int]
             if lane is None:
                 self.skipped_acks += 1
-                void = verdicts.named
+                void = judged_ids(acked, nacked, released)
             else:
-                void = lane.settle(verdicts, connection=connection)
-                if void and lane.settings.topic(verdicts.topic) is None:
-                    self.skipped_acks += 1
+                void = lane.settle(
+                    topic, context.qid or "", acked=acked, nacked=nacked, released=released
+                )
+                if void:
+                    self._count_skipped(lane, topic)
             if void:
                 not_held += [(context, number) for number in void]
         return not_held
+
+    def _apply_result(self, result: Any, connection: int, client: str | None) -> None:
+        """Apply verdicts by offset, each link of the chain *result* to its group."""
+        for link in links_of(result):
+            context = link.context or NO_CONTEXT
+            topic = context.topic or ""
+            lane = self._lanes.holder_of(context.groupId, client) if topic else None
+            if lane is None:
+                self.skipped_acks += 1
+            elif lane.settle_by_offset(
+                topic,
+                context.qid or "",
+                success=link.successOffsets or (),
+                failed=link.failOffsets or (),
+                connection=connection,
+            ):
+                self._count_skipped(lane, topic)
+
+    def _count_skipped(self, lane: GroupLane, topic: str) -> None:
+        """Count verdicts without effect if the group does not have their *topic*."""
+        self.skipped_acks += lane.settings.topic(topic) is None
 
     def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
         request = arguments and arguments.request

@@ -25,13 +25,13 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import READ_AHEAD
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
-from proxy.core.leases.verdicts import Nack
+from proxy.core.leases.verdicts import Nack, judged_ids
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.history.record import History
 from proxy.lane.counts import TopicCounts
 from proxy.lane.history import LaneHistory
-from proxy.lane.listener import LaneListener, Verdicts
+from proxy.lane.listener import LaneListener
 from proxy.lane.presence import Presence
 from proxy.lane.rates import LaneRates
 from proxy.lane.recent_changes import RecentChanges
@@ -67,6 +67,10 @@ class GroupLane:
     denied: dict[QueueName, int] = field(default_factory=dict)
     #: The group's name.
     name: Group = field(init=False)
+    #: Whether each client gets all messages, and whether the proxy delivers topics itself: as in
+    #: the settings, which take longer to ask.
+    is_broadcast: bool = field(init=False)
+    delivers: bool = field(init=False)
     presence: Presence = field(init=False)
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
     rates: LaneRates = field(init=False)
@@ -85,6 +89,7 @@ class GroupLane:
 
     def __post_init__(self) -> None:
         self.name = Group(self.settings.name)
+        self._follow(self.settings)
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
         self._timer = EarliestTimer(self._on_timer)
@@ -100,16 +105,12 @@ class GroupLane:
 
     def seen(self) -> None:
         """Note a client that extended a lease."""
-        self._seen(now_ns())
-
-    def _seen(self, now_ns: int) -> None:
-        self.presence.seen(now_ns)
-        if not self.presence.joined:
+        if self.presence.seen(now_ns()):
             self.listener.on_wanted(self)
 
-    def pulled(self, topics: Collection[Topic] | None) -> None:
+    def pulled(self, topics: Collection[Topic] | None, *, now_ns: int) -> None:
         """Note a pull for *topics* (None: any)."""
-        if self.presence.pulled(topics):
+        if self.presence.pulled(topics, now_ns):
             self.listener.on_wanted(self)
 
     def leased_queues(self) -> set[QueueName]:
@@ -135,7 +136,7 @@ class GroupLane:
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
-        if pipeline.origin is pipeline:
+        if not pipeline.is_twin:
             self.owned_queues.add(pipeline.queue)
             self.released.pop(pipeline.queue, None)
         self.recent.note(pipeline, now_ns())
@@ -144,7 +145,7 @@ class GroupLane:
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """Remove a queue that was lost or handed over."""
-        if pipeline.origin is pipeline:
+        if not pipeline.is_twin:
             self._release(pipeline)
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
@@ -265,7 +266,7 @@ class GroupLane:
     def add_topics(self, added: Iterable[TopicSettings]) -> None:
         """Add topics to the group."""
         topics = (*self.settings.topics, *added)
-        self.settings = self.settings.model_copy(update={"topics": topics})
+        self._follow(self.settings.model_copy(update={"topics": topics}))
         self.listener.on_wanted(self)
 
     def set_up(self, settings: GroupSettings) -> None:
@@ -278,7 +279,7 @@ class GroupLane:
 
         New topics are joined, removed ones are handed over; another order key follows soon.
         """
-        self.settings = settings
+        self._follow(settings)
         self.rates.follow(settings)
         self.buffer.hand_out_by(HandOut(settings.hand_out))
         other_limit = self.leases_of_group.limit != settings.max_leased_jobs
@@ -332,28 +333,27 @@ class GroupLane:
 
     # ---- clients; caller: downstream ------------------------------------------------------------
 
-    def lease(self, wish: PullWish) -> list[Batch]:
+    def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
         """Return the answer to a pull; empty if no message is ready for it."""
-        now = now_ns()
-        if self.presence.starvation.asks(wish.topics, now):
+        if self.presence.starvation.asks(wish.topics, now_ns):
             self.listener.on_settled()  # it may resume paused reading
-        batches = self.buffer.lease(wish, now_ns=now)
+        batches = self.buffer.lease(wish, now_ns=now_ns)
         if acted := self.buffer.take_unreported():
             for pipeline, effects in acted:
-                self._execute(pipeline, effects, at_ns=now)
+                self._execute(pipeline, effects, at_ns=now_ns)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for pipeline, leases in batches:
-            self.recent.note(pipeline, now)
+            self.recent.note(pipeline, now_ns)
             self.counts[pipeline.topic].count_delivered(len(leases))
-            if pipeline.origin is pipeline:
-                self._timer.set(leases[0].deadline_ns)  # all leases of the batch have the same
-            else:
+            if pipeline.is_twin:
                 self._arm(pipeline)  # a redrive may have a rate
+            else:
+                self._timer.set(leases[0].deadline_ns)  # all leases of the batch have the same
         if not batches:
-            self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
+            self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now_ns))
         if self.history.enabled:
-            self._notes.delivered(batches, at_ns=now)
+            self._notes.delivered(batches, at_ns=now_ns)
         if self.tracing is not None:
             self.tracing.delivered(batches)
         return batches
@@ -397,36 +397,56 @@ class GroupLane:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))  # a redrive may stop
                 self.listener.on_settled()
 
-    def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
-        """Apply verdicts of a client; return the lease ids (or offsets) that were no longer
-        held.
+    def settle(
+        self,
+        topic: str,
+        qid: str,
+        *,
+        acked: Sequence[LeaseId] = (),
+        nacked: Sequence[Nack] = (),
+        released: Sequence[LeaseId] = (),
+    ) -> Sequence[int]:
+        """Apply verdicts of a client on leases of one queue; return the ids of those that were no
+        longer held.
         """
-        topic, qid, acked, nacked, released, success, failed = verdicts
         now = now_ns()
-        if self._timer.late_ns(now) > _STALLED_NS:
-            self._after_stall(now)
-        self._seen(now)
-        pipeline = self._owned.get((topic, qid))
-        if pipeline is None or pipeline.has_ended:
-            return self._fenced_elsewhere(verdicts)
-        self.presence.settled(pipeline.topic, now)
-        not_held: list[int] = []
-        if acked or nacked or released:
-            effects = pipeline.settle(acked=acked, nacked=nacked, released=released, now_ns=now)
-            self._apply(pipeline, effects, nacks=nacked, at_ns=now)
-            if not effects.plain:
-                not_held += effects.fenced
-        if success or failed:
-            effects = pipeline.settle_by_offset(
-                success=success,
-                failed=failed,
-                connection=connection,
-                open_connections=self.open_connections,
-                now_ns=now,
-            )
-            self._apply(pipeline, effects, at_ns=now)
-            not_held += effects.fenced
-        return not_held
+        pipeline = self._judged(topic, qid, now)
+        if pipeline is None:
+            return self._fenced_elsewhere(topic, qid, judged_ids(acked, nacked, released))
+        if not (acked or nacked or released):
+            return ()
+        effects = pipeline.settle(acked=acked, nacked=nacked, released=released, now_ns=now)
+        self._execute(pipeline, effects, nacks=nacked, at_ns=now)
+        self._wake()
+        return () if effects.plain else effects.fenced
+
+    def settle_by_offset(
+        self,
+        topic: str,
+        qid: str,
+        *,
+        success: Sequence[int] = (),
+        failed: Sequence[int] = (),
+        connection: int,
+    ) -> Sequence[int]:
+        """Apply verdicts by offset, of a client without lease ids; return the offsets that were no
+        longer leased on *connection*.
+        """
+        now = now_ns()
+        pipeline = self._judged(topic, qid, now)
+        if pipeline is None:
+            return self._fenced_elsewhere(topic, qid, [*success, *failed])
+        if not (success or failed):
+            return ()
+        effects = pipeline.settle_by_offset(
+            success=success,
+            failed=failed,
+            connection=connection,
+            open_connections=self.open_connections,
+            now_ns=now,
+        )
+        self._apply(pipeline, effects, at_ns=now)
+        return effects.fenced
 
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
         """Extend leases; return the ids of those that were no longer held."""
@@ -453,6 +473,10 @@ class GroupLane:
 
     # ---- internals ------------------------------------------------------------------------------
 
+    def _follow(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.is_broadcast, self.delivers = settings.mode == "broadcast", settings.delivers
+
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
         if all(each.topic != topic for each in self.buffer):
@@ -460,13 +484,23 @@ class GroupLane:
             self.presence.forget(topic)
             self.buffer.forget(topic)
 
-    def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
+    def _judged(self, topic: str, qid: str, now_ns: int) -> QueuePipeline | None:
+        """Note a client with verdicts; return the queue whose verdicts count, or None."""
+        if self._timer.late_ns(now_ns) > _STALLED_NS:
+            self._after_stall(now_ns)
+        pipeline = self._owned.get((topic, qid))
+        if pipeline is not None and pipeline.has_ended:
+            pipeline = None
+        if self.presence.seen(now_ns, None if pipeline is None else pipeline.topic):
+            self.listener.on_wanted(self)
+        return pipeline
+
+    def _fenced_elsewhere(self, topic: str, qid: str, numbers: Sequence[int]) -> Sequence[int]:
         """Void verdicts on an ownership period that is not, or no longer, this proxy's."""
-        named = verdicts.named
-        if self.settings.topic(verdicts.topic) is not None:
-            self.counts[Topic(verdicts.topic)].voided(len(named))
-        self._notes.fenced(verdicts.topic, verdicts.qid, named)
-        return named
+        if self.settings.topic(topic) is not None:
+            self.counts[Topic(topic)].voided(len(numbers))
+        self._notes.fenced(topic, qid, numbers)
+        return numbers
 
     def _apply(
         self,

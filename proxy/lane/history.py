@@ -312,7 +312,7 @@ def _origin_of(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
 
 def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
     """Return the offset of the original message, for a parked copy."""
-    return {} if pipeline.origin is pipeline else {"origin_offset": offset}
+    return {"origin_offset": offset} if pipeline.is_twin else {}
 
 
 def key_change_in_history(pipeline: QueuePipeline) -> dict[str, object]:

@@ -28,7 +28,7 @@ class Lanes:
     #: Most groups, and topics of a group, up to which ``auto_create`` creates them.
     max_groups: int = 10_000
     max_group_topics: int = 1_000
-    _lanes: dict[Group, GroupLane] = field(default_factory=dict)
+    _lanes: dict[str, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
     #: Clients of broadcast groups known to the brokers, and those that have come since.
     known_clients: KnownClients = field(default_factory=KnownClients)
@@ -65,8 +65,8 @@ class Lanes:
 
     def holder_of(self, group: str | None, client: str | None) -> GroupLane | None:
         """Return the lane with the leases that *client* got from *group*; None if there is none."""
-        lane = self._lanes.get(Group(group or "")) or self.find(group)
-        if lane is None or lane.settings.mode != "broadcast":
+        lane = self._lanes.get(group or "") or self.find(group)
+        if lane is None or not lane.is_broadcast:
             return lane
         return self.find(member_group(lane.name, client)) if client else None
 
@@ -77,7 +77,7 @@ class Lanes:
         end = name.find("%")
         while end > 0:
             lane = self.find(name[:end])
-            if lane is not None and lane.settings.mode == "broadcast":
+            if lane is not None and lane.is_broadcast:
                 return name[:end]
             end = name.find("%", end + 1)
         return name
@@ -105,7 +105,7 @@ class Lanes:
         The lane of a broadcast client is created at its first pull. Raises UnknownName like
         ``require``, and Refused if a broadcast group cannot identify the client.
         """
-        lane = self._lanes.get(Group(group)) if group and topics is None else None
+        lane = self._lanes.get(group) if group and topics is None else None
         if lane is None:
             topics = None if topics is None else list(topics)
             lane = self.require(group, topics)
@@ -114,7 +114,7 @@ class Lanes:
                 f"{lane.name!r} is one client of the broadcast group {of!r}: pull as that group,"
                 " with the clientId"
             )
-        if lane.settings.mode != "broadcast":
+        if not lane.is_broadcast:
             return lane
         if not client:
             raise Refused(

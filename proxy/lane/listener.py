@@ -1,37 +1,14 @@
-"""Events and verdicts passed between a group's lane and its upstream and downstream."""
+"""Events that a group's lane passes to its upstream and downstream."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.refills import Refill
-from proxy.core.keys.ids import LeaseId
-from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 Lane = TypeVar("Lane", contravariant=True)
-
-
-class Verdicts(NamedTuple):
-    """A client's verdicts on the leases of one queue. ``success`` and ``failed`` are offsets
-    (DDMQ).
-    """
-
-    topic: str
-    qid: str
-    acked: Sequence[LeaseId] = ()
-    nacked: Sequence[Nack] = ()
-    released: Sequence[LeaseId] = ()
-    success: Sequence[int] = ()
-    failed: Sequence[int] = ()
-
-    @property
-    def named(self) -> list[int]:
-        """All lease ids and offsets in the verdicts."""
-        nacked = (nack.lease_id for nack in self.nacked)
-        return [*self.acked, *nacked, *self.released, *self.success, *self.failed]
 
 
 class LaneListener(Protocol[Lane]):

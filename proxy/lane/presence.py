@@ -65,20 +65,25 @@ class Presence:
 
     # ---- events; caller: the lane ---------------------------------------------------------------
 
-    def seen(self, now_ns: int) -> None:
-        """Note a client that acked or extended."""
+    def seen(self, now_ns: int, topic: Topic | None = None) -> bool:
+        """Note a client that extended a lease, or has a verdict on a message of *topic*; return
+        True if upstream must learn of it.
+        """
         self._last_seen_ns = now_ns
+        if topic is not None:
+            self._seen_ns[topic] = now_ns
+        return not self.joined
 
-    def pulled(self, topics: Collection[Topic] | None) -> bool:
+    def pulled(self, topics: Collection[Topic] | None, now_ns: int) -> bool:
         """Note a pull for *topics* (None: any); return True if upstream must learn that
         they are wanted.
         """
-        self._last_seen_ns = now = now_ns()
+        self._last_seen_ns = now_ns
         if topics is None:
-            self._seen_ns[None] = now
+            self._seen_ns[None] = now_ns
             return not (self.joined and self.shows_all)
         for topic in topics:
-            self._seen_ns[topic] = now
+            self._seen_ns[topic] = now_ns
         return not (self.joined and self.shown.issuperset(topics))
 
     def operated(self, topics: Iterable[Topic]) -> None:
@@ -86,10 +91,6 @@ class Presence:
         now = now_ns()
         for topic in topics:
             self._operated_ns[topic] = now
-
-    def settled(self, topic: Topic, now_ns: int) -> None:
-        """Note a verdict on a message of *topic*."""
-        self._seen_ns[topic] = now_ns
 
     def waits(self, topics: Iterable[Topic] | None, change: int, *, places: int = 1) -> None:
         """Note that a pull for *topics* (None: any) with free *places* begins (1) or stops (-1)

@@ -25,10 +25,10 @@ class EarliestTimer:
         return self._handle is not None
 
     def late_ns(self, now_ns: int) -> int:
-        """Return for how long the deadline has passed: long only if the process stood still. Also
-        valid during the call.
+        """Return for how long the deadline has passed, negative before it: long only if the process
+        stood still. Also valid during the call.
         """
-        return max(0, now_ns - self._due_ns) if self._due_ns else 0
+        return now_ns - self._due_ns if self._due_ns else 0
 
     def set(self, due_ns: int) -> None:
         """Fire no later than at *due_ns*; immediately if that is in the past."""

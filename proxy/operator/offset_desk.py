@@ -97,7 +97,7 @@ class OffsetDesk:
         Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
         """
         lane = self._lanes.named(group)
-        if lane.settings.mode == "broadcast":
+        if lane.is_broadcast:
             raise WrongState(
                 f"group {lane.name!r} is a broadcast group with one offset per client: reset group"
                 f" '{member_group(lane.name, 'CLIENT')}'"

@@ -81,7 +81,7 @@ class ClientSweep:
         """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""
         forgotten: list[Group] = []
         for lane in self._lanes:
-            if lane.settings.mode != "broadcast":
+            if not lane.is_broadcast:
                 continue
             # A separate client: brokers take it for another process.
             async with _client(self._context) as client:

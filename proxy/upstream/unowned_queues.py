@@ -111,7 +111,7 @@ class UnownedQueues:
 
     def missed(self, lane: GroupLane) -> frozenset[str]:
         """Return the topics of *lane* of which further queues may exist: no look found out."""
-        if lane.settings.mode == "broadcast":
+        if lane.is_broadcast:
             return frozenset()
         seen = self._groups.get(lane.name, _OfGroup())
         topics = map(Topic, _topics_of(lane))
@@ -184,7 +184,7 @@ class UnownedQueues:
                 await self._look_at(lane, dict(self.brokers_away))
 
     async def _look_at(self, lane: GroupLane, away: dict[str, str]) -> None:
-        if lane.settings.mode == "broadcast":
+        if lane.is_broadcast:
             return
         before = self._groups.get(lane.name, _OfGroup())
         now = _OfGroup(_topics_of(lane))
@@ -429,7 +429,7 @@ def _topics_of(lane: GroupLane) -> tuple[str, ...]:
 def _without_clients(lane: GroupLane) -> list[TopicSettings]:
     """Return the topics of *lane* that no client at this proxy wants."""
     presence = lane.presence
-    if lane.settings.mode == "broadcast" or (presence.joined and presence.shows_all):
+    if lane.is_broadcast or (presence.joined and presence.shows_all):
         return []
     shown = presence.shown if presence.joined else frozenset()
     return [topic for topic in lane.settings.topics if topic.name not in shown]

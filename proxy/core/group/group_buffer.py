@@ -76,7 +76,7 @@ class GroupBuffer:
         if self._hand_out is not HandOut.OLDEST:
             pipeline.hand_out_by(self._hand_out)
         pipeline.share_work(self._work)
-        if pipeline.origin is pipeline:  # a twin is paused with its queue
+        if not pipeline.is_twin:  # a twin is paused with its queue
             pipeline.pauses.register_in(self._paused_queues)
             if (pause := pipeline.pauses.whole) is not None:
                 self._paused_queues[pipeline.queue] = pause

@@ -60,6 +60,8 @@ class _Limit:
 class RateGate:
     """The limits of one group. None stands for the group itself where a topic could."""
 
+    #: True if nothing is limited. Read-only for others.
+    open: bool = True
     _limits: dict[Topic | None, _Limit] = field(default_factory=dict)
     _routes: dict[Topic, frozenset[QueueName]] = field(default_factory=dict)
     _census: dict[Topic | None, QueueCensus] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class RateGate:
         self._limits = {topic: before.get(topic, _Limit(rate)) for topic, rate in rates.items()}
         for topic, rate in rates.items():
             self._limits[topic].max_rate = rate
+        self.open = not rates
         self._routes = {topic: self._routes[topic] for topic in topics if topic in self._routes}
         self._census = {topic: self._census.get(topic, QueueCensus()) for topic in (None, *topics)}
         self._look(now_ns)
@@ -101,7 +104,7 @@ class RateGate:
 
     def add(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
         """Add a queue owned from *now* on. A twin uses the share of its queue."""
-        if pipeline.origin is pipeline:
+        if not pipeline.is_twin:
             self._settle(now_ns)
             self._owned[pipeline] = None
             self._recount(now_ns)
@@ -122,11 +125,6 @@ class RateGate:
         self._recount(now_ns)
 
     # ---- handing out; caller: group buffer -------------------------------------------------------
-
-    @property
-    def open(self) -> bool:
-        """True if nothing is limited."""
-        return not self._limits
 
     def left(self, topic: Topic, now_ns: int) -> int | None:
         """Return how many messages of *topic* may be delivered now; None for any number."""

@@ -221,12 +221,8 @@ class LeaseBook:
     ) -> Lease:
         """Lease a running job, counting one more attempt."""
         lease = self.grant_in_batch(job, holder, deadline_ns, made_body, now_ns)
-        self.granted(1)
+        self.leases_of_group.take(1)
         return lease
-
-    def granted(self, leases: int) -> None:
-        """Count *leases* of ``grant_in_batch`` for the group."""
-        self.leases_of_group.take(leases)
 
     def grant_in_batch(
         self,
@@ -236,7 +232,9 @@ class LeaseBook:
         made_body: bytes | None = None,
         now_ns: int = 0,
     ) -> Lease:
-        """Do as ``grant``, but leave it to ``granted`` to count the leases of a batch at once."""
+        """Do as ``grant``, but leave it to the caller to take the leases of a batch from
+        ``leases_of_group`` at once.
+        """
         lease_id = next(self._ids)
         body_bytes = job.body_bytes if made_body is None else len(made_body)
         wire_bytes = BESIDE_BYTES + body_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,6 +28,13 @@ class Nack:
     retry_after_ms: int | None = None  # None: the group's retry intervals
     reject: bool = False
     reason: str = ""
+
+
+def judged_ids(
+    acked: Iterable[LeaseId], nacked: Iterable[Nack], released: Iterable[LeaseId]
+) -> list[LeaseId]:
+    """Return the ids of all leases that have a verdict."""
+    return [*acked, *(nack.lease_id for nack in nacked), *released]
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Dispatch:
             leases.append(lease)
             since_ns.append(job.since_ns)
             keys.append(job.key)
-        self._leases.granted(len(leases))
+        self._leases.leases_of_group.take(len(leases))
         observed = self._observed
         observed.measures.queue_wait.note_since(since_ns, now_ns)
         observed.hot.note(keys, now_ns=now_ns)

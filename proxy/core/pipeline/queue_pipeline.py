@@ -150,6 +150,8 @@ class QueuePipeline:
             self.topic, self.place = twin_of.topic, f"{twin_of.place}{TWIN_MARK}"
         self.qid = qid_text(self.place, period)
         self._twin_of = twin_of
+        #: Whether it has the parked copies of another pipeline's queue.
+        self.is_twin = twin_of is not None
         #: The pipeline of its parked messages, if any.
         self.twin: QueuePipeline | None = None
         self.rules = rules
@@ -162,7 +164,7 @@ class QueuePipeline:
             window=FlowWindow(rules.max_jobs, memory),
             max_jobs_per_key=rules.max_jobs_per_key,
             resume=resume,
-            spill_all=twin_of is not None,
+            spill_all=self.is_twin,
         )
         self.leases = LeaseBook(
             leases_of_group,
@@ -180,7 +182,7 @@ class QueuePipeline:
             rules,
             None if resume is None else resume.keys,
             self.parked,
-            is_twin=twin_of is not None,
+            is_twin=self.is_twin,
         )
         paused: TrackedDict[bytes | None, PausedKey] = TrackedDict(
             () if resume is None else resume.paused
@@ -611,7 +613,7 @@ class QueuePipeline:
     def raised_lease_ms(self) -> int:
         """Longest lease to record if longer than in the ``own``; 0 otherwise."""
         longest_ns = max(self.longest_lease_ns, self.rules.visibility_ns)
-        return longest_ns // MS if longest_ns > self._own_lease_ns and self.origin is self else 0
+        return longest_ns // MS if longest_ns > self._own_lease_ns and not self.is_twin else 0
 
     def raised_lease_recorded(self, ms: int) -> None:
         """Note that leases of up to *ms* are recorded."""
@@ -864,7 +866,7 @@ class QueuePipeline:
     @property
     def recorded_pauses(self) -> TrackedDict[bytes | None, PausedKey]:
         """Pauses to store in the queue's own records."""
-        return self.pauses.keys if self.origin is self else _NO_PAUSES
+        return _NO_PAUSES if self.is_twin else self.pauses.keys
 
     def close(self) -> None:
         """Drop the pipeline: it delivers nothing more; its leases and memory no longer count.

@@ -55,7 +55,7 @@ class TokenReader:
         specification = self._usual
         if not (_counts_within(call, *_FEW) or _counts_within(call, *_MANY)):
             specification = _reduced(self._specification, _limited(_MAX_REQUESTS))
-        found = call.decode_by(_Arguments(), specification)
+        found = call.decode(_Arguments(), specification)
         return {each.token for each in _requests(vars(found).values())} or {None}
 
 

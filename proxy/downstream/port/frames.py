@@ -65,6 +65,8 @@ class FrameBuffer:
     #: Size of the incomplete frame including its length; 0 if none has begun or its size is
     #: unknown.
     announced: int = 0
+    #: Number of buffered bytes.
+    buffered: int = 0
     # Bytes as received while they are one read, which is usually one frame: then nothing is copied.
     _bytes: bytes | bytearray = b""
     _large: BytesIO | None = None  # the incomplete frame without its length, if it is large
@@ -72,6 +74,9 @@ class FrameBuffer:
 
     def receive_data(self, data: bytes) -> None:
         """Append received bytes."""
+        if not (self._bytes or self._large or self._to_drop):  # the usual case
+            self._bytes, self.buffered = data, len(data)
+            return
         if self._to_drop:
             data = self._kept(data)
         if self._large is not None:
@@ -83,6 +88,7 @@ class FrameBuffer:
             self._bytes += data
         else:
             self._bytes = data
+        self._count()
 
     def next_frame(self) -> bytes | None:
         """Return the next complete frame, or None. Raises FrameError for an invalid length."""
@@ -105,14 +111,16 @@ class FrameBuffer:
                 self._large = BytesIO()
                 self._large.write(memoryview(received)[_LENGTH.size :])
                 self._bytes = b""
+                self._count()
             return None
         self.announced = 0
         if buffered == size:  # the usual case: clients wait for their answers
-            self._bytes = b""
+            self._bytes, self.buffered = b"", 0
             return bytes(received[_LENGTH.size :])
         frame = bytes(memoryview(received)[_LENGTH.size : size])
         rest = self._bytes = self._grown()
         del rest[:size]
+        self._count()
         return frame
 
     def pass_over(self) -> None:
@@ -129,6 +137,7 @@ class FrameBuffer:
         del kept[KEPT_BYTES:]
         _LENGTH.pack_into(kept, 0, KEPT_BYTES - _LENGTH.size)
         self.announced = 0
+        self._count()
 
     def _large_frame(self, large: BytesIO) -> bytes | None:
         """Return the large frame if it is complete, without copying it."""
@@ -136,6 +145,7 @@ class FrameBuffer:
             return None
         self.announced = 0
         self._large = None
+        self._count()
         return large.getvalue()
 
     def _kept(self, data: bytes) -> bytes:
@@ -154,14 +164,12 @@ class FrameBuffer:
         """Drop all bytes: the connection has ended."""
         self._bytes = b""
         self._large = None
-        self.announced = 0
+        self.announced = self.buffered = 0
 
-    @property
-    def buffered(self) -> int:
-        """Number of buffered bytes."""
-        if self._large is None:
-            return len(self._bytes)
-        return _LENGTH.size + self._large.tell() + len(self._bytes)
+    def _count(self) -> None:
+        self.buffered = len(self._bytes)
+        if self._large is not None:
+            self.buffered += _LENGTH.size + self._large.tell()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,57 +188,61 @@ class _Codec:
     count: Callable[..., int]  # spends a budget on a struct without creating objects
 
 
-class _Source:
-    """The attributes of a protocol object and its transport that the C decoders use."""
+class Call:
+    """One request with undecoded arguments.
 
-    __slots__ = ("cstringio_buf",)
+    It is also the protocol object and the transport from which the C decoders read.
+    """
+
+    __slots__ = (
+        "_frame",
+        "_head_bytes",
+        "codec",
+        "cstringio_buf",
+        "frame_bytes",
+        "name",
+        "one_way",
+    )
 
     string_length_limit = 0x3FFFFFFF  # longer strings exceed the frame anyway
     container_length_limit = MAX_CONTAINER
 
-    def __init__(self, frame: bytes, begin: int) -> None:
-        self.cstringio_buf = BytesIO(frame)
-        self.cstringio_buf.seek(begin)
+    def __init__(
+        self, name: str, one_way: bool, codec: _Codec, frame: bytes, head_bytes: int
+    ) -> None:
+        self.name = name
+        self.one_way = one_way
+        self.codec = codec
+        #: Size of the frame, without its length.
+        self.frame_bytes = len(frame)
+        self._frame = frame
+        self._head_bytes = head_bytes
+
+    def decode(self, arguments: Any, specification: Any = None) -> Any:
+        """Decode into the ``*_args`` struct *arguments*: the fields in *specification*, its own by
+        default. Other fields are skipped without creating objects.
+
+        Raises FrameError for invalid bytes.
+        """
+        if specification is None:
+            specification = arguments.thrift_spec
+        self.cstringio_buf = BytesIO(self._frame)
+        self.cstringio_buf.seek(self._head_bytes)
+        try:
+            self.codec.decode(arguments, self, [arguments.__class__, specification])
+        except Exception as error:
+            # For invalid bytes the codecs raise various exceptions, from EOFError to OverflowError.
+            raise FrameError(f"the arguments of {self.name} cannot be read: {error!r}") from error
+        return arguments
 
     @property
     def trans(self) -> Self:
+        """The transport, as the C decoders name it."""
         return self
 
     def cstringio_refill(self, _partial: bytes, _missing: int) -> NoReturn:
         """Called by a decoder that reads beyond the end."""
         raise EOFError("it is cut short")
-
-
-@dataclass(slots=True)
-class Call:
-    """One request with undecoded arguments."""
-
-    name: str
-    one_way: bool
-    codec: _Codec
-    _frame: bytes
-    _head_bytes: int
-
-    @property
-    def frame_bytes(self) -> int:
-        """Size of the frame, without its length."""
-        return len(self._frame)
-
-    def decode(self, arguments: Any) -> Any:
-        """Decode into the ``*_args`` struct *arguments*. Raises FrameError for invalid bytes."""
-        return self.decode_by(arguments, arguments.thrift_spec)
-
-    def decode_by(self, arguments: Any, specification: Any) -> Any:
-        """Decode the fields in *specification* into *arguments*; other fields are skipped without
-        creating objects. Raises FrameError for invalid bytes.
-        """
-        source = _Source(self._frame, self._head_bytes)
-        try:
-            self.codec.decode(arguments, source, [arguments.__class__, specification])
-        except Exception as error:
-            # For invalid bytes the codecs raise various exceptions, from EOFError to OverflowError.
-            raise FrameError(f"the arguments of {self.name} cannot be read: {error!r}") from error
-        return arguments
 
     def count(self, budget: Budget) -> None:
         """Spend *budget* on the arguments, without creating objects for them.

@@ -27,12 +27,8 @@ CANCEL = 2
 _PULL = Right.PULL
 
 
-class Place(NamedTuple):
-    """The group and topic that a verdict or a lease extension addresses."""
-
-    group: str
-    topic: str
-
+#: The group and topic that a verdict or a lease extension addresses.
+Place = tuple[str, str]
 
 _NO_PLACES: frozenset[Place] = frozenset()
 
@@ -70,12 +66,12 @@ class Interpretation(NamedTuple):
 
     def groups(self) -> set[str]:
         """Return the groups that it names."""
-        named = {place.group for place in self.places}
+        named = {group for group, _ in self.places}
         return named | {self.group} if self.group else named
 
     def all_topics(self, topics_of: TopicsOf) -> set[str]:
         """Return the topics that it concerns: those that it names, or else those of its group."""
-        named = {place.topic for place in self.places} | {each for each in self.sends if each}
+        named = {topic for _, topic in self.places} | {each for each in self.sends if each}
         if self.topics is not None:
             return named.union(self.topics)
         return named.union(topics_of(self.group)) if self.group else named
@@ -85,8 +81,8 @@ class Interpretation(NamedTuple):
         if self.group is not None:
             topics = self.topics or tuple(sorted(self.granted or ()))
             yield Access(self.right, self.group, topics)
-        for place in self.places:
-            yield Access(Right.PULL, place.group, (place.topic,))
+        for group, topic in self.places:
+            yield Access(Right.PULL, group, (topic,))
 
 
 def interpretation_of(reply: Reply, arguments: Any) -> Interpretation:
@@ -119,7 +115,7 @@ def place_of(context: Any) -> Place | None:
         return None
     group, topic, qid = context.groupId, context.topic, context.qid
     if group and topic and qid:  # the usual case
-        return Place(group, topic)
+        return group, topic
     if not (group or topic or qid):
         return None
     for name in ("groupId", "topic", "qid"):
@@ -130,7 +126,7 @@ def place_of(context: Any) -> Place | None:
             )
     if group is None or topic is None:
         return None
-    return Place(group, topic)
+    return group, topic
 
 
 def topic_of_delay(message: Any) -> str:

@@ -24,7 +24,6 @@ from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.replays import ClientName, RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
-from proxy.lane.listener import Verdicts
 from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
 
@@ -44,7 +43,8 @@ REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404,
 
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
-_NO_CONTEXT = consumer.Context()
+#: The context of verdicts without one: they have no effect.
+NO_CONTEXT = consumer.Context()
 #: Positional, with text as bytes, which the stub does not declare.
 _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
 #: Positional: names of arguments double the cost of a struct.
@@ -109,16 +109,18 @@ def wish_of(
     asked: Interpretation,
     *,
     group: GroupSettings,
+    delivers: bool,
     ours: bool,
     connection: int,
     max_bytes: int,
 ) -> PullWish:
     """Convert a PullRequest for *group*, interpreted as *asked*, within the limits of its topics.
+    *delivers*: the proxy delivers topics of the group itself.
 
     Raises Refused if it names a topic that the proxy delivers itself.
     """
     topics = None
-    if asked.topics is not None or asked.granted is not None or group.delivers:
+    if asked.topics is not None or asked.granted is not None or delivers:
         topics = _pulled_topics(asked, group)
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
@@ -174,39 +176,16 @@ def refuse_floods(*, result: Any = None, acks: Collection[Any] | None = None) ->
         raise Refused(f"{count} verdicts in one request: the limit is {MAX_VERDICTS}")
 
 
-#: Verdicts with their Context, which names the group.
-Addressed = tuple[Any, Verdicts]
-
-
-def verdicts_of_result(result: Any) -> Iterator[Addressed]:
-    """Yield the verdicts of a ConsumeResult chain."""
+def links_of(result: Any) -> Iterator[Any]:
+    """Yield the links of a ConsumeResult chain."""
     while result is not None:
-        context = result.context or _NO_CONTEXT
-        yield (
-            context,
-            Verdicts(
-                context.topic or "",
-                context.qid or "",
-                success=result.successOffsets or (),
-                failed=result.failOffsets or (),
-            ),
-        )
+        yield result
         result = result.nextResult
 
 
-def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
-    """Yield the verdicts of a list of AckBatches."""
-    for batch in batches or ():
-        context = batch.context or _NO_CONTEXT
-        nacked = batch.nacked
-        verdicts = Verdicts(
-            context.topic or "",
-            context.qid or "",
-            batch.acked or (),
-            [_nack(nack) for nack in nacked] if nacked else [],
-            batch.released or (),
-        )
-        yield context, verdicts
+def nacks_of(nacks: Iterable[Any] | None) -> list[Nack]:
+    """Convert the nacks of an AckBatch."""
+    return [_nack(nack) for nack in nacks] if nacks else []
 
 
 def pull_response(

@@ -139,7 +139,7 @@ class GroupOwnership:
         released a while after the last action. Nothing happens while another proxy wants their
         topics: it is about to own them. Raises RemotingError.
         """
-        if self._context.away or self._closing or self._lane.settings.mode == "broadcast":
+        if self._context.away or self._closing or self._lane.is_broadcast:
             return
         members = GroupMembers(self._context.client, self._lane.name)
         ours = {self._context.client.client_id}

@@ -110,7 +110,7 @@ class KeptRecords:
     async def _free_of(self, lane: GroupLane) -> list[QueueName]:
         """Return the queues that this proxy may check and does not own."""
         ownership = self._ownerships.get(lane.name)
-        if ownership is None or self._context.away or lane.settings.mode == "broadcast":
+        if ownership is None or self._context.away or lane.is_broadcast:
             return []
         free: list[QueueName] = []
         for topic in lane.settings.topics:

@@ -20,7 +20,6 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import encode
 from proxy.core.records.record import Own, Record, ownership_topic
 from proxy.lane.group_lane import GroupLane
-from proxy.lane.listener import Verdicts
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
@@ -106,14 +105,17 @@ class Upstream:
     def lease(self) -> int:
         """Pull as one client; return the number of messages. See ``taken``."""
         wish = PullWish(Holder(1, "c"), None, max_jobs=100, max_bytes=1 << 20)
-        leases = [lease.lease_id for batch in self.lane.lease(wish) for lease in batch.leases]
+        leases = [
+            lease.lease_id
+            for batch in self.lane.lease(wish, now_ns=now_ns())
+            for lease in batch.leases
+        ]
         self.taken += leases
         return len(leases)
 
     def ack_last(self, pipeline: QueuePipeline) -> list[int]:
         """Ack the last lease; return it if it was no longer held."""
-        verdicts = Verdicts(pipeline.topic, pipeline.qid, acked=[self.taken[-1]])
-        return self.lane.settle(verdicts, connection=1)
+        return [*self.lane.settle(pipeline.topic, pipeline.qid, acked=[self.taken[-1]])]
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from proxy.core.leases.lease_book import Holder
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
-from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from testkit.eventually import eventually
 from testkit.lanes import GROUP, Listener, Notes, group_settings, make_lane
@@ -62,10 +62,14 @@ class Bench:
 
     def lease(self, jobs: int = 99, *, connection: int = 1) -> list[Batch]:
         wish = PullWish(Holder(connection, f"client-{connection}"), None, jobs, 1 << 40)
-        return self.lane.lease(wish)
+        return self.lane.lease(wish, now_ns=now_ns())
 
     def settle(self, *, qid: str = QID, connection: int = 1, **verdicts: Any) -> list[int]:
-        return self.lane.settle(Verdicts("orders", qid, **verdicts), connection=connection)
+        by_offset = partial(self.lane.settle_by_offset, connection=connection)
+        settle = (
+            self.lane.settle if verdicts.keys() & {"acked", "nacked", "released"} else by_offset
+        )
+        return [*settle("orders", qid, **verdicts)]
 
     @property
     def counts(self) -> TopicCounts:
@@ -248,11 +252,12 @@ async def test_a_verdict_on_a_period_that_is_not_ours_is_fenced_and_written(benc
     bench.lease()
     for qid in ("broker-a_0#2", "broker-a_5#1", "nonsense"):
         verdicts = {"acked": ids(1), "nacked": [Nack(LeaseId(2))], "released": ids(3)}
-        assert bench.settle(qid=qid, **verdicts, success=[4], failed=[5]) == [1, 2, 3, 4, 5]
+        assert bench.settle(qid=qid, **verdicts) == [1, 2, 3]
+        assert bench.settle(qid=qid, success=[4], failed=[5]) == [4, 5]
         assert bench.lane.extend("orders", qid, ids(1), ms=10) == [1]
     assert bench.counts.fenced == 15
     assert bench.notes.of("ack_fenced")[0] == {**PLACE, "lease": 1}
-    assert bench.lane.settle(Verdicts("other", QID, acked=ids(7)), connection=1) == [7]
+    assert bench.lane.settle("other", QID, acked=ids(7)) == [7]
     assert list(bench.lane.counts) == ["orders"]  # clients cannot create labels
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.keys.ids import LeaseId
@@ -16,7 +16,6 @@ from proxy.core.leases.lease_book import Holder
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
-from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from testkit.lanes import GROUP, make_lane
@@ -77,7 +76,7 @@ def traced_lane(*keys: str, untraced: int = 0) -> tuple[GroupLane, QueuePipeline
 
 def pull(lane: GroupLane) -> list[LeaseId]:
     """Return the ids of the leases that a client gets."""
-    batches = lane.lease(PullWish(Holder(1, "client-1"), None, 99, 1 << 30))
+    batches = lane.lease(PullWish(Holder(1, "client-1"), None, 99, 1 << 30), now_ns=now_ns())
     return [lease.lease_id for batch in batches for lease in batch.leases]
 
 
@@ -85,8 +84,7 @@ async def test_a_message_has_spans_from_its_broker_to_its_verdict() -> None:
     lane, owned, kept = traced_lane(SECRET, SECRET, untraced=2)
     for _ in range(2):
         await asyncio.sleep(0.001)
-        verdicts = Verdicts("orders", owned.qid, acked=pull(lane))
-        assert lane.settle(verdicts, connection=1) == []
+        assert not lane.settle("orders", owned.qid, acked=pull(lane))
     lane.close()
     assert kept.spans == [
         ("orders in broker", 0, None, False),
@@ -106,10 +104,10 @@ async def test_redeliveries_have_no_time_in_the_broker() -> None:
     lane, owned, kept = traced_lane("k")
     [first] = pull(lane)
     nack = Nack(first, retry_after_ms=0)
-    lane.settle(Verdicts("orders", owned.qid, nacked=[nack]), connection=1)
-    lane.settle(Verdicts("orders", owned.qid, acked=[LeaseId(99)]), connection=1)  # time passes
+    lane.settle("orders", owned.qid, nacked=[nack])
+    lane.settle("orders", owned.qid, acked=[LeaseId(99)])  # time passes
     [second] = pull(lane)
-    lane.settle(Verdicts("orders", owned.qid, released=[second]), connection=1)
+    lane.settle("orders", owned.qid, released=[second])
     lane.close()
     assert kept.spans[2:] == [
         ("orders lease", 0, "failed", True),
@@ -121,7 +119,7 @@ async def test_redeliveries_have_no_time_in_the_broker() -> None:
 @pytest.mark.parametrize("how", ["unsent", "lost"])
 async def test_a_lease_that_ends_without_a_verdict_has_its_span(how: str) -> None:
     lane, owned, kept = traced_lane("k")
-    batches = lane.lease(PullWish(Holder(1), None, 99, 1 << 30))
+    batches = lane.lease(PullWish(Holder(1), None, 99, 1 << 30), now_ns=now_ns())
     if how == "unsent":
         lane.return_unsent(batches)
     else:

@@ -53,13 +53,13 @@ def test_a_topic_is_wanted_while_a_pull_waits_for_it(presence: Presence) -> None
 def test_a_topic_is_wanted_for_a_while_after_the_last_pull(
     presence: Presence, clock: Clock
 ) -> None:
-    presence.pulled([ORDERS])
+    presence.pulled([ORDERS], clock())
     clock.now_s += 10
-    presence.pulled([PAYMENTS])
+    presence.pulled([PAYMENTS], clock())
     assert wanted(presence) == {ORDERS, PAYMENTS}
     clock.now_s += 10
     assert wanted(presence) == {PAYMENTS}
-    presence.pulled(None)
+    presence.pulled(None, clock())
     assert wanted(presence) == {ORDERS, PAYMENTS}
     presence.forget_clients()
     assert wanted(presence) == set()
@@ -68,7 +68,7 @@ def test_a_topic_is_wanted_for_a_while_after_the_last_pull(
 def test_clients_that_are_busy_count_for_longer_but_not_for_ever(
     presence: Presence, clock: Clock
 ) -> None:
-    presence.pulled([ORDERS])
+    presence.pulled([ORDERS], clock())
     clock.now_s += 20
     assert (wanted(presence), wanted(presence, leased=True)) == (set(), {ORDERS})
     clock.now_s += 20
@@ -82,13 +82,13 @@ def test_topics_delivered_by_the_proxy_itself_are_always_wanted(presence: Presen
 
 
 def test_a_pull_says_whether_its_topics_are_shown_to_others_already(presence: Presence) -> None:
-    assert presence.pulled([ORDERS])
+    assert presence.pulled([ORDERS], 1)
     presence.show([ORDERS], shows_all=False)
-    assert not presence.pulled([ORDERS])
-    assert presence.pulled([ORDERS, PAYMENTS])
-    assert presence.pulled(None)
+    assert not presence.pulled([ORDERS], 1)
+    assert presence.pulled([ORDERS, PAYMENTS], 1)
+    assert presence.pulled(None, 1)
     presence.show([ORDERS], shows_all=True)
-    assert not presence.pulled(None)
+    assert not presence.pulled(None, 1)
 
 
 def test_a_sign_names_one_group_and_topic_and_no_producer() -> None:

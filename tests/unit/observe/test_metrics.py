@@ -30,7 +30,6 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
-from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.observe.metrics import (
     ACCESS,
@@ -94,9 +93,9 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
     ]
     lane.on_messages(owned, messages, next_offset=6)
     owned.ends_at(8)
-    lane.lease(PullWish(Holder(1), None, 3, 1 << 30))
-    verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(1), LeaseId(77)], failed=[4])
-    lane.settle(verdicts, connection=1)
+    lane.lease(PullWish(Holder(1), None, 3, 1 << 30), now_ns=now_ns())
+    lane.settle("orders", owned.qid, acked=[LeaseId(1), LeaseId(77)])
+    lane.settle_by_offset("orders", owned.qid, failed=[4], connection=1)
     lane.presence.waits(None, 4)
     lane.presence.show([ORDERS], shows_all=True)
     lane.rates.route(ORDERS, [queue(3), queue(4)])
@@ -386,8 +385,7 @@ async def test_histograms_count_each_hand_out_and_each_verdict() -> None:
     assert values[Sample("orderlane_handler_seconds_count", place)] == 2
     assert values[Sample("orderlane_attempts_count", place)] == 1
     assert values[Sample("orderlane_key_wait_seconds_count", place)] == 0
-    verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(2)], nacked=[Nack(LeaseId(99))])
-    lane.settle(verdicts, connection=1)
+    lane.settle("orders", owned.qid, acked=[LeaseId(2)], nacked=[Nack(LeaseId(99))])
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_key_wait_seconds_count", place)] == 1
     assert values[Sample("orderlane_attempts_bucket", (GROUP, "1", "orders"))] == 2

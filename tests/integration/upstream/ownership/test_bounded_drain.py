@@ -26,7 +26,7 @@ async def started(gateway: Gateway, **settings: Any) -> Proxy:
     groups = [{"name": f"group-{number}", "topics": [topic]} for number in range(GROUPS)]
     proxy, _ = await gateway.start_proxy(groups=groups, **settings)
     for lane in proxy.lanes:
-        lane.pulled(None)
+        lane.pulled(None, now_ns=now_ns())
     await eventually(lambda: owned(proxy) == GROUPS * QUEUES, within_s=60)
     return proxy
 

@@ -15,7 +15,6 @@ from broker_core.names import QueueName
 from proxy.core.keys.ids import Epoch
 from proxy.core.records.record import Clean, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
-from proxy.lane.listener import Verdicts
 from proxy.upstream.ownership.owned_queue import QueueState
 from testkit.eventually import eventually
 from testkit.lanes import TOPIC
@@ -153,7 +152,7 @@ async def test_a_lost_connection_stops_delivery_until_the_records_are_checked(
         owned.connection_lost()
         held = [lease.lease_id for lease in pipeline.leases]
         assert us.lane.extend(queue.topic, pipeline.qid, held, ms=1000) == [], "still leased"
-        us.lane.settle(Verdicts(queue.topic, pipeline.qid, acked=held), connection=1)
+        us.lane.settle(queue.topic, pipeline.qid, acked=held)
         assert us.lease() == 0
         if rival_came:
             write(brokers, queue, rival(9), Clean(Epoch(1)))

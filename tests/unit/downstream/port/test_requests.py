@@ -9,22 +9,22 @@ from thrift.protocol import fastbinary
 
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from proxy.core.group.group_buffer import Batch
+from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import interpret
 from proxy.downstream.port.requests import (
     MAX_VERDICTS,
     linger_ms,
+    links_of,
+    nacks_of,
     pull_response,
     refusal,
     refuse_floods,
     user_properties,
     uses_our_fields,
-    verdicts_of_acks,
-    verdicts_of_result,
     wish_of,
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
-from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
 from testkit.lanes import group_settings
@@ -48,7 +48,15 @@ OURS: dict[str, Any] = {
 def wish(request: Any, *, ours: bool = True, **settings: Any) -> Any:
     group = group_settings(**settings)
     meaning = interpret("pull", consumer_service.pull_args(request))
-    return wish_of(request, meaning, group=group, ours=ours, connection=5, max_bytes=9)
+    return wish_of(
+        request,
+        meaning,
+        group=group,
+        delivers=group.delivers,
+        ours=ours,
+        connection=5,
+        max_bytes=9,
+    )
 
 
 # ---- kinds of clients -----------------------------------------------------------------------
@@ -109,42 +117,24 @@ def test_a_wish_names_its_holder() -> None:
 # ---- verdicts -----------------------------------------------------------------------------------
 
 
-def test_every_link_of_a_chain_comes_with_its_own_context() -> None:
-    other = consumer.Context("other", "t", "q_1#2")
-    links = [link(CONTEXT, success=[1], failed=[2]), consumer.ConsumeResult(), link(other)]
-    assert list(verdicts_of_result(chain(*links))) == [
-        (CONTEXT, Verdicts("orders", "broker-a_0#1", success=[1], failed=[2])),
-        (consumer.Context(), Verdicts("", "")),
-        (other, Verdicts("t", "q_1#2")),
-    ]
-    assert list(verdicts_of_result(None)) == []
+def test_a_chain_is_followed_link_by_link() -> None:
+    links = [link(CONTEXT, success=[1], failed=[2]), consumer.ConsumeResult(), link(CONTEXT)]
+    assert [id(each) for each in links_of(chain(*links))] == [id(each) for each in links]
+    assert list(links_of(None)) == []
 
 
-def test_ack_batches_become_verdicts_by_lease_id() -> None:
+def test_nacks_are_limited_and_have_defaults() -> None:
     nacks = [
         consumer.Nack(leaseId=3, retryAfterMs=-1, reject=True, reason="r" * 999),
         consumer.Nack(leaseId=4),
         consumer.Nack(),
     ]
-    batch = consumer.AckBatch(CONTEXT, acked=[1, 2], nacked=nacks, released=[5])
-    ((context, verdicts),) = verdicts_of_acks([batch])
-    assert context is CONTEXT
-    assert verdicts == Verdicts(
-        "orders",
-        "broker-a_0#1",
-        acked=[1, 2],
-        nacked=[
-            Nack(3, retry_after_ms=0, reject=True, reason="r" * 256),  # type: ignore[arg-type]
-            Nack(4),  # type: ignore[arg-type]
-            Nack(0),  # type: ignore[arg-type]
-        ],
-        released=[5],
-    )
-    assert verdicts.named == [1, 2, 3, 4, 0, 5]
-    assert list(verdicts_of_acks(None)) == []
-    assert list(verdicts_of_acks([consumer.AckBatch()])) == [
-        (consumer.Context(), Verdicts("", "", nacked=[]))
+    assert nacks_of(nacks) == [
+        Nack(LeaseId(3), retry_after_ms=0, reject=True, reason="r" * 256),
+        Nack(LeaseId(4)),
+        Nack(LeaseId(0)),
     ]
+    assert nacks_of(None) == []
 
 
 @pytest.mark.parametrize("encode", [fastbinary.encode_compact, fastbinary.encode_binary])
