@@ -19,6 +19,7 @@ from broker_core.remoting.message import (
 from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
 from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.order_key import QUEUE_CHAIN, chain_at_clients
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
@@ -236,13 +237,17 @@ def _one_queue(
 ) -> consumer.PullResponse:
     pipeline, leases = batch
     context = _CONTEXT(group, pipeline.topic, pipeline.qid)
-    messages = [_message(lease, ours) for lease in leases]
+    chain = chain_at_clients(pipeline.origin.queue.qid) if ours else None
+    messages = [_message(lease, chain) for lease in leases]
     if not ours:
         return _RESPONSE(context, messages, more)
     return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home)
 
 
-def _message(lease: Lease, ours: bool) -> consumer.Message:
+def _message(lease: Lease, chain: bytes | None) -> consumer.Message:
+    """Return the message of *lease*. *chain*: the order key of messages without a key of their own;
+    None: the client knows none of our fields.
+    """
     job = lease.job
     stored = job.message
     if stored is None:
@@ -258,10 +263,11 @@ def _message(lease: Lease, ours: bool) -> consumer.Message:
         properties = decode_properties(raw)  # not cached: a message stores its properties once
         own = user_properties(properties)
         key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
-    if not ours:
+    if chain is None:
         return _MESSAGE(key, body, tag, job.offset, own)
     name = name or stored.offset_message_id
-    of_lease = lease.lease_id, job.attempts, stored.born_ms, job.key, name
+    order_key = chain if job.key == QUEUE_CHAIN else job.key
+    of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
     return _MESSAGE(key, body, tag, job.offset, own, *of_lease)
 
 
