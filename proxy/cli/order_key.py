@@ -18,7 +18,8 @@ from proxy.cli.options import (
     HttpOption,
     NameserverOption,
 )
-from proxy.cli.order_key_sample import known, take_sample
+from proxy.cli.order_key_handling import handling_of, measured_round_trip_ns
+from proxy.cli.order_key_sample import Known, known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
 from proxy.core.keys.kinds.registry import one_of
@@ -65,6 +66,9 @@ WorkersOption = Annotated[
     int, typer.Option("--workers", min=1, help="number of concurrent handlers")
 ]
 
+#: Value of --service-ms for the times that clients measured, and handlers of a group without any.
+OBSERVED, _WORKERS = "observed", 64
+
 app.command("rollout")(order_key_rollout.rollout)
 app.command("get")(order_key_rollout.get)
 
@@ -103,22 +107,31 @@ def simulate(
         str,
         typer.Option(
             "--service-ms",
-            help="handling time per message, ms: 5, or p50=3,p99=80 (lognormal)",
+            help="handling time per message, ms: 5, or p50=3,p99=80 (lognormal), or observed: as"
+            " measured by the group's clients",
         ),
     ],
-    workers: WorkersOption = 64,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="number of concurrent handlers (default: those of the group's clients, or 64)",
+        ),
+    ] = None,
     sample: SampleOption = 100_000,
     candidate: CandidateOption = None,
     topic: TopicOption = None,
     round_trip_ms: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--round-trip-ms",
             min=0.0,
             max=60_000.0,
-            help="time from the end of a message to the start of the next one of its key, ms",
+            help="time from a client's request to the answer, ms (default: as measured by the"
+            " group's clients, or from here)",
         ),
-    ] = 1.0,
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="random seed of the handling times")
     ] = 1,
@@ -132,18 +145,15 @@ def simulate(
     under the group's hand_out policy.
     "waiting" and its percentiles are the wait behind other messages of the same key.
     """
-    try:
-        service = ServiceTimes.parse(service_ms, seed=seed)
-    except ValueError as error:
-        raise OrderlaneError(f"--service-ms: {error}") from None
-    if not math.isfinite(round_trip_ms):
+    service = None if service_ms == OBSERVED else _service(service_ms, seed)
+    if round_trip_ms is not None and not math.isfinite(round_trip_ms):
         raise OrderlaneError(
             f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds"
         )
     of = known(http, group, topic)
-    plan = Plan(workers, service, round(round_trip_ms * 1e6), hand_out=of.hand_out)
+    plan = _plan(http, of, service, workers=workers, round_trip_ms=round_trip_ms, seed=seed)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
-    linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
+    linted = _report(taken, of.topic.name, plan.workers, MissingKey(of.topic.missing_key))
     look_at_young_objects_only()  # there are millions of objects, and hardly any garbage
     on_run = _quiet if output is OutputFormat.JSON else _say_time
     report = simulation.simulate(
@@ -155,6 +165,46 @@ def simulate(
     print_rows(simulated_rows(report), columns=SIMULATION_COLUMNS, output=output)
     for sentence in simulation_sentences(report):
         say(sentence)
+
+
+def _service(text: str, seed: int) -> ServiceTimes:
+    try:
+        return ServiceTimes.parse(text, seed=seed)
+    except ValueError as error:
+        raise OrderlaneError(f"--service-ms: {error}, nor {OBSERVED!r}") from None
+
+
+def _plan(
+    http: str,
+    of: Known,
+    service: ServiceTimes | None,
+    *,
+    workers: int | None,
+    round_trip_ms: float | None,
+    seed: int,
+) -> Plan:
+    """Return the plan with the given values; None: as the group's clients measured."""
+    handling = handling_of(http, of)
+    if workers is None and not handling.handlers:
+        workers = _WORKERS
+    if round_trip_ms is not None:
+        round_trip_ns = round(round_trip_ms * 1e6)
+    elif handling.knows_round_trip:
+        round_trip_ns = None
+    else:
+        round_trip_ns = measured_round_trip_ns(http)
+        say(f"round trip measured from here: {round_trip_ns / 1e6:.2g} ms; --round-trip-ms sets it")
+    try:
+        return handling.plan(
+            workers,
+            service,
+            round_trip_ns=round_trip_ns,
+            seed=seed,
+            hand_out=of.hand_out,
+            max_leased=of.max_leased,
+        )
+    except ValueError as error:
+        raise OrderlaneError(f"group {of.group}: {error}") from None
 
 
 def _given(candidates: list[str] | None) -> list[str]:
@@ -228,7 +278,7 @@ def simulation_sentences(report: SimulationReport) -> Iterable[str]:
     """The lines below the table of ``order-key simulate``."""
     yield (
         f"{number(report.messages, 'message')}, {number(report.workers, 'handler')},"
-        f" {report.service} per message, {report.round_trip_ms:g} ms between messages of a key"
+        f" {report.service} per message, {report.round_trip_ms:.3g} ms per request"
     )
     yield from report.why
     yield f"recommended: {report.take or 'none of these'}"

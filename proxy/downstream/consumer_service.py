@@ -25,7 +25,9 @@ from proxy.downstream.port.replays import Replays, RequestName
 from proxy.downstream.port.requests import (
     MAX_VERDICTS,
     Addressed,
+    holder_of,
     linger_ms,
+    note_figures,
     pull_response,
     refuse_floods,
     request_name,
@@ -165,6 +167,8 @@ class ConsumerService:
             return
         lane.pulled(wish.topics)
         reply.connection.pulls(lane.name, wish.holder.client)
+        if request.figures is not None:
+            self._note_figures(lane, request, reply)
         if name is not None and self._repeat(name, lane, wish, reply, ours=ours):
             return
         batches = lane.lease(wish)
@@ -204,6 +208,9 @@ class ConsumerService:
                 refuse_floods(acks=request.acks)
             verdicts = verdicts_of_acks(request.acks)
             void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
+            lane = request.figures and self._lanes.holder_of(request.groupId, request.clientId)
+            if lane is not None:
+                self._note_figures(lane, request, reply)
         except OrderlaneError as error:
             refuse(reply, consumer_service.settle_result, error)
             return
@@ -315,7 +322,7 @@ class ConsumerService:
         """Answer *pull*, which no longer waits."""
         self._end(pull)
         pull.lane.pulled(pull.wish.topics)
-        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, waited=True)
 
     def _end(self, pull: _Pull) -> None:
         self._pulls_waiting -= 1
@@ -331,11 +338,13 @@ class ConsumerService:
         batches: list[Batch],
         name: RequestName | None,
         ours: bool,
+        *,
+        waited: bool = False,
     ) -> None:
         """Answer a pull named *name*; its answer can be repeated."""
         if batches and name is not None:
             self._replays.keep(name, batches, now_ns=now_ns())
-        self._send(lane, reply, batches, name, ours)
+        self._send(lane, reply, batches, name, ours, waited=waited)
 
     def _send(
         self,
@@ -344,6 +353,8 @@ class ConsumerService:
         batches: list[Batch],
         name: RequestName | None,
         ours: bool,
+        *,
+        waited: bool = False,
     ) -> None:
         connection = reply.connection
         if batches:
@@ -353,7 +364,9 @@ class ConsumerService:
             else:  # its leases are kept for a repeated request
                 number = connection.connection_id
                 reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
-        response = pull_response(batches, group=lane.name, ours=ours, home=connection.home)
+        response = pull_response(
+            batches, group=lane.name, ours=ours, home=connection.home, waited=waited
+        )
         reply(consumer_service.pull_result(success=response))
 
     def _repeat(
@@ -373,6 +386,11 @@ class ConsumerService:
             lane.replayed(batches)
             self._send(lane, reply, batches, name, ours)
         return bool(batches)
+
+    def _note_figures(self, lane: GroupLane, request: Any, reply: Reply) -> None:
+        """Add what the client of a pull or settle reports."""
+        holder = holder_of(request, reply.connection.connection_id)
+        note_figures(lane.figures, request.figures, holder, now_ns=now_ns())
 
     # ---- limits ---------------------------------------------------------------------------------
 

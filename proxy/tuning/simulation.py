@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.advice import alone
+from proxy.tuning.observed_times import ObservedTimes
 from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
 from proxy.tuning.simulator import Plan, Played, play, service_ns
@@ -101,16 +102,21 @@ def simulate(
         on_run: Called after each candidate: a large sample takes seconds.
         each: Like ``map``, applies a function to all candidates, possibly in several processes.
     """
-    lasts_ns = service_ns(sample, plan.service)
+    shared_ns = None
+    if not isinstance(plan.service, ObservedTimes):
+        shared_ns = service_ns(sample, plan.service, sample.candidates[0])
 
     def one(candidate: str) -> Simulated:
-        return _simulated(play(sample, candidate, rules, plan, lasts_ns=lasts_ns), lint)
+        return _simulated(play(sample, candidate, rules, plan, lasts_ns=shared_ns), lint)
 
     runs = []
     for run in each(one, sample.candidates):
         runs.append(run)
         on_run(run)
-    return _ranked(runs, lint=lint, plan=plan, work_ns=sum(map(sum, lasts_ns)))
+    work_ns = len(sample) * plan.service.mean_ms * _MS
+    if shared_ns is not None:
+        work_ns = sum(map(sum, shared_ns))
+    return _ranked(runs, lint=lint, plan=plan, work_ns=work_ns)
 
 
 def _simulated(played: Played, lint: TuningReport) -> Simulated:
@@ -133,7 +139,7 @@ def _simulated(played: Played, lint: TuningReport) -> Simulated:
 
 
 def _ranked(
-    runs: Sequence[Simulated], *, lint: TuningReport, plan: Plan, work_ns: int
+    runs: Sequence[Simulated], *, lint: TuningReport, plan: Plan, work_ns: float
 ) -> SimulationReport:
     """Rank *runs* and explain the recommendation. Like the lint, it recommends a candidate with
     almost unique keys only if there is no other.

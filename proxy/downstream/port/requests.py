@@ -18,6 +18,7 @@ from broker_core.remoting.message import (
 )
 from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
 from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.group.group_figures import GroupFigures
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.order_key import QUEUE_CHAIN, chain_at_clients
 from proxy.core.leases.lease_book import Holder, Lease
@@ -43,7 +44,16 @@ MAX_VERDICTS = 100_000
 #: unknown group or topic; broker failure or limit reached.
 REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
-_OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
+_OUR_FIELDS = (
+    "acks",
+    "requestId",
+    "clientId",
+    "maxRun",
+    "manyQueues",
+    "token",
+    "topics",
+    "figures",
+)
 
 _NO_CONTEXT = consumer.Context()
 #: Positional, with text as bytes, which the stub does not declare.
@@ -124,14 +134,34 @@ def wish_of(
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
-    client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
     return PullWish(
-        Holder(connection, client, request.requestId or None),
+        holder_of(request, connection),
         None if topics is None else frozenset(map(Topic, topics)),
         jobs,
         max_bytes,
         bool(request.manyQueues),
         request.maxRun or 1,
+    )
+
+
+def holder_of(request: Any, connection: int) -> Holder:
+    """Return the client of a PullRequest or AckRequest."""
+    client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
+    return Holder(connection, client, getattr(request, "requestId", None) or None)
+
+
+def note_figures(
+    of_group: GroupFigures, reported: consumer.ClientFigures, holder: Holder, *, now_ns: int
+) -> None:
+    """Add what the client of a pull reports."""
+    of_group.note(
+        holder.client,
+        holder.connection,
+        handlers=reported.handlers or 0,
+        prefetch=reported.prefetch or 0,
+        handling=reported.handling or {},
+        round_trips=reported.roundTrips or {},
+        now_ns=now_ns,
     )
 
 
@@ -211,15 +241,19 @@ def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
 
 
 def pull_response(
-    batches: list[Batch], *, group: str, ours: bool, home: str
+    batches: list[Batch], *, group: str, ours: bool, home: str, waited: bool = False
 ) -> consumer.PullResponse:
-    """Return the answer with *batches*; without any it has an empty Context and an empty list."""
+    """Return the answer with *batches*; without any it has an empty Context and an empty list.
+
+    *waited*: the pull waited for them.
+    """
+    told = True if waited and ours else None
     if not batches:
-        return consumer.PullResponse(context=consumer.Context(), messages=[])
+        return consumer.PullResponse(context=consumer.Context(), messages=[], waited=told)
     more = None
     if len(batches) > 1:
         more = [_one_queue(batch, None, group, ours, home) for batch in batches[1:]]
-    return _one_queue(batches[0], more, group, ours, home)
+    return _one_queue(batches[0], more, group, ours, home, told)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
@@ -233,7 +267,12 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _one_queue(
-    batch: Batch, more: list[consumer.PullResponse] | None, group: str, ours: bool, home: str
+    batch: Batch,
+    more: list[consumer.PullResponse] | None,
+    group: str,
+    ours: bool,
+    home: str,
+    waited: bool | None = None,
 ) -> consumer.PullResponse:
     pipeline, leases = batch
     context = _CONTEXT(group, pipeline.topic, pipeline.qid)
@@ -241,7 +280,7 @@ def _one_queue(
     messages = [_message(lease, chain) for lease in leases]
     if not ours:
         return _RESPONSE(context, messages, more)
-    return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home)
+    return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home, waited)
 
 
 def _message(lease: Lease, chain: bytes | None) -> consumer.Message:
