@@ -34,6 +34,7 @@ from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Simulated, SimulationReport
 from proxy.tuning.simulator import Plan
+from proxy.tuning.words import duration
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,8 +46,8 @@ LINT_COLUMNS = (
     *("chains", "longest chain", "ceiling"),
 )
 SIMULATION_COLUMNS = (
-    *("candidate", "order", "seconds", "messages/s", "busy", "waiting", "p50 ms", "p90 ms"),
-    *("p99 ms", "max ms", "longest chain"),
+    *("candidate", "order", "time", "messages/s", "busy", "waiting", "p50", "p90", "p99", "max"),
+    "longest chain",
 )
 
 TopicOption = Annotated[
@@ -212,7 +213,7 @@ def _given(candidates: list[str] | None) -> list[str]:
 
 
 def _report(sample: Sample, topic: str, workers: int, missing: MissingKey) -> TuningReport:
-    source = f"{topic}, its newest {len(sample):,} messages"
+    source = f"{topic}, its newest {number(len(sample), 'message')}"
     return sample.report(source=source, workers=workers, missing=missing)
 
 
@@ -247,7 +248,7 @@ def lint_sentences(report: TuningReport) -> Iterable[str]:
 
 
 def _say_time(run: Simulated) -> None:
-    say(f"{run.candidate}: {run.seconds:,.1f} s")
+    say(f"{run.candidate}: {duration(1000 * run.seconds)}")
 
 
 def _quiet(_run: Simulated) -> None:
@@ -260,14 +261,14 @@ def simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
         {
             "candidate": each.candidate,
             "order": "kept" if each.keeps_order else "not kept",
-            "seconds": each.seconds,
+            "time": duration(1000 * each.seconds),
             "messages/s": round(each.per_s),
             "busy": each.busy,
             "waiting": _percent(each.key_wait.share),
-            "p50 ms": each.key_wait.p50_ms,
-            "p90 ms": each.key_wait.p90_ms,
-            "p99 ms": each.key_wait.p99_ms,
-            "max ms": each.key_wait.max_ms,
+            "p50": duration(each.key_wait.p50_ms),
+            "p90": duration(each.key_wait.p90_ms),
+            "p99": duration(each.key_wait.p99_ms),
+            "max": duration(each.key_wait.max_ms),
             "longest chain": each.longest_chain,
         }
         for each in report.candidates

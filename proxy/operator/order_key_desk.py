@@ -17,6 +17,7 @@ from proxy.tuning.handling import Handling
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import simulate
 from proxy.tuning.simulator import Plan
+from proxy.tuning.words import number
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.sampling import Sampling
 
@@ -71,7 +72,7 @@ class OrderKeyDesk:
             )
             report = await asyncio.to_thread(
                 taken.report,
-                source=f"{name}, its newest {len(taken):,} messages",
+                source=f"{name}, its newest {number(len(taken), 'message')}",
                 workers=workers,
                 missing=MissingKey(settings.missing_key),
             )
