@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -188,24 +189,24 @@ def _plan(
     handling = handling_of(http, of)
     if workers is None and not handling.handlers:
         workers = _WORKERS
-    if round_trip_ms is not None:
-        round_trip_ns = round(round_trip_ms * 1e6)
-    elif handling.knows_round_trip:
-        round_trip_ns = None
-    else:
-        round_trip_ns = measured_round_trip_ns(http)
-        say(f"round trip measured from here: {round_trip_ns / 1e6:.2g} ms; --round-trip-ms sets it")
+    given_ns = 0 if round_trip_ms is None else round(round_trip_ms * 1e6)
+    reported = round_trip_ms is None and handling.knows_round_trip
     try:
-        return handling.plan(
+        plan = handling.plan(
             workers,
             service,
-            round_trip_ns=round_trip_ns,
+            round_trip_ns=None if reported else given_ns,
             seed=seed,
             hand_out=of.hand_out,
             max_leased=of.max_leased,
         )
     except ValueError as error:
         raise OrderlaneError(f"group {of.group}: {error}") from None
+    if round_trip_ms is None and not reported:
+        plan = replace(plan, round_trip_ns=measured_round_trip_ns(http))
+        measured_ms = plan.round_trip_ns / 1e6
+        say(f"round trip measured from here: {measured_ms:.2g} ms; --round-trip-ms sets it")
+    return plan
 
 
 def _given(candidates: list[str] | None) -> list[str]:

@@ -97,17 +97,18 @@ def rollout(
     text = None if order_key == "none" else order_key
     wanted = _checked(text, of.topic.missing_key if missing is None else missing.value)
     now = _rule(of.topic.order_key, of.topic.missing_key)
+    stored = of.described["source"] == "store"
+    if stored and not reason.strip():
+        raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if text is not None and wanted != now:
         _warn(http, of, text)
-    if of.described["source"] != "store":
+    if not stored:
         raise OrderlaneError(
             f"group {group!r} comes from {_where(of.described['source'])}: set order_key:"
             f" {text or 'null'} and order_key_version: {of.topic.order_key_version + 1} of topic"
             f" {of.topic.name} there; proxies apply it automatically, and orderlane order-key get"
             " shows the progress"
         )
-    if not reason.strip():
-        raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if wanted == now:
         say(f"{of.topic.name} already has order key {wanted}")
     else:

@@ -233,8 +233,10 @@ def test_invalid_arguments_are_one_sentence(
 def test_a_group_from_a_settings_file_must_be_changed_there(
     orderlane: CommandLine, filled: Running
 ) -> None:
-    said = orderlane.problem("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
+    ended = orderlane("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
+    said = ended.err.splitlines()[-1]
 
+    assert ended.code == 2
     assert "comes from its proxies' settings file: set order_key: QID" in said
     assert "order_key_version: 1 of topic orders" in said
 
