@@ -81,7 +81,7 @@ class Handling:
         Args:
             workers: concurrent handlers; None: those of the clients.
             service: handling times; None: those that the clients reported.
-            round_trip_ns: the round trip; None: the average of those that the clients reported.
+            round_trip_ns: the round trip; None: those that the clients reported.
             seed: random seed of the times.
             hand_out: delivery policy of the group.
             max_leased: its maximum number of leased messages; None: no limit.
@@ -102,8 +102,10 @@ class Handling:
             times = ObservedTimes.of(self.times, seed=seed)
         if workers is None and not self.handlers:
             raise ValueError("its clients did not report their handlers: give the number")
+        trips = None
         if round_trip_ns is None:
-            round_trip_ns = round(ObservedTimes.of(self.round_trips).mean_ms * 1e6)
+            trips = ObservedTimes.of(self.round_trips, seed=seed)
+            round_trip_ns = round(trips.mean_ms * 1e6)
         limit = {} if max_leased is None else {"max_leased": max_leased}
         return Plan(
             workers or self.handlers,
@@ -112,6 +114,7 @@ class Handling:
             prefetch=self._prefetch_of_one(),
             hand_out=hand_out,
             clients=max(1, self.clients),
+            round_trips=trips,
             **limit,
         )
 

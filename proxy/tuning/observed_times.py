@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -71,6 +71,13 @@ class ObservedTimes:
             places[key] = place = (place + _GOLDEN) & _MASK
             times.append(steps_ns[place >> _SHIFT])
         return times
+
+    def draws_ns(self) -> Iterator[int]:
+        """Yield times without end, spread evenly over the distribution."""
+        place = crc32(b"", self.seed)
+        while True:
+            place = (place + _GOLDEN) & _MASK
+            yield self._steps_ns[place >> _SHIFT]
 
     def __str__(self) -> str:
         half, most = self.percentile_ms(50), self.percentile_ms(99)

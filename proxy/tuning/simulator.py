@@ -5,10 +5,11 @@ Pipelines, chains, windows, spilling and queue scheduling are the proxy's own (`
 clients decide by the thin client's own session (``thin_client.session``); events advance the time,
 nothing sleeps. All messages exist from the start: a backlog. The shells are simplified:
 
-- A request takes half of a *round trip* to the proxy, and its answer the other half. All take
-  the same time, for which measured ones are averaged: they vary mostly because a busy machine
-  stops proxy and client for a moment, and then no handler ends either, so that verdicts do not
-  queue up as they would behind a request that is late by itself.
+- A request takes half of a *round trip* to the proxy, and its answer the other half. For pulls
+  that are answered at once, round trips may be drawn from those that clients have measured;
+  otherwise all are equal. Measured ones vary mostly because a busy machine stops proxy and client
+  for a moment. Then no handler ends either, so that no verdicts queue up as they would behind a
+  settle that is late by itself, but waiting messages run out behind a late pull.
 - A pull waits at the proxy until a message is ready, without a limit.
 - Reading takes no time. Reads past a full window follow the rules of the queue's reader.
 - Leases never expire.
@@ -62,7 +63,8 @@ class Plan:
     Args:
         workers: concurrent handlers of all clients.
         service: handling times.
-        round_trip_ns: from sending a request to its answer.
+        round_trip_ns: from sending a request to its answer, on average.
+        round_trips: distribution of this for pulls that are answered at once; None: always equal.
         prefetch: waiting messages at a client; None: one per handler.
         hand_out: the delivery policy of the group.
         clients: the number of clients, which share the handlers.
@@ -75,6 +77,7 @@ class Plan:
     prefetch: int | None = None
     hand_out: HandOut = HandOut.OLDEST
     clients: int = 1
+    round_trips: ObservedTimes | None = None
     max_leased: int = _FOR_EVER
 
     def handlers(self) -> list[int]:
@@ -147,10 +150,12 @@ def play(
 
 @dataclass(slots=True, eq=False)
 class _Pull:
-    """A pull that waits at the proxy."""
+    """A pull."""
 
     client: SimulatedClient
     wish: PullWish
+    back_ns: int
+    """Duration of its answer's way, if it is answered at once."""
 
 
 class _Run:
@@ -192,6 +197,7 @@ class _Run:
         self._numbers = 0
         self._out_ns = plan.round_trip_ns // 2
         self._back_ns = plan.round_trip_ns - self._out_ns
+        self._trips_ns = None if plan.round_trips is None else plan.round_trips.draws_ns()
         self._waiting: deque[_Pull] = deque()
         self._looks = False  # queues will be checked again
         self._handled_before_ns: dict[bytes, int] = {}  # see _note_start
@@ -235,7 +241,9 @@ class _Run:
     def pull(self, client: SimulatedClient, most: int, acked: Iterable[Acked]) -> None:
         """Send a pull to the proxy."""
         wish = PullWish(client.holder, None, most, _MAX_BYTES, many_queues=True)
-        self._after(self._out_ns, self._pulled, _Pull(client, wish), acked)
+        trip_ns = self.plan.round_trip_ns if self._trips_ns is None else next(self._trips_ns)
+        out_ns = trip_ns // 2
+        self._after(out_ns, self._pulled, _Pull(client, wish, trip_ns - out_ns), acked)
 
     def settle(self, client: SimulatedClient, home: Home, acked: Iterable[Acked]) -> None:
         """Send verdicts to the proxy."""
@@ -283,7 +291,7 @@ class _Run:
     def _pulled(self, pull: _Pull, acked: Iterable[Acked]) -> None:
         """Apply the verdicts of *pull*, then answer it or let it wait."""
         self._apply(acked)
-        if not self._answer(pull):
+        if not self._answer(pull, pull.back_ns):
             self._waiting.append(pull)
             self._look_if_starving()
 
@@ -326,11 +334,11 @@ class _Run:
 
     def _serve_waiting(self) -> None:
         waiting = self._waiting
-        while waiting and self._buffer.has_ready and self._answer(waiting[0]):
+        while waiting and self._buffer.has_ready and self._answer(waiting[0], self._back_ns):
             waiting.popleft()
 
-    def _answer(self, pull: _Pull) -> bool:
-        """Answer *pull* with ready messages; return False if there are none."""
+    def _answer(self, pull: _Pull, back_ns: int) -> bool:
+        """Answer *pull* with ready messages, *back_ns* from now; return False if there are none."""
         if not self._buffer.has_ready:
             return False
         batches = self._buffer.lease(pull.wish, now_ns=self.now_ns)
@@ -338,7 +346,7 @@ class _Run:
             return False
         first, *more = [self._response(batch) for batch in batches]
         first.more = more or None
-        self._after(self._back_ns, _pulled, pull.client, first)
+        self._after(back_ns, _pulled, pull.client, first)
         return True
 
     def _response(self, batch: Batch) -> consumer.PullResponse:

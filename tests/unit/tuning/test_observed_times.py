@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from statistics import fmean
 
 import pytest
@@ -41,6 +42,14 @@ def test_the_messages_of_each_key_take_the_average_time() -> None:
     assert times != ObservedTimes.of(COUNTS, seed=2).in_chains_ns(0, keys)
 
 
+def test_draws_are_spread_over_the_distribution() -> None:
+    observed = ObservedTimes.of(COUNTS)
+    drawn = list(islice(observed.draws_ns(), 1000))
+
+    assert fmean(drawn) / MS == pytest.approx(observed.mean_ms, rel=0.02)
+    assert max(drawn) / MS > observed.percentile_ms(99.5)
+
+
 def test_no_times_are_no_distribution() -> None:
     with pytest.raises(ValueError, match="no times were observed"):
         ObservedTimes.of({})
@@ -72,6 +81,7 @@ def test_a_plan_has_the_clients_that_reported() -> None:
 
     assert (plan.workers, plan.clients, plan.prefetch) == (32, 2, 8)
     assert plan.round_trip_ns == pytest.approx(2 * MS, rel=0.04)
+    assert plan.round_trips == ObservedTimes.of({class_of(2 * MS): 50})
     assert plan.service.mean_ms == pytest.approx(5, rel=0.04)
     assert (plan.handlers(), plan.hand_out) == ([16, 16], HandOut.LONGEST_CHAIN)
 
