@@ -49,6 +49,8 @@ def test_clients_that_left_count_until_another_one_comes() -> None:
     connections.add(2)
     report(figures, "new", 2, at_s=2, times={90: 1}, handlers=3)
     assert (figures.observed().handlers, figures.observed().handling) == (3, {90: 1})
+    connections.clear()
+    assert figures.observed().clients == 1, "the last one"
 
 
 def test_a_client_that_joins_others_adds_to_them_and_one_that_left_has_no_handlers() -> None:
