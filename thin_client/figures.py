@@ -1,4 +1,4 @@
-"""What a client measures of its handlers and requests, for operators. Pure.
+"""A client's measurements of its handlers and requests, for operators. Pure.
 
 Times are counted in classes, so that recording one costs little and a report is small: microseconds
 up to 31, then 16 classes per power of two, so a class is at most 6 % wide. The proxy forwards the
@@ -60,8 +60,8 @@ class Figures:
         self._round_trips[place] = self._round_trips.get(place, 0) + 1
 
     def report(self, now_ns: int, *, last: bool = False) -> consumer.ClientFigures | None:
-        """Return the next report and start anew; None if it is too soon for one, and not one of the
-        *last*.
+        """Return the next report, with all that was counted since the last one; None if it is too
+        soon for one, and not one of the *last*.
         """
         since_ns = self._reported_ns
         if since_ns is not None and now_ns - since_ns < _EVERY_NS and not last:

@@ -101,7 +101,7 @@ class OrderKeyView(Answer):
 
 
 class HandlingView(Answer):
-    """What the group's clients at this proxy measured in the last minutes: numbers of clients, of
+    """Measurements of the group's clients at this proxy in the last minutes: numbers of clients, of
     their handlers and of messages that may wait at them; handling times of ``messages``, and round
     trips of ``requests``, both also as counts by the first microsecond of each class.
     """

@@ -86,8 +86,8 @@ class Handling:
             hand_out: delivery policy of the group.
             max_leased: its maximum number of leased messages; None: no limit.
 
-        Raises ValueError with one sentence for a value that is None and that the clients did not
-        report, or from too few messages.
+        Raises ValueError with one sentence for a missing value that the clients did not report
+        either, or from too few messages.
         """
         times: ServiceTimes | ObservedTimes
         if service is not None:

@@ -344,17 +344,20 @@ class _Run:
         batches = self._buffer.lease(pull.wish, now_ns=self.now_ns)
         if not batches:
             return False
-        first, *more = [self._response(batch) for batch in batches]
-        first.more = more or None
+        more = [self._response(batch) for batch in batches[1:]]
+        first = self._response(batches[0], more or None)
         self._after(back_ns, _pulled, pull.client, first)
         return True
 
-    def _response(self, batch: Batch) -> consumer.PullResponse:
+    def _response(
+        self, batch: Batch, more: list[consumer.PullResponse] | None = None
+    ) -> consumer.PullResponse:
         pipeline, leases = batch
         queue = self._by_qid[pipeline.qid]
         return consumer.PullResponse(
             context=queue.context,
             messages=[queue.to_client(lease) for lease in leases],  # type: ignore[misc]
+            more=more,
             leaseMs=_LEASE_MS,
         )
 

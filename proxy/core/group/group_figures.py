@@ -1,4 +1,4 @@
-"""What the clients of one group report about their handlers and requests. Pure.
+"""Reports of the clients of one group about their handlers and requests. Pure.
 
 Reports are counts by class (``ClientFigures`` of the IDL), so the memory is bounded by the number
 of classes, whatever the traffic, and a message costs nothing here.
@@ -54,7 +54,7 @@ class GroupFigures:
     """Figures of the last five to ten minutes with reports.
 
     Figures of clients that have left are kept until another client reports. Once all have left, a
-    new client starts anew: it may be another version, with other handlers.
+    new client starts with none: it may be another version, with other handlers.
 
     Caller: the group lane.
     """

@@ -1,4 +1,4 @@
-"""What a group keeps of its clients' reports."""
+"""Figures that a group keeps of its clients' reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_reports_of_all_clients_are_summed() -> None:
 
 
 def test_clients_that_left_count_until_another_one_comes() -> None:
-    """Then it starts anew: its handlers may be others."""
+    """Then only the new one counts: its handlers may be others."""
     connections = {1}
     figures = GroupFigures(connections)
     report(figures, "old", 1, at_s=1, times={40: 5})
