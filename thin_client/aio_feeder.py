@@ -304,7 +304,7 @@ class AsyncFeeder:
         answer: consumer.AckAnswer,
     ) -> None:
         settled = len(home.settling or ())
-        lost = self._session.control_answered(home, answer)
+        lost = self._session.control_answered(home, answer, now_ns())
         self._reports.control_answered(request, answer, settled=settled, lost=lost)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:

@@ -212,7 +212,7 @@ class Feeder:
     ) -> None:
         with self._lock:
             settled = len(home.settling or ())
-            lost = self._session.control_answered(home, answer)
+            lost = self._session.control_answered(home, answer, now_ns())
         self._reports.control_answered(request, answer, settled=settled, lost=lost)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:

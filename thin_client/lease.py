@@ -29,7 +29,7 @@ class Home:
     extend_at_ns: int | None = None
     retry_at_ns: int = 0
     failures: int = 0
-    #: The pending request: a settle, or an extend sent at ``asked_ns`` for ``asked_length_ns``.
+    #: The pending request, sent at ``asked_ns``: a settle, or an extend for ``asked_length_ns``.
     settling: Verdicts | None = None
     extending: list[Lease] | None = None
     asked_ns: int = 0
@@ -45,8 +45,9 @@ class Home:
         verdicts, self.verdicts = self.verdicts, Verdicts()
         return verdicts
 
-    def begin_settle(self) -> Verdicts:
+    def begin_settle(self, now_ns: int) -> Verdicts:
         """Start a settle of the collected verdicts, and return them."""
+        self.asked_ns = now_ns
         # In this order: the Keeper's thread finds them in one attribute or the other.
         self.settling = verdicts = self.verdicts
         self.verdicts = Verdicts()
@@ -150,15 +151,16 @@ class Lease(Message):
     the client's work for a message. Fields missing on the wire are not set; see ``_optional``.
     """
 
-    __slots__ = ("batch", "chain", "is_open", "origin", "successor")
+    __slots__ = ("batch", "chain", "is_open", "opened_ns", "origin", "successor")
 
     origin: Origin
     #: The key whose messages are handled one after the other; None: no order.
     chain: bytes | None
     #: The lease that waits for the end of this one.
     successor: Lease | None
-    #: Whether a handler has it.
+    #: Whether a handler has it, and since when.
     is_open: bool
+    opened_ns: int
     #: Set while a handler has it together with others.
     batch: Batch | None
     # Fields of Message, set by ``complete``.
@@ -201,15 +203,19 @@ class Lease(Message):
             except AttributeError:
                 lease.chain = None
 
-    def open(self) -> None:
+    def open(self, now_ns: int) -> None:
         """Mark it as passed to a handler."""
-        self.is_open = True
+        self.is_open, self.opened_ns = True, now_ns
 
-    def open_in(self, batch: Batch) -> None:
+    def open_in(self, batch: Batch, now_ns: int) -> None:
         """Mark it as passed to a handler in a *batch*; no lease outside waits for its end."""
-        self.is_open, self.batch = True, batch
+        self.is_open, self.batch, self.opened_ns = True, batch, now_ns
         if self is not batch.last:
             self.successor = None
+
+    def share_time(self, now_ns: int, among: int) -> None:
+        """Attribute to it its part of the time that a batch took for *among* messages."""
+        self.opened_ns = now_ns - (now_ns - self.opened_ns) // among
 
     def close(self) -> Lease | None:
         """Mark it as finished by its handler. Raises KeyError if it is not open.

@@ -77,7 +77,7 @@ class Leases:
             else:
                 ready.append(lease)
                 return None
-        lease.open()
+        lease.open(now_ns)
         self.open += 1
         return lease
 
@@ -97,7 +97,7 @@ class Leases:
             taken.append(lease)
         batch = Batch(len(taken), lease)
         for each in taken:
-            each.open_in(batch)
+            each.open_in(batch, now_ns)
         return taken
 
     def close(self, lease: Lease) -> bool:

@@ -24,6 +24,8 @@ S9  A failed pull is repeated under the same ID, so that the proxy repeats an an
     Its leases start at the *first* sending. Once they must have expired, pulls have a new ID.
 S10 Messages of one order key in one answer are a run: after the first verdict other than an ack,
     the messages behind it are returned together with this verdict.
+S11 Pulls and settles report, four times a second and after ``stop``, how long handlers took for
+    messages and the proxy to answer requests at once. A report that is lost is not repeated.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from dataclasses import dataclass
 
 from thin_client.arrivals import name_in, read_leases
 from thin_client.backoff import backoff_ns
+from thin_client.figures import Figures
 from thin_client.lease import Home, Lease, LeaseName, name_of
 from thin_client.lease_extension import LeaseExtension, to_extend
 from thin_client.leases import Leases
@@ -73,6 +76,7 @@ class Session:
         self.homes: dict[str | None, Home] = {}
         self.stopping = False
         self._leases = Leases(options.concurrency)
+        self._figures = Figures(handlers=options.concurrency, prefetch=options.prefetch)
         self._capacity = options.concurrency + options.prefetch
         self._low_water = max(1, (options.prefetch + 1) // 2)
         self._pull: _Pull | None = None
@@ -173,7 +177,10 @@ class Session:
         """Settle a batch of ``take_batch``: the first *done* messages are acked, *outcome* decides
         about the next one, and the rest are returned unhandled (S10).
         """
+        handled = min(done + (outcome is not None), len(messages))
         for number, message in enumerate(messages):
+            if number < handled:
+                _lease_of(message).share_time(now_ns, handled)
             if number < done:
                 self.settle(message, None, now_ns)
             elif number == done and outcome is not None:
@@ -187,6 +194,7 @@ class Session:
         if outcome is None:  # as _judge, which would be another call for every message
             origin = lease.origin
             last = not self._leases.close(lease)
+            self._figures.handled(now_ns - lease.opened_ns)
             verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
             if (
                 verdicts.ack(origin.queue, origin.context, lease_id, until_ns, now_ns, last)
@@ -196,6 +204,8 @@ class Session:
             return
         rest = self._leases.drop_rest(lease) if lease.is_open else []
         self._leases.close(lease)
+        if not isinstance(outcome, Defer):
+            self._figures.handled(now_ns - lease.opened_ns)
         self._judge(lease, outcome, now_ns)
         for each in rest:
             self._judge(each, Defer(), now_ns)
@@ -247,6 +257,7 @@ class Session:
             acks=verdicts.batches() or None,
             requestId=request_id,
             maxRun=self.options.max_run if self.options.max_run > 1 else None,
+            figures=self._figures.report(now_ns),
         )
 
     def _next_id(self, now_ns: int) -> tuple[str, int]:
@@ -279,6 +290,8 @@ class Session:
         ]
         self._pull = None
         self.pull_failures = 0
+        if not response.waited and pull.sent_ns == pull.first_sent_ns:
+            self._figures.answered(now_ns - pull.sent_ns)
         if arrived:
             self.homes[address] = self._pull_home = home
             lengths = [leases[0].origin.length_ns for leases in arrived]
@@ -335,15 +348,19 @@ class Session:
             return None
         return consumer.AckRequest(
             groupId=self.options.group,
-            acks=home.begin_settle().batches(),
+            acks=home.begin_settle(now_ns).batches(),
             clientId=self.options.client_id,
             token=self.options.token,
+            figures=self._figures.report(now_ns, last=self.stopping),
         )
 
-    def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
+    def control_answered(
+        self, home: Home, answer: consumer.AckAnswer, now_ns: int
+    ) -> list[Message]:
         """Record the answer to a settle or extend; return messages with handlers whose lease is
         lost.
         """
+        self._figures.answered(now_ns - home.asked_ns)
         extended = home.end_request()
         lost: list[Message] = []
         if extended is not None:
@@ -430,3 +447,8 @@ class Session:
             needed = home in (self._pull_home, pulling) or home.busy or bool(home.verdicts)
             if not needed and home.address not in in_use:
                 del self.homes[home.address]
+
+
+def _lease_of(message: Message) -> Lease:
+    """Return *message*, which is a lease as all messages of a session are."""
+    return message  # type: ignore[return-value]

@@ -32,7 +32,10 @@ struct Message {
     71: optional i32 attempt,
     /** The producer's timestamp: milliseconds since 1970. */
     72: optional i64 bornAtMs,
-    /** The order key's value; absent: the message is unordered. */
+    /**
+     * The order key's value; absent: the message is unordered. Messages of a queue without a key of
+     * their own have one that starts with the byte FF and differs between queues.
+     */
     73: optional binary orderKey,
     /** Unique, and the same over redeliveries and the producer's retries: for deduplication. */
     74: optional string messageId
@@ -87,6 +90,22 @@ struct AckBatch {
     4: optional list<i64> released
 }
 
+/**
+ * What a client measured since its last report. Times are counted by class, in microseconds: class n
+ * below 32 is n µs; with s = n / 16 - 1, rounded down, class n holds the 2^s times from
+ * (n - 16 * s) * 2^s.
+ */
+struct ClientFigures {
+    /** Maximum number of messages with handlers. */
+    1: required i32 handlers,
+    /** Maximum number of messages that wait in the client. */
+    2: required i32 prefetch,
+    /** Number of handled messages by class: from the handler's start to its verdict. */
+    3: optional map<i32, i32> handling,
+    /** Number of requests by class: from sending to the answer, without pulls that waited. */
+    4: optional map<i32, i32> roundTrips
+}
+
 /** Requests messages. Verdicts on earlier ones ride along and are applied first. */
 struct PullRequest {
     1: required string groupId,
@@ -123,7 +142,9 @@ struct PullRequest {
     /** Authenticates the client. */
     75: optional string token,
     /** Limits messages to these topics; excludes field 2. */
-    76: optional list<string> topics
+    76: optional list<string> topics,
+    /** For statistics only; a few times a second is enough. */
+    77: optional ClientFigures figures
 }
 
 /** A batch of one queue, and with manyQueues further ones. */
@@ -140,7 +161,9 @@ struct PullResponse {
      */
     71: optional i32 leaseMs,
     /** host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs. */
-    72: optional string home
+    72: optional string home,
+    /** True: the pull waited at the proxy for a message. Default false. */
+    73: optional bool waited
 }
 
 /** Requests a group's offsets. */
@@ -256,7 +279,9 @@ struct AckRequest {
     /** The name shown to operators. */
     72: optional string clientId,
     /** Authenticates the client. */
-    75: optional string token
+    75: optional string token,
+    /** As in a pull. */
+    77: optional ClientFigures figures
 }
 
 /** Identifies one lease. */

@@ -92,7 +92,8 @@ def _gateway(context: RunContext, candidate: Point) -> Figures:
         proxy.child.terminate(within_s=60)
         if said["faults"]:
             raise OrderViolated(f"{said['faults']} messages were early or repeated")
-        work_ns = sum(map(sum, service_ns(_sample(context, str(candidate)), _service(context))))
+        named = str(candidate)
+        work_ns = sum(map(sum, service_ns(_sample(context, named), _service(context), named)))
         return {**said, **part.cpu_us, "busy": work_ns / 1e9 / said["seconds"]}
 
 

@@ -24,6 +24,7 @@ from bench.cases import (
     simulate,
     slow,
     starts,
+    tuning,
     workers,
 )
 from bench.frame.case import Case
@@ -31,7 +32,7 @@ from bench.frame.case import Case
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
     *(acks, scales, workers, memory, idle, idle_groups, looking, restart, starts, layers, chains),
-    *(history, orderkey, simulate),
+    *(history, orderkey, tuning, simulate),
 )
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from proxy.admin.operations import LOOKS, Operation, get
+from proxy.core.keys.kinds.registry import compile_order_key, one_of
 from proxy.operator.order_key_desk import OrderKeyDesk
 from proxy.operator.request_models import Answer, RequestModel
 from proxy.tuning.service_times import LEAST_MS, MOST_MS, ServiceTimes
+
+
+def _valid(text: str) -> str:
+    compile_order_key(text)
+    return text
 
 
 class OrderKeyQuery(RequestModel):
@@ -18,6 +24,14 @@ class OrderKeyQuery(RequestModel):
     topic: Annotated[
         str | None,
         Field(description="a topic of the group (default: the first one)", min_length=1),
+    ] = None
+    candidate: Annotated[
+        str | None,
+        Field(
+            description=f"{one_of()}: the only candidate (default: all that are found)",
+            max_length=1000,
+        ),
+        AfterValidator(lambda text: None if text is None else _valid(text)),
     ] = None
     sample: Annotated[
         int,
@@ -50,6 +64,14 @@ class OrderKeyQuery(RequestModel):
         ),
     ] = None
 
+    observed: Annotated[
+        bool,
+        Field(
+            description="true or false: simulate with the handling times that the group's clients"
+            " at this proxy reported, instead of service_ms"
+        ),
+    ] = False
+
     @property
     def service(self) -> ServiceTimes | None:
         """Handling times; None without service_ms."""
@@ -78,8 +100,28 @@ class OrderKeyView(Answer):
     simulation: dict[str, Any] | None
 
 
+class HandlingView(Answer):
+    """Measurements of the group's clients at this proxy in the last minutes: numbers of clients, of
+    their handlers and of messages that may wait at them; handling times of ``messages``, and round
+    trips of ``requests``, both also as counts by the first microsecond of each class.
+    """
+
+    group: str
+    clients: int
+    handlers: int
+    prefetch: int
+    messages: int
+    mean_ms: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    requests: int
+    round_trip_ms: float | None
+    handling_us: dict[str, int]
+    round_trips_us: dict[str, int]
+
+
 class OrderKeySurface:
-    """``GET /api/groups/{group}/order-key``."""
+    """``GET /api/groups/{group}/order-key`` and ``…/handling``."""
 
     def __init__(self, desk: OrderKeyDesk) -> None:
         self._desk = desk
@@ -94,12 +136,21 @@ class OrderKeySurface:
                 lambda call: self._desk.lint(
                     call.path["group"],
                     call.query.topic,
+                    candidate=call.query.candidate,
                     sample=call.query.sample,
                     workers=call.query.workers,
                     service=call.query.service,
+                    observed=call.query.observed,
                 ),
                 query=OrderKeyQuery,
                 answer=OrderKeyView,
+                errors=(*LOOKS, 409),
+            ),
+            get(
+                "/api/groups/{group}/handling",
+                "Return how long the group's clients at this proxy take for messages and requests.",
+                lambda call: self._desk.handling(call.path["group"]),
+                answer=HandlingView,
                 errors=LOOKS,
-            )
+            ),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,8 @@ from proxy.cli.options import (
     HttpOption,
     NameserverOption,
 )
-from proxy.cli.order_key_sample import known, take_sample
+from proxy.cli.order_key_handling import handling_of, measured_round_trip_ns
+from proxy.cli.order_key_sample import Known, known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
 from proxy.core.keys.kinds.registry import one_of
@@ -33,6 +35,7 @@ from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Simulated, SimulationReport
 from proxy.tuning.simulator import Plan
+from proxy.tuning.words import duration
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,8 +47,8 @@ LINT_COLUMNS = (
     *("chains", "longest chain", "ceiling"),
 )
 SIMULATION_COLUMNS = (
-    *("candidate", "order", "seconds", "messages/s", "busy", "waiting", "p50 ms", "p90 ms"),
-    *("p99 ms", "max ms", "longest chain"),
+    *("candidate", "order", "time", "messages/s", "busy", "waiting", "p50", "p90", "p99", "max"),
+    "longest chain",
 )
 
 TopicOption = Annotated[
@@ -64,6 +67,9 @@ SampleOption = Annotated[
 WorkersOption = Annotated[
     int, typer.Option("--workers", min=1, help="number of concurrent handlers")
 ]
+
+#: Value of --service-ms for the times that clients measured, and handlers of a group without any.
+OBSERVED, _WORKERS = "observed", 64
 
 app.command("rollout")(order_key_rollout.rollout)
 app.command("get")(order_key_rollout.get)
@@ -103,22 +109,31 @@ def simulate(
         str,
         typer.Option(
             "--service-ms",
-            help="handling time per message, ms: 5, or p50=3,p99=80 (lognormal)",
+            help="handling time per message, ms: 5, or p50=3,p99=80 (lognormal), or observed: as"
+            " measured by the group's clients",
         ),
     ],
-    workers: WorkersOption = 64,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="number of concurrent handlers (default: those of the group's clients, or 64)",
+        ),
+    ] = None,
     sample: SampleOption = 100_000,
     candidate: CandidateOption = None,
     topic: TopicOption = None,
     round_trip_ms: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--round-trip-ms",
             min=0.0,
             max=60_000.0,
-            help="time from the end of a message to the start of the next one of its key, ms",
+            help="time from a client's request to the answer, ms (default: as measured by the"
+            " group's clients, or from here)",
         ),
-    ] = 1.0,
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="random seed of the handling times")
     ] = 1,
@@ -132,18 +147,15 @@ def simulate(
     under the group's hand_out policy.
     "waiting" and its percentiles are the wait behind other messages of the same key.
     """
-    try:
-        service = ServiceTimes.parse(service_ms, seed=seed)
-    except ValueError as error:
-        raise OrderlaneError(f"--service-ms: {error}") from None
-    if not math.isfinite(round_trip_ms):
+    service = None if service_ms == OBSERVED else _service(service_ms, seed)
+    if round_trip_ms is not None and not math.isfinite(round_trip_ms):
         raise OrderlaneError(
             f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds"
         )
     of = known(http, group, topic)
-    plan = Plan(workers, service, round(round_trip_ms * 1e6), hand_out=of.hand_out)
+    plan = _plan(http, of, service, workers=workers, round_trip_ms=round_trip_ms, seed=seed)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
-    linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
+    linted = _report(taken, of.topic.name, plan.workers, MissingKey(of.topic.missing_key))
     look_at_young_objects_only()  # there are millions of objects, and hardly any garbage
     on_run = _quiet if output is OutputFormat.JSON else _say_time
     report = simulation.simulate(
@@ -157,12 +169,52 @@ def simulate(
         say(sentence)
 
 
+def _service(text: str, seed: int) -> ServiceTimes:
+    try:
+        return ServiceTimes.parse(text, seed=seed)
+    except ValueError as error:
+        raise OrderlaneError(f"--service-ms: {error}, nor {OBSERVED!r}") from None
+
+
+def _plan(
+    http: str,
+    of: Known,
+    service: ServiceTimes | None,
+    *,
+    workers: int | None,
+    round_trip_ms: float | None,
+    seed: int,
+) -> Plan:
+    """Return the plan with the given values; None: as the group's clients measured."""
+    handling = handling_of(http, of)
+    if workers is None and not handling.handlers:
+        workers = _WORKERS
+    given_ns = 0 if round_trip_ms is None else round(round_trip_ms * 1e6)
+    reported = round_trip_ms is None and handling.knows_round_trip
+    try:
+        plan = handling.plan(
+            workers,
+            service,
+            round_trip_ns=None if reported else given_ns,
+            seed=seed,
+            hand_out=of.hand_out,
+            max_leased=of.max_leased,
+        )
+    except ValueError as error:
+        raise OrderlaneError(f"group {of.group}: {error}") from None
+    if round_trip_ms is None and not reported:
+        plan = replace(plan, round_trip_ns=measured_round_trip_ns(http))
+        measured_ms = plan.round_trip_ns / 1e6
+        say(f"round trip measured from here: {measured_ms:.2g} ms; --round-trip-ms sets it")
+    return plan
+
+
 def _given(candidates: list[str] | None) -> list[str]:
     return candidates or []
 
 
 def _report(sample: Sample, topic: str, workers: int, missing: MissingKey) -> TuningReport:
-    source = f"{topic}, its newest {len(sample):,} messages"
+    source = f"{topic}, its newest {number(len(sample), 'message')}"
     return sample.report(source=source, workers=workers, missing=missing)
 
 
@@ -197,7 +249,7 @@ def lint_sentences(report: TuningReport) -> Iterable[str]:
 
 
 def _say_time(run: Simulated) -> None:
-    say(f"{run.candidate}: {run.seconds:,.1f} s")
+    say(f"{run.candidate}: {duration(1000 * run.seconds)}")
 
 
 def _quiet(_run: Simulated) -> None:
@@ -210,14 +262,14 @@ def simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
         {
             "candidate": each.candidate,
             "order": "kept" if each.keeps_order else "not kept",
-            "seconds": each.seconds,
+            "time": duration(1000 * each.seconds),
             "messages/s": round(each.per_s),
             "busy": each.busy,
             "waiting": _percent(each.key_wait.share),
-            "p50 ms": each.key_wait.p50_ms,
-            "p90 ms": each.key_wait.p90_ms,
-            "p99 ms": each.key_wait.p99_ms,
-            "max ms": each.key_wait.max_ms,
+            "p50": duration(each.key_wait.p50_ms),
+            "p90": duration(each.key_wait.p90_ms),
+            "p99": duration(each.key_wait.p99_ms),
+            "max": duration(each.key_wait.max_ms),
             "longest chain": each.longest_chain,
         }
         for each in report.candidates
@@ -228,7 +280,7 @@ def simulation_sentences(report: SimulationReport) -> Iterable[str]:
     """The lines below the table of ``order-key simulate``."""
     yield (
         f"{number(report.messages, 'message')}, {number(report.workers, 'handler')},"
-        f" {report.service} per message, {report.round_trip_ms:g} ms between messages of a key"
+        f" {report.service} per message, {report.round_trip_ms:.3g} ms per request"
     )
     yield from report.why
     yield f"recommended: {report.take or 'none of these'}"

@@ -11,6 +11,7 @@ import typer
 
 from proxy.cli.connect import actor, ask_proxy, body_of, one_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
+from proxy.cli.order_key_handling import handling_of
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import look, path_of
@@ -22,6 +23,8 @@ from proxy.errors import OrderlaneError
 
 _COLUMNS = ("topic", "queue", "proxy", "order_key", "version", "older", "change")
 _LOOK_S, _TIMEOUT_S = 0.5, 30.0
+#: Messages for warnings about a new key, and handlers if no client reported its own.
+_SAMPLE, _HANDLERS = 10_000, 64
 
 TopicOption = Annotated[
     str | None, typer.Option("--topic", help="topic, required if the group has several")
@@ -87,21 +90,25 @@ def rollout(
     """Change the order key of a group, and show the progress until all queues use it.
 
     Each queue changes separately and keeps order: a newer message waits for the unfinished older
-    ones of its key. Exit code 1 means that the change started, but did not complete in time.
+    ones of its key. Warnings of order-key lint about the new key come first. Exit code 1 means that
+    the change started, but did not complete in time.
     """
     of = known(http, group, topic)
     text = None if order_key == "none" else order_key
     wanted = _checked(text, of.topic.missing_key if missing is None else missing.value)
     now = _rule(of.topic.order_key, of.topic.missing_key)
-    if of.described["source"] != "store":
+    stored = of.described["source"] == "store"
+    if stored and not reason.strip():
+        raise OrderlaneError("a reason is required for the audit topic: add --reason")
+    if text is not None and wanted != now:
+        _warn(http, of, text)
+    if not stored:
         raise OrderlaneError(
             f"group {group!r} comes from {_where(of.described['source'])}: set order_key:"
             f" {text or 'null'} and order_key_version: {of.topic.order_key_version + 1} of topic"
             f" {of.topic.name} there; proxies apply it automatically, and orderlane order-key get"
             " shows the progress"
         )
-    if not reason.strip():
-        raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if wanted == now:
         say(f"{of.topic.name} already has order key {wanted}")
     else:
@@ -128,6 +135,29 @@ def _checked(text: str | None, missing: str) -> str:
 
 def _rule(text: str | None, missing: str) -> str:
     return str(KeyRule(text, MissingKey(missing)))
+
+
+def _warn(http: str, of: Known, order_key: str) -> None:
+    """Print what lint says against *order_key*. A rollout does not depend on it."""
+    try:
+        found = look(
+            http,
+            path_of("groups", of.group, "order-key"),
+            topic=of.topic.name,
+            candidate=order_key,
+            sample=_SAMPLE,
+            workers=handling_of(http, of).handlers or _HANDLERS,
+        )
+    except OrderlaneError as error:
+        say(f"{order_key} was not compared with the messages: {error}")
+        return
+    if not found["messages"]:
+        return
+    for judged in found["advice"]["judgements"]:
+        if not judged["keeps_order"]:
+            say(f"warning: {order_key} keeps no order in the newest messages")
+        for caution in judged["cautions"]:
+            say(f"warning: {order_key}: {caution}")
 
 
 def _where(source: str) -> str:

@@ -22,12 +22,15 @@ from proxy.upstream.reading.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A group's description by the proxy, its selected topic, and its delivery policy."""
+    """A group's description by the proxy, its selected topic, its delivery policy, and its limit of
+    leased messages.
+    """
 
     group: str
     described: dict[str, Any]
     topic: TopicSettings
     hand_out: HandOut
+    max_leased: int
 
 
 def known(http: str, group: str, topic: str | None) -> Known:
@@ -47,7 +50,9 @@ def known(http: str, group: str, topic: str | None) -> Known:
         raise OrderlaneError(
             f"group {group!r} has no topic {name!r}; its topics: {', '.join(topics)}"
         )
-    return Known(group, described, topics[name], HandOut(of_group.hand_out))
+    return Known(
+        group, described, topics[name], HandOut(of_group.hand_out), of_group.max_leased_jobs
+    )
 
 
 async def take_sample(

@@ -26,9 +26,11 @@ from proxy.downstream.port.replays import Replays, RequestName
 from proxy.downstream.port.requests import (
     MAX_VERDICTS,
     NO_CONTEXT,
+    holder_of,
     linger_ms,
     links_of,
     nacks_of,
+    note_figures,
     pull_response,
     refuse_floods,
     request_name,
@@ -168,6 +170,8 @@ class ConsumerService:
         now = now_ns()
         lane.pulled(wish.topics, now_ns=now)
         connection.pulls(lane.name, wish.holder.client)
+        if request.figures is not None:
+            self._note_figures(lane, request, reply)
         if name is not None and self._repeat(name, lane, wish, reply, ours=ours, now_ns=now):
             return
         batches = lane.lease(wish, now_ns=now)
@@ -202,10 +206,16 @@ class ConsumerService:
         try:
             if request is None:
                 raise Refused("settle came without its request")
-            interpretation_of(reply, arguments)
+            meaning = interpretation_of(reply, arguments)
             if reply.call.frame_bytes > MAX_VERDICTS:
                 refuse_floods(acks=request.acks)
             void = self._apply_acks(request.acks, request.clientId)
+            if request.figures is not None:
+                # The rights that were checked are those of the verdicts, or of a pull before.
+                checked = meaning.groups().union(reply.connection.pulled)
+                group = request.groupId if request.groupId in checked else None
+                if lane := self._lanes.holder_of(group, request.clientId):
+                    self._note_figures(lane, request, reply)
         except OrderlaneError as error:
             refuse(reply, consumer_service.settle_result, error)
             return
@@ -318,7 +328,7 @@ class ConsumerService:
         self._end(pull)
         now = now_ns()
         pull.lane.pulled(pull.wish.topics, now_ns=now)
-        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now, waited=True)
 
     def _end(self, pull: _Pull) -> None:
         self._pulls_waiting -= 1
@@ -336,9 +346,10 @@ class ConsumerService:
         ours: bool,
         now_ns: int,
         *,
+        waited: bool = False,
         repeated: bool = False,
     ) -> None:
-        """Answer a pull; one with a *name* can be *repeated*."""
+        """Answer a pull; one with a *name* can be *repeated*. *waited*: it waited for messages."""
         connection = reply.connection
         if batches:
             self._served_ns = now_ns
@@ -349,7 +360,9 @@ class ConsumerService:
                     self._replays.keep(name, batches, now_ns=now_ns)
                 number = connection.connection_id
                 reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
-        response = pull_response(batches, group=lane.name, ours=ours, home=connection.home)
+        response = pull_response(
+            batches, group=lane.name, ours=ours, home=connection.home, waited=waited
+        )
         reply(consumer_service.pull_result(success=response))
 
     def _repeat(
@@ -376,6 +389,11 @@ class ConsumerService:
             lane.replayed(batches)
             self._answer(lane, reply, batches, name, ours, now_ns, repeated=True)
         return bool(batches)
+
+    def _note_figures(self, lane: GroupLane, request: Any, reply: Reply) -> None:
+        """Add what the client of a pull or settle reports."""
+        holder = holder_of(request, reply.connection.connection_id)
+        note_figures(lane.figures, request.figures, holder, now_ns=now_ns())
 
     # ---- limits ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.group.group_figures import GroupFigures
 from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, known_here
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.hand_out import HandOut
@@ -75,6 +76,8 @@ class GroupLane:
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
     rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
+    #: What its clients report of their handlers.
+    figures: GroupFigures = field(init=False)
     _notes: LaneHistory = field(init=False)
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
@@ -92,6 +95,7 @@ class GroupLane:
         self._follow(self.settings)
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
+        self.figures = GroupFigures(self.open_connections)
         self._timer = EarliestTimer(self._on_timer)
         self._batch_wait = BatchWait(self.batch_wait_ms, worth=_WORTH)
         self._batch_timer = EarliestTimer(self._wake)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.tuning.figures import Figures
+from proxy.tuning.words import number
 
 #: Above these shares a candidate is unsuitable as an order key for the current messages.
 _TOO_MANY_MISSING = 0.05
@@ -69,13 +70,15 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
     cautions = []
     if alone(figures):
         cautions.append(
-            f"{figures.keys:,} keys for {figures.keyed:,} messages: almost every message has its"
+            f"{number(figures.keys, 'key')} for {number(figures.keyed, 'message')}: almost every"
+            " message has its"
             " own key, so there is no order to keep"
             + ("" if certainly else ", or the sample is too small to tell")
         )
     if figures.scattered_keys:
         cautions.append(
-            f"{figures.scattered_keys:,} of {figures.keys:,} keys are in several queues"
+            f"{figures.scattered_keys:,} of {number(figures.keys, 'key')}"
+            f" {'is' if figures.scattered_keys == 1 else 'are'} in several queues"
             f" ({_percent(scattered)} of the messages with a key); order exists only inside a"
             " queue, so producers have to send by this key first"
         )
@@ -86,15 +89,19 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
         if too_large:
             no_json += f", {too_large:,} because the search for it takes too many steps"
         cautions.append(
-            f"{figures.missing:,} messages ({_percent(figures.missing_share)}) lack the key"
+            f"{number(figures.missing, 'message')} ({_percent(figures.missing_share)})"
+            f" {'lacks' if figures.missing == 1 else 'lack'} the key"
             f"{no_json}; the setting missing_key decides how they are delivered"
         )
     if figures.mistyped:
         joined = (
-            f"; {figures.mixed_keys:,} keys occur with several types" if figures.mixed_keys else ""
+            f"; {number(figures.mixed_keys, 'key occurs', 'keys occur')} with several types"
+            if figures.mixed_keys
+            else ""
         )
         cautions.append(
-            f"{figures.mistyped:,} values have a less frequent type{joined}: as keys, 1 and"
+            f"{number(figures.mistyped, 'value has', 'values have')} a less frequent"
+            f" type{joined}: as keys, 1 and"
             ' "1" are the same'
         )
     if figures.max_speedup < workers and figures.heaviest:
@@ -111,7 +118,8 @@ def _why(best: Figures, *, workers: int) -> str:
     return (
         "Of the candidates that keep order it makes the fewest messages wait:"
         f" {_percent(best.in_offsets.waiting_share)} behind another message of their key."
-        f" It has {best.keys:,} keys, the hottest with {_percent(best.top1_share)} of the messages,"
+        f" It has {number(best.keys, 'key')},"
+        f" the hottest with {_percent(best.top1_share)} of the messages,"
         f" and keeps up to {best.max_speedup:.1f} of {workers} handlers busy."
         f" It is right if handlers need order only among messages with the same {best.candidate}."
     )

@@ -69,6 +69,10 @@ class ServiceTimes:
         steps_ns, place = self._steps_ns, (self.seed << 40) ^ (queue << 48)
         return array("q", [steps_ns[_mixed(place ^ offset) >> _SHIFT] for offset in offsets])
 
+    def at_ns(self, share: float) -> int:
+        """Return the time below which *share* (from 0 up to 1) of the messages are."""
+        return self._steps_ns[int(share * len(self._steps_ns))]
+
     def __str__(self) -> str:
         if self.p50_ms == self.p99_ms:
             return f"{self.p50_ms:g} ms"

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 
 from proxy.core.jobs.measures import Histogram, Measures
 from proxy.core.jobs.starvation import Patience
-from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.order_key import QUEUE_CHAIN, chain_at_clients
+from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.pipeline.recent_keys import HotKeys
+from thin_client.lease import Lease as Delivered
+from thrift_idl import consumer
 
 #: Finished messages of a queue between two checks for room to read on.
 _LOOK_EVERY = 64
@@ -36,7 +39,7 @@ class SimulatedQueue:
 
     __slots__ = (
         *("place", "pipeline", "keys", "service_ns", "read_ns", "done_ns", "open", "finished"),
-        *("patience", "acked", "ended", "chained", "window"),
+        *("patience", "chained", "window", "context", "_chain"),
     )
 
     def __init__(
@@ -51,24 +54,36 @@ class SimulatedQueue:
         self.place, self.pipeline, self.keys = place, pipeline, keys
         self.service_ns, self.window = service_ns, pipeline.jobs.window
         self.read_ns = array("q", bytes(8 * len(keys)))
-        self.done_ns: dict[bytes | None, int] = {}  # time at which a message of a key last finished
+        #: Time at which a message of a key, as clients get it, last finished.
+        self.done_ns: dict[bytes | None, int] = {}
         self.open: dict[bytes, int] = {}  # messages of a key that are read and unfinished
         self.finished = 0  # since the last check for room
         self.patience = Patience()
-        self.acked: list[LeaseId] = []  # leases whose verdicts the client has not sent yet
-        self.ended: list[bytes | None] = []  # keys of their messages
         self.chained = chained  # messages without a key form a chain
+        #: Names the queue to clients.
+        self.context = consumer.Context(groupId="simulated", topic=pipeline.topic, qid=pipeline.qid)
+        self._chain = chain_at_clients(pipeline.qid)
 
     @property
     def unread(self) -> bool:
         """Whether some of its messages were not read yet."""
         return self.pipeline.position < len(self.keys)
 
-    def take_verdicts(self) -> tuple[list[LeaseId], list[bytes | None]]:
-        """Remove and return the pending verdicts, and the keys of their messages."""
-        verdicts = self.acked, self.ended
-        self.acked, self.ended = [], []
-        return verdicts
+    def at_client(self, key: bytes | None) -> bytes | None:
+        """Return the order key that clients get for *key*."""
+        return self._chain if key == QUEUE_CHAIN else key
+
+    def to_client(self, lease: Lease) -> Delivered:
+        """Return the message of *lease* as a client gets it, without its contents.
+
+        The session takes such messages as they are: the codec, too, decodes messages to leases.
+        """
+        delivered: Delivered = Delivered()
+        job = lease.job
+        delivered.lease_id, delivered.offset, delivered.body = lease.lease_id, job.offset, b""
+        if (key := job.key) is not None:
+            delivered.wire_order_key = self._chain if key == QUEUE_CHAIN else key
+        return delivered
 
     def finish(self, messages: int) -> bool:
         """Count *messages* finished; return True when it is time to check for room."""

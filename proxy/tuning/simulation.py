@@ -9,9 +9,11 @@ from typing import Any
 
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.advice import alone
+from proxy.tuning.observed_times import ObservedTimes
 from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
 from proxy.tuning.simulator import Plan, Played, play, service_ns
+from proxy.tuning.words import duration, number
 
 #: Applies a function to several candidates, in order.
 Each = Callable[[Callable[[str], "Simulated"], Iterable[str]], Iterable["Simulated"]]
@@ -101,16 +103,21 @@ def simulate(
         on_run: Called after each candidate: a large sample takes seconds.
         each: Like ``map``, applies a function to all candidates, possibly in several processes.
     """
-    lasts_ns = service_ns(sample, plan.service)
+    shared_ns = None
+    if not isinstance(plan.service, ObservedTimes):
+        shared_ns = service_ns(sample, plan.service, sample.candidates[0])
 
     def one(candidate: str) -> Simulated:
-        return _simulated(play(sample, candidate, rules, plan, lasts_ns=lasts_ns), lint)
+        return _simulated(play(sample, candidate, rules, plan, lasts_ns=shared_ns), lint)
 
     runs = []
     for run in each(one, sample.candidates):
         runs.append(run)
         on_run(run)
-    return _ranked(runs, lint=lint, plan=plan, work_ns=sum(map(sum, lasts_ns)))
+    work_ns = len(sample) * plan.service.mean_ms * _MS
+    if shared_ns is not None:
+        work_ns = sum(map(sum, shared_ns))
+    return _ranked(runs, lint=lint, plan=plan, work_ns=work_ns)
 
 
 def _simulated(played: Played, lint: TuningReport) -> Simulated:
@@ -133,7 +140,7 @@ def _simulated(played: Played, lint: TuningReport) -> Simulated:
 
 
 def _ranked(
-    runs: Sequence[Simulated], *, lint: TuningReport, plan: Plan, work_ns: int
+    runs: Sequence[Simulated], *, lint: TuningReport, plan: Plan, work_ns: float
 ) -> SimulationReport:
     """Rank *runs* and explain the recommendation. Like the lint, it recommends a candidate with
     almost unique keys only if there is no other.
@@ -180,15 +187,16 @@ def _why(
     if best is None:
         return [lint.advice.why]
     said = [
-        f"{best.candidate} processes {lint.messages:,} messages in {_time(best.seconds)}, that is"
+        f"{best.candidate} processes {number(lint.messages, 'message')} in"
+        f" {duration(1000 * best.seconds)}, that is"
         f" {best.per_s:,.0f} a second, with {best.busy:.1f} of {plan.workers} handlers busy on"
-        f" average; without any order it would take {_time(ideal_s)}."
+        f" average; without any order it would take {duration(1000 * ideal_s)}."
     ]
     waits = best.key_wait
     said.append(
         f"{100 * waits.share:.3g} % of its messages wait behind another message of their key,"
-        f" {waits.p99_ms:,.0f} ms at p99, and its longest chain has"
-        f" {best.longest_chain:,} messages."
+        f" {duration(waits.p99_ms)} at p99, and its longest chain has"
+        f" {number(best.longest_chain, 'message')}."
         if waits.share
         else "None of its messages waits behind another message of its key."
     )
@@ -215,9 +223,3 @@ def _why(
         f"It is right if handlers need order only among messages with the same {best.candidate}."
     )
     return said
-
-
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:,.0f} ms"
-    return f"{seconds:,.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"

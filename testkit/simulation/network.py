@@ -96,6 +96,7 @@ class Network:
         self._listeners: dict[tuple[str, int], Server] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._delays: dict[tuple[str, str], int] = {}
+        self._steady_ns: int | None = None
         self._promised: dict[int, tuple[str, int]] = {}  # by descriptor: target of a sock_connect
         self._held: dict[Transport, None] = {}
         self._dark: set[str] = set()  # hosts without power
@@ -123,6 +124,10 @@ class Network:
             self._delays[source, target] = by_ns
         else:
             self._delays.pop((source, target), None)
+
+    def steady(self, latency_ns: int) -> None:
+        """Give all data this latency from now on, without delays and late ones."""
+        self._steady_ns = latency_ns
 
     def reset(self, one: str, other: str) -> int:
         """Reset all connections between two processes; data in flight are lost.
@@ -317,6 +322,8 @@ class Network:
 
     def latency_ns(self, source: SimulatedProcess | None, target: SimulatedProcess | None) -> int:
         """Return the current latency of data."""
+        if self._steady_ns is not None:
+            return self._steady_ns
         chance = self._chance.random()
         spread_ns = 200_000 if chance < 0.97 else 4_000_000
         latency_ns = _LEAST_LATENCY_NS + int(chance * spread_ns)

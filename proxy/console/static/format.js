@@ -53,6 +53,20 @@ export function share(value) {
   return value === null || value === undefined ? NOTHING : `${(value * 100).toFixed(value < 0.1 ? 2 : 1)} %`;
 }
 
+/** The proxy's name of the chain of a queue's messages that have no key of their own. */
+const NO_KEY = "0xff";
+
+/** Name an order key for people; null: the message has no order. */
+export function keyName(key) {
+  if (key === null) return "none";
+  return key === NO_KEY ? "No key" : key || "(empty)";
+}
+
+/** Begin a heading or a sentence with an order key. */
+export function keyTitle(key) {
+  return key === NO_KEY ? keyName(key) : `Key ${key}`;
+}
+
 /** "1 key", "2 keys". */
 export function of(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;

@@ -3,7 +3,7 @@
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
-import { age, count, figure, of } from "./format.js";
+import { age, count, figure, keyName, keyTitle, of } from "./format.js";
 import { headOf } from "./groups.js";
 import { VERBS } from "./key-verbs.js";
 
@@ -13,7 +13,7 @@ const READ = { rate };
 export function askKey(group, topic, row, done) {
   const url = (verb) => path("groups", group, "topics", topic, "keys", verb);
   confirm({
-    title: `Key ${row.key}`,
+    title: keyTitle(row.key),
     about: `group ${group}, topic ${topic}, queue ${row.queue}: ${row.state}, ${of(row.backlog, "message")} unfinished`,
     verbs: possible(row).map((verb) => dialogOf(verb, row, url(verb.name))),
     done,
@@ -70,7 +70,7 @@ function after(row, did) {
 }
 
 function everywhere(did) {
-  const parts = [`${did.key} in ${of(did.queues.length, "queue")} at this proxy`];
+  const parts = [`${keyName(did.key)} in ${of(did.queues.length, "queue")} at this proxy`];
   if (did.owners.length) parts.push(`not at other owners, repeat it at ${did.owners.join(", ")}`);
   if (did.unowned.length) parts.push(`not in ${did.unowned.join(", ")}, which have no owner`);
   if (did.unaddressed.length) parts.push(`not in ${did.unaddressed.join(", ")}, whose owners publish no address`);

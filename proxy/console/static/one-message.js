@@ -4,7 +4,7 @@ import { get, path } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
 import { commandLine, copyButton } from "./copying.js";
 import { badge, button, choice, facts, h, labelled } from "./dom.js";
-import { age, bytes, count, moment } from "./format.js";
+import { age, bytes, count, keyName, moment } from "./format.js";
 import { keyLink } from "./groups.js";
 import { askResend } from "./topic-acts.js";
 
@@ -84,7 +84,7 @@ export class OneMessage {
 
 function stateOf(topic, state) {
   const more = [
-    state.key !== null && h("span", {}, ", order key ", h("a", { class: "mono", href: keyLink(state.group, topic, state.key) }, state.key)),
+    state.key !== null && h("span", {}, ", order key ", h("a", { class: "mono", href: keyLink(state.group, topic, state.key) }, keyName(state.key))),
     state.attempt !== null && `, attempt ${state.attempt}`,
     state.client && `, held by ${state.client}`,
     state.ends_in_ms !== null && `, lease ends in ${age(state.ends_in_ms)}`,

@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine, copyButton } from "./copying.js";
 import { badge, button, choice, empty, facts, h, labelled } from "./dom.js";
-import { age, count, figure, moment, share } from "./format.js";
+import { age, count, figure, keyName, keyTitle, moment, share } from "./format.js";
 import { headOf, keyLink, keyState, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
@@ -81,7 +81,7 @@ function tableOf(ctx, topic) {
     nothing: "",
     advice: " ",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: row.key === "" ? "(empty)" : row.key }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, topic(), row), order: (row) => row.offset },
       { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
@@ -106,9 +106,9 @@ export function parkedRow(row) {
 }
 
 function oneKey(ctx, topic, key, rows, events) {
-  const nothing = !rows.length && empty(`Key ${key} has no unfinished messages at this proxy.`, "Check its spelling. It may be finished, or in a queue of another proxy.");
+  const nothing = !rows.length && empty(`${keyTitle(key)} has no unfinished messages at this proxy.`, "Check its spelling. It may be finished, or in a queue of another proxy.");
   return [
-    h("h2", {}, "Key ", h("span", { class: "mono" }, key), copyButton(key, `key ${key}`)),
+    h("h2", {}, ...(keyTitle(key) === keyName(key) ? [keyName(key)] : ["Key ", h("span", { class: "mono" }, key)]), copyButton(key, `key ${key}`)),
     commandLine(["key", "show", ctx.group, key, "--topic", topic]),
     ...(nothing ? [nothing, button("Pause it anyway…", () => askKey(ctx.group, topic, { key, queue: "any", state: "none", paused: false, offset: null, backlog: 0 }, () => ctx.again()))] : rows.map((row) => card(ctx, topic, row))),
     events.length > 0 && h("h3", {}, "Recent events"),

@@ -3,7 +3,7 @@
 import { get, path, post } from "./api.js";
 import { confirm } from "./dialog.js";
 import { button, h, labelled } from "./dom.js";
-import { age, count, of } from "./format.js";
+import { age, count, keyName, of } from "./format.js";
 import { keyLink, messageLink } from "./groups.js";
 import { Table } from "./table.js";
 
@@ -22,7 +22,7 @@ export function open(ctx) {
     nothing: "No message is leased.",
     advice: "A lease begins when a client pulls a message, and ends with the verdict or the visibility timeout.",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => (row.key === null ? "none" : { href: keyLink(ctx.group, row.topic, row.key), text: row.key }), copies: (row) => (row.key === null ? null : [row.key, `key ${row.key}`]), order: (row) => row.key ?? "" },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => (row.key === null ? keyName(null) : { href: keyLink(ctx.group, row.topic, row.key), text: keyName(row.key) }), copies: (row) => (row.key === null ? null : [row.key, `key ${row.key}`]), order: (row) => row.key ?? "" },
       { name: "message", label: "Message", mono: true, cell: (row) => ({ href: messageLink(ctx.group, row.topic, `${row.queue}@${row.offset}`), text: `${row.queue}@${row.offset}` }), copies: (row) => [`${row.queue}@${row.offset}`, `location ${row.queue}@${row.offset}`], order: (row) => row.offset },
       { name: "client", label: "Client", cell: (row) => row.client || `connection ${row.connection}`, order: (row) => row.client },
       { name: "attempt", label: "Attempt", number: true, cell: (row) => count(row.attempt), order: (row) => row.attempt },
@@ -52,7 +52,7 @@ export function open(ctx) {
 function ask(ctx, row) {
   const url = (verb) => path("groups", ctx.group, "leases", row.lease, verb);
   confirm({
-    title: `Lease of ${row.key ?? "a message without a key"}`,
+    title: `Lease of ${row.key === null ? "a message without order" : keyName(row.key)}`,
     about: `${row.lease}, held by ${row.client || `connection ${row.connection}`}`,
     done: () => ctx.again(),
     verbs: [

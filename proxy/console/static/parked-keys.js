@@ -5,7 +5,7 @@ import { CommandLine } from "./copying.js";
 import { confirm } from "./dialog.js";
 import { button, choice, h, labelled } from "./dom.js";
 import { askExport } from "./exports.js";
-import { count, figure, of } from "./format.js";
+import { count, figure, keyName, of } from "./format.js";
 import { keyLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { parkedRow } from "./page-keys.js";
@@ -31,7 +31,7 @@ export function parkedKeys(ctx, address) {
     nothing: "No key is parked in the queues of this proxy, or in those without an owner.",
     advice: "A key is parked by an operator, or when its message uses up its deliveries and on_exhausted is park.",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: row.key }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: row.state === "parked" ? "bad" : "busy" }), order: (row) => row.state },
       { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
       { name: "queue", label: "Queue", cell: (row) => row.queue, order: (row) => row.queue },

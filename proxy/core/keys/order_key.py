@@ -29,6 +29,20 @@ _SHOWN_BYTES = 256
 QUEUE_CHAIN = b"\xff"
 
 
+def chain_at_clients(queue: str) -> bytes:
+    """Return the order key that clients get for the messages of *queue* in ``QUEUE_CHAIN``.
+
+    A client handles one message of a key at a time, whatever its queue, but these chains are
+    independent.
+    """
+    return QUEUE_CHAIN + queue.encode()
+
+
+def key_at_proxy(key: bytes | None) -> bytes | None:
+    """Return the proxy's name of an order key that a client got: reverses ``chain_at_clients``."""
+    return QUEUE_CHAIN if key is not None and key.startswith(QUEUE_CHAIN) else key
+
+
 class MissingKey(Enum):
     """Policy for a message without its order key."""
 

@@ -18,7 +18,9 @@ from broker_core.remoting.message import (
 )
 from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
 from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.group.group_figures import GroupFigures
 from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.order_key import QUEUE_CHAIN, chain_at_clients
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
@@ -41,7 +43,16 @@ MAX_VERDICTS = 100_000
 #: unknown group or topic; broker failure or limit reached.
 REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
-_OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
+_OUR_FIELDS = (
+    "acks",
+    "requestId",
+    "clientId",
+    "maxRun",
+    "manyQueues",
+    "token",
+    "topics",
+    "figures",
+)
 
 #: The context of verdicts without one: they have no effect.
 NO_CONTEXT = consumer.Context()
@@ -125,14 +136,34 @@ def wish_of(
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
-    client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
     return PullWish(
-        Holder(connection, client, request.requestId or None),
+        holder_of(request, connection),
         None if topics is None else frozenset(map(Topic, topics)),
         jobs,
         max_bytes,
         bool(request.manyQueues),
         request.maxRun or 1,
+    )
+
+
+def holder_of(request: Any, connection: int) -> Holder:
+    """Return the client of a PullRequest or AckRequest."""
+    client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
+    return Holder(connection, client, getattr(request, "requestId", None) or None)
+
+
+def note_figures(
+    of_group: GroupFigures, reported: consumer.ClientFigures, holder: Holder, *, now_ns: int
+) -> None:
+    """Add what the client of a pull reports."""
+    of_group.note(
+        holder.client,
+        holder.connection,
+        handlers=reported.handlers or 0,
+        prefetch=reported.prefetch or 0,
+        handling=reported.handling or {},
+        round_trips=reported.roundTrips or {},
+        now_ns=now_ns,
     )
 
 
@@ -189,15 +220,19 @@ def nacks_of(nacks: Iterable[Any] | None) -> list[Nack]:
 
 
 def pull_response(
-    batches: list[Batch], *, group: str, ours: bool, home: str
+    batches: list[Batch], *, group: str, ours: bool, home: str, waited: bool = False
 ) -> consumer.PullResponse:
-    """Return the answer with *batches*; without any it has an empty Context and an empty list."""
+    """Return the answer with *batches*; without any it has an empty Context and an empty list.
+
+    *waited*: the pull waited for them.
+    """
+    told = True if waited and ours else None
     if not batches:
-        return consumer.PullResponse(context=consumer.Context(), messages=[])
+        return consumer.PullResponse(context=consumer.Context(), messages=[], waited=told)
     more = None
     if len(batches) > 1:
         more = [_one_queue(batch, None, group, ours, home) for batch in batches[1:]]
-    return _one_queue(batches[0], more, group, ours, home)
+    return _one_queue(batches[0], more, group, ours, home, told)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
@@ -211,17 +246,26 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _one_queue(
-    batch: Batch, more: list[consumer.PullResponse] | None, group: str, ours: bool, home: str
+    batch: Batch,
+    more: list[consumer.PullResponse] | None,
+    group: str,
+    ours: bool,
+    home: str,
+    waited: bool | None = None,
 ) -> consumer.PullResponse:
     pipeline, leases = batch
     context = _CONTEXT(group, pipeline.topic, pipeline.qid)
-    messages = [_message(lease, ours) for lease in leases]
+    chain = chain_at_clients(pipeline.origin.queue.qid) if ours else None
+    messages = [_message(lease, chain) for lease in leases]
     if not ours:
         return _RESPONSE(context, messages, more)
-    return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home)
+    return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home, waited)
 
 
-def _message(lease: Lease, ours: bool) -> consumer.Message:
+def _message(lease: Lease, chain: bytes | None) -> consumer.Message:
+    """Return the message of *lease*. *chain*: the order key of messages without a key of their own;
+    None: the client knows none of our fields.
+    """
     job = lease.job
     stored = job.message
     if stored is None:
@@ -237,10 +281,11 @@ def _message(lease: Lease, ours: bool) -> consumer.Message:
         properties = decode_properties(raw)  # not cached: a message stores its properties once
         own = user_properties(properties)
         key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
-    if not ours:
+    if chain is None:
         return _MESSAGE(key, body, tag, job.offset, own)
     name = name or stored.offset_message_id
-    of_lease = lease.lease_id, job.attempts, stored.born_ms, job.key, name
+    order_key = chain if job.key == QUEUE_CHAIN else job.key
+    of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
     return _MESSAGE(key, body, tag, job.offset, own, *of_lease)
 
 

@@ -164,8 +164,9 @@ def test_simulate_ranks_candidates_and_names_the_best(
         part for each in ("QID", "$.customer", "$.country") for part in ("--candidate", each)
     ]
     asked = ("order-key", "simulate", "fixed", *filled.where, *candidates, "--workers", 8)
-    answer = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
-    again = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
+    times = ("--service-ms", "p50=3,p99=80", "--round-trip-ms", 1)
+    answer = orderlane(*asked, *times, "-o", "json").json
+    again = orderlane(*asked, *times, "-o", "json").json
     found = by_candidate(answer["candidates"])
 
     assert answer == again
@@ -182,6 +183,7 @@ def test_simulate_ranks_candidates_and_names_the_best(
 
     table = orderlane(*asked, "--service-ms", "5")
     assert (table.code, len(table.out.splitlines())) == (0, 4)
+    assert "round trip measured from here: " in table.err
     assert "recommended: $.customer" in table.err
     assert "Unsuitable for the current messages, whatever their times: $.country" in table.err
 
@@ -193,7 +195,10 @@ def test_the_admin_api_simulates_like_the_verb(orderlane: CommandLine, filled: R
 
     for query, words in (("service_ms=3&service_p99_ms=80", "p50=3,p99=80"), ("service_ms=5", "5")):
         answer = orjson.loads(asked_of(filled, f"{report}&{query}"))
-        assert answer["simulation"] == orderlane(*asked, "--service-ms", words, "-o", "json").json
+        simulated = orderlane(
+            *asked, "--service-ms", words, "--round-trip-ms", 1, "-o", "json"
+        ).json
+        assert answer["simulation"] == simulated
     assert orjson.loads(asked_of(filled, report))["simulation"] is None
     for wrong in (
         "service_ms=0",
@@ -201,6 +206,7 @@ def test_the_admin_api_simulates_like_the_verb(orderlane: CommandLine, filled: R
         "service_ms=nan",
         "service_ms=1e9",
         "service_p99_ms=-1",
+        "candidate=id",
     ):
         with pytest.raises(OrderlaneError, match="answers 400"):
             asked_of(filled, f"{report}&{wrong}")
@@ -214,6 +220,7 @@ def test_the_admin_api_simulates_like_the_verb(orderlane: CommandLine, filled: R
         (("lint", "fixed", "--candidate", "id"), "order key 'id' is neither QID nor KEY"),
         (("lint", "fixed", "--candidate", "QID", "--candidate", "QID"), "'QID' is named twice"),
         (("simulate", "fixed", "--service-ms", "fast"), "'fast' is neither a number of"),
+        (("simulate", "fixed", "--service-ms", "observed"), "the handling times of 0 messages"),
         (("simulate", "fixed", "--service-ms", "p50=9,p99=3"), "expected 0.001 <= p50 <= p99"),
     ],
 )
@@ -226,10 +233,22 @@ def test_invalid_arguments_are_one_sentence(
 def test_a_group_from_a_settings_file_must_be_changed_there(
     orderlane: CommandLine, filled: Running
 ) -> None:
-    said = orderlane.problem("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
+    ended = orderlane("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
+    said = ended.err.splitlines()[-1]
 
+    assert ended.code == 2
     assert "comes from its proxies' settings file: set order_key: QID" in said
     assert "order_key_version: 1 of topic orders" in said
+
+
+def test_a_rollout_repeats_the_warnings_of_lint(orderlane: CommandLine, filled: Running) -> None:
+    asked = ("order-key", "rollout", "fixed", "$.country", *WHY, "--http", filled.http)
+    said = orderlane(*asked).err
+
+    assert "warning: $.country keeps no order in the newest messages" in said
+    assert "warning: $.country: 2 of 2 keys are in several queues" in said
+    assert "so at most 2.0 of 64 handlers can be busy on average" in said
+    assert "warning" not in orderlane(*asked[:3], "none", *asked[4:]).err
 
 
 async def _handle_some(running: Running, group: str) -> None:

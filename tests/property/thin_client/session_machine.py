@@ -286,7 +286,7 @@ class SessionMachine(RuleBasedStateMachine):
         answer = consumer.AckAnswer(
             notHeld=[consumer.LeaseRef(context=context, leaseId=e.number) for e in refused]
         )
-        lost = self.session.control_answered(home, answer)
+        lost = self.session.control_answered(home, answer, self.now)
         self.failed.pop(home.address or "", None)
         assert {m.lease_id for m in lost} == {
             e.number for e in refused if e.message and e.outcome is None
@@ -379,7 +379,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.returned(self.pull[2], confirmed=True)
         for _ in range(3):
             for home, (request, _, leases) in self.under_way.items():
-                self.session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+                self.session.control_answered(home, consumer.AckAnswer(notHeld=[]), self.now)
                 if isinstance(request, consumer.AckRequest):
                     self.returned(leases, confirmed=True)
             self.under_way.clear()

@@ -11,7 +11,7 @@ MS = 1_000_000
 START = 1_000_000 * MS
 
 
-def session_with(*, concurrency: int = 2, prefetch: int = 2) -> Session:
+def session_with(*, concurrency: int = 2, prefetch: int = 2, max_run: int = 1) -> Session:
     return Session(
         SessionOptions(
             group="g",
@@ -20,6 +20,7 @@ def session_with(*, concurrency: int = 2, prefetch: int = 2) -> Session:
             version="v",
             concurrency=concurrency,
             prefetch=prefetch,
+            max_run=max_run,
         )
     )
 

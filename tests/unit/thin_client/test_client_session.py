@@ -81,7 +81,7 @@ def test_s4_a_message_that_waited_too_long_needs_an_extend() -> None:
     home = session.homes["a:1"]
     extend = session.begin_control(home, late_ns)
     assert isinstance(extend, consumer.ExtendRequest)
-    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]), 0)
     message = session.take(late_ns)
 
     assert message is not None
@@ -97,7 +97,7 @@ def test_s5_leases_of_several_lengths_are_extended_by_the_shortest() -> None:
 
     assert session.control_at(home) == START + 1000 * MS
     extend = session.begin_control(home, START + 1000 * MS)
-    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]), 0)
 
     assert isinstance(extend, consumer.ExtendRequest)
     assert (extend.ms, len(extend.leases)) == (3000, 2)

@@ -39,7 +39,7 @@ def test_the_finest_key_that_keeps_order_is_advised() -> None:
     assert "up to 20.0 of 64 handlers" in made.advice.why
     carrier, aircraft = made.advice.judgements
     assert not carrier.keeps_order
-    assert "1 of 1 keys are in several queues (100 % of" in carrier.cautions[0]
+    assert "1 of 1 key is in several queues (100 % of" in carrier.cautions[0]
     assert "at most 1.0 of 64 handlers" in carrier.cautions[1]
     assert aircraft.keeps_order
     assert aircraft.cautions == [
@@ -70,7 +70,7 @@ def test_values_of_several_types_are_named() -> None:
     figures = made.candidates[0]
     assert (figures.keys, figures.mistyped, figures.mixed_keys) == (2, 1, 1)
     assert made.advice.judgements[0].cautions == [
-        "1 values have a less frequent type; 1 keys occur with several types: as keys, 1 and"
+        "1 value has a less frequent type; 1 key occurs with several types: as keys, 1 and"
         ' "1" are the same'
     ]
 

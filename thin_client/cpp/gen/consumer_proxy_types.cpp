@@ -1154,6 +1154,231 @@ void AckBatch::printTo(std::ostream& out) const {
 }
 
 
+ClientFigures::~ClientFigures() noexcept {
+}
+
+
+void ClientFigures::__set_handlers(const int32_t val) {
+  this->handlers = val;
+}
+
+void ClientFigures::__set_prefetch(const int32_t val) {
+  this->prefetch = val;
+}
+
+void ClientFigures::__set_handling(const std::map<int32_t, int32_t> & val) {
+  this->handling = val;
+__isset.handling = true;
+}
+
+void ClientFigures::__set_roundTrips(const std::map<int32_t, int32_t> & val) {
+  this->roundTrips = val;
+__isset.roundTrips = true;
+}
+std::ostream& operator<<(std::ostream& out, const ClientFigures& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t ClientFigures::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_handlers = false;
+  bool isset_prefetch = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->handlers);
+          isset_handlers = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->prefetch);
+          isset_prefetch = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->handling.clear();
+            uint32_t _size58;
+            ::apache::thrift::protocol::TType _ktype59;
+            ::apache::thrift::protocol::TType _vtype60;
+            xfer += iprot->readMapBegin(_ktype59, _vtype60, _size58);
+            uint32_t _i62;
+            for (_i62 = 0; _i62 < _size58; ++_i62)
+            {
+              int32_t _key63;
+              xfer += iprot->readI32(_key63);
+              int32_t& _val64 = this->handling[_key63];
+              xfer += iprot->readI32(_val64);
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.handling = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->roundTrips.clear();
+            uint32_t _size65;
+            ::apache::thrift::protocol::TType _ktype66;
+            ::apache::thrift::protocol::TType _vtype67;
+            xfer += iprot->readMapBegin(_ktype66, _vtype67, _size65);
+            uint32_t _i69;
+            for (_i69 = 0; _i69 < _size65; ++_i69)
+            {
+              int32_t _key70;
+              xfer += iprot->readI32(_key70);
+              int32_t& _val71 = this->roundTrips[_key70];
+              xfer += iprot->readI32(_val71);
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.roundTrips = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_handlers)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_prefetch)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t ClientFigures::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("ClientFigures");
+
+  xfer += oprot->writeFieldBegin("handlers", ::apache::thrift::protocol::T_I32, 1);
+  xfer += oprot->writeI32(this->handlers);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("prefetch", ::apache::thrift::protocol::T_I32, 2);
+  xfer += oprot->writeI32(this->prefetch);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.handling) {
+    xfer += oprot->writeFieldBegin("handling", ::apache::thrift::protocol::T_MAP, 3);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_I32, ::apache::thrift::protocol::T_I32, static_cast<uint32_t>(this->handling.size()));
+      std::map<int32_t, int32_t> ::const_iterator _iter72;
+      for (_iter72 = this->handling.begin(); _iter72 != this->handling.end(); ++_iter72)
+      {
+        xfer += oprot->writeI32(_iter72->first);
+        xfer += oprot->writeI32(_iter72->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.roundTrips) {
+    xfer += oprot->writeFieldBegin("roundTrips", ::apache::thrift::protocol::T_MAP, 4);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_I32, ::apache::thrift::protocol::T_I32, static_cast<uint32_t>(this->roundTrips.size()));
+      std::map<int32_t, int32_t> ::const_iterator _iter73;
+      for (_iter73 = this->roundTrips.begin(); _iter73 != this->roundTrips.end(); ++_iter73)
+      {
+        xfer += oprot->writeI32(_iter73->first);
+        xfer += oprot->writeI32(_iter73->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(ClientFigures &a, ClientFigures &b) {
+  using ::std::swap;
+  swap(a.handlers, b.handlers);
+  swap(a.prefetch, b.prefetch);
+  swap(a.handling, b.handling);
+  swap(a.roundTrips, b.roundTrips);
+  swap(a.__isset, b.__isset);
+}
+
+ClientFigures::ClientFigures(const ClientFigures& other74) {
+  handlers = other74.handlers;
+  prefetch = other74.prefetch;
+  handling = other74.handling;
+  roundTrips = other74.roundTrips;
+  __isset = other74.__isset;
+}
+ClientFigures::ClientFigures(ClientFigures&& other75) noexcept {
+  handlers = other75.handlers;
+  prefetch = other75.prefetch;
+  handling = std::move(other75.handling);
+  roundTrips = std::move(other75.roundTrips);
+  __isset = other75.__isset;
+}
+ClientFigures& ClientFigures::operator=(const ClientFigures& other76) {
+  handlers = other76.handlers;
+  prefetch = other76.prefetch;
+  handling = other76.handling;
+  roundTrips = other76.roundTrips;
+  __isset = other76.__isset;
+  return *this;
+}
+ClientFigures& ClientFigures::operator=(ClientFigures&& other77) noexcept {
+  handlers = other77.handlers;
+  prefetch = other77.prefetch;
+  handling = std::move(other77.handling);
+  roundTrips = std::move(other77.roundTrips);
+  __isset = other77.__isset;
+  return *this;
+}
+void ClientFigures::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "ClientFigures(";
+  out << "handlers=" << to_string(handlers);
+  out << ", " << "prefetch=" << to_string(prefetch);
+  out << ", " << "handling="; (__isset.handling ? (out << to_string(handling)) : (out << "<null>"));
+  out << ", " << "roundTrips="; (__isset.roundTrips ? (out << to_string(roundTrips)) : (out << "<null>"));
+  out << ")";
+}
+
+
 PullRequest::~PullRequest() noexcept {
 }
 
@@ -1220,6 +1445,11 @@ __isset.token = true;
 void PullRequest::__set_topics(const std::vector<std::string> & val) {
   this->topics = val;
 __isset.topics = true;
+}
+
+void PullRequest::__set_figures(const ClientFigures& val) {
+  this->figures = val;
+__isset.figures = true;
 }
 std::ostream& operator<<(std::ostream& out, const PullRequest& obj)
 {
@@ -1302,14 +1532,14 @@ uint32_t PullRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->acks.clear();
-            uint32_t _size58;
-            ::apache::thrift::protocol::TType _etype61;
-            xfer += iprot->readListBegin(_etype61, _size58);
-            this->acks.resize(_size58);
-            uint32_t _i62;
-            for (_i62 = 0; _i62 < _size58; ++_i62)
+            uint32_t _size78;
+            ::apache::thrift::protocol::TType _etype81;
+            xfer += iprot->readListBegin(_etype81, _size78);
+            this->acks.resize(_size78);
+            uint32_t _i82;
+            for (_i82 = 0; _i82 < _size78; ++_i82)
             {
-              xfer += this->acks[_i62].read(iprot);
+              xfer += this->acks[_i82].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -1362,18 +1592,26 @@ uint32_t PullRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->topics.clear();
-            uint32_t _size63;
-            ::apache::thrift::protocol::TType _etype66;
-            xfer += iprot->readListBegin(_etype66, _size63);
-            this->topics.resize(_size63);
-            uint32_t _i67;
-            for (_i67 = 0; _i67 < _size63; ++_i67)
+            uint32_t _size83;
+            ::apache::thrift::protocol::TType _etype86;
+            xfer += iprot->readListBegin(_etype86, _size83);
+            this->topics.resize(_size83);
+            uint32_t _i87;
+            for (_i87 = 0; _i87 < _size83; ++_i87)
             {
-              xfer += iprot->readString(this->topics[_i67]);
+              xfer += iprot->readString(this->topics[_i87]);
             }
             xfer += iprot->readListEnd();
           }
           this->__isset.topics = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 77:
+        if (ftype == ::apache::thrift::protocol::T_STRUCT) {
+          xfer += this->figures.read(iprot);
+          this->__isset.figures = true;
         } else {
           xfer += iprot->skip(ftype);
         }
@@ -1430,10 +1668,10 @@ uint32_t PullRequest::write(::apache::thrift::protocol::TProtocol* oprot) const 
     xfer += oprot->writeFieldBegin("acks", ::apache::thrift::protocol::T_LIST, 70);
     {
       xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->acks.size()));
-      std::vector<AckBatch> ::const_iterator _iter68;
-      for (_iter68 = this->acks.begin(); _iter68 != this->acks.end(); ++_iter68)
+      std::vector<AckBatch> ::const_iterator _iter88;
+      for (_iter88 = this->acks.begin(); _iter88 != this->acks.end(); ++_iter88)
       {
-        xfer += (*_iter68).write(oprot);
+        xfer += (*_iter88).write(oprot);
       }
       xfer += oprot->writeListEnd();
     }
@@ -1468,13 +1706,18 @@ uint32_t PullRequest::write(::apache::thrift::protocol::TProtocol* oprot) const 
     xfer += oprot->writeFieldBegin("topics", ::apache::thrift::protocol::T_LIST, 76);
     {
       xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRING, static_cast<uint32_t>(this->topics.size()));
-      std::vector<std::string> ::const_iterator _iter69;
-      for (_iter69 = this->topics.begin(); _iter69 != this->topics.end(); ++_iter69)
+      std::vector<std::string> ::const_iterator _iter89;
+      for (_iter89 = this->topics.begin(); _iter89 != this->topics.end(); ++_iter89)
       {
-        xfer += oprot->writeString((*_iter69));
+        xfer += oprot->writeString((*_iter89));
       }
       xfer += oprot->writeListEnd();
     }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.figures) {
+    xfer += oprot->writeFieldBegin("figures", ::apache::thrift::protocol::T_STRUCT, 77);
+    xfer += this->figures.write(oprot);
     xfer += oprot->writeFieldEnd();
   }
   xfer += oprot->writeFieldStop();
@@ -1497,73 +1740,78 @@ void swap(PullRequest &a, PullRequest &b) {
   swap(a.manyQueues, b.manyQueues);
   swap(a.token, b.token);
   swap(a.topics, b.topics);
+  swap(a.figures, b.figures);
   swap(a.__isset, b.__isset);
 }
 
-PullRequest::PullRequest(const PullRequest& other70) {
-  groupId = other70.groupId;
-  topic = other70.topic;
-  maxBatchSize = other70.maxBatchSize;
-  maxLingerTime = other70.maxLingerTime;
-  result = other70.result;
-  version = other70.version;
-  acks = other70.acks;
-  requestId = other70.requestId;
-  clientId = other70.clientId;
-  maxRun = other70.maxRun;
-  manyQueues = other70.manyQueues;
-  token = other70.token;
-  topics = other70.topics;
-  __isset = other70.__isset;
+PullRequest::PullRequest(const PullRequest& other90) {
+  groupId = other90.groupId;
+  topic = other90.topic;
+  maxBatchSize = other90.maxBatchSize;
+  maxLingerTime = other90.maxLingerTime;
+  result = other90.result;
+  version = other90.version;
+  acks = other90.acks;
+  requestId = other90.requestId;
+  clientId = other90.clientId;
+  maxRun = other90.maxRun;
+  manyQueues = other90.manyQueues;
+  token = other90.token;
+  topics = other90.topics;
+  figures = other90.figures;
+  __isset = other90.__isset;
 }
-PullRequest::PullRequest(PullRequest&& other71) noexcept {
-  groupId = std::move(other71.groupId);
-  topic = std::move(other71.topic);
-  maxBatchSize = other71.maxBatchSize;
-  maxLingerTime = other71.maxLingerTime;
-  result = std::move(other71.result);
-  version = std::move(other71.version);
-  acks = std::move(other71.acks);
-  requestId = std::move(other71.requestId);
-  clientId = std::move(other71.clientId);
-  maxRun = other71.maxRun;
-  manyQueues = other71.manyQueues;
-  token = std::move(other71.token);
-  topics = std::move(other71.topics);
-  __isset = other71.__isset;
+PullRequest::PullRequest(PullRequest&& other91) noexcept {
+  groupId = std::move(other91.groupId);
+  topic = std::move(other91.topic);
+  maxBatchSize = other91.maxBatchSize;
+  maxLingerTime = other91.maxLingerTime;
+  result = std::move(other91.result);
+  version = std::move(other91.version);
+  acks = std::move(other91.acks);
+  requestId = std::move(other91.requestId);
+  clientId = std::move(other91.clientId);
+  maxRun = other91.maxRun;
+  manyQueues = other91.manyQueues;
+  token = std::move(other91.token);
+  topics = std::move(other91.topics);
+  figures = std::move(other91.figures);
+  __isset = other91.__isset;
 }
-PullRequest& PullRequest::operator=(const PullRequest& other72) {
-  groupId = other72.groupId;
-  topic = other72.topic;
-  maxBatchSize = other72.maxBatchSize;
-  maxLingerTime = other72.maxLingerTime;
-  result = other72.result;
-  version = other72.version;
-  acks = other72.acks;
-  requestId = other72.requestId;
-  clientId = other72.clientId;
-  maxRun = other72.maxRun;
-  manyQueues = other72.manyQueues;
-  token = other72.token;
-  topics = other72.topics;
-  __isset = other72.__isset;
+PullRequest& PullRequest::operator=(const PullRequest& other92) {
+  groupId = other92.groupId;
+  topic = other92.topic;
+  maxBatchSize = other92.maxBatchSize;
+  maxLingerTime = other92.maxLingerTime;
+  result = other92.result;
+  version = other92.version;
+  acks = other92.acks;
+  requestId = other92.requestId;
+  clientId = other92.clientId;
+  maxRun = other92.maxRun;
+  manyQueues = other92.manyQueues;
+  token = other92.token;
+  topics = other92.topics;
+  figures = other92.figures;
+  __isset = other92.__isset;
   return *this;
 }
-PullRequest& PullRequest::operator=(PullRequest&& other73) noexcept {
-  groupId = std::move(other73.groupId);
-  topic = std::move(other73.topic);
-  maxBatchSize = other73.maxBatchSize;
-  maxLingerTime = other73.maxLingerTime;
-  result = std::move(other73.result);
-  version = std::move(other73.version);
-  acks = std::move(other73.acks);
-  requestId = std::move(other73.requestId);
-  clientId = std::move(other73.clientId);
-  maxRun = other73.maxRun;
-  manyQueues = other73.manyQueues;
-  token = std::move(other73.token);
-  topics = std::move(other73.topics);
-  __isset = other73.__isset;
+PullRequest& PullRequest::operator=(PullRequest&& other93) noexcept {
+  groupId = std::move(other93.groupId);
+  topic = std::move(other93.topic);
+  maxBatchSize = other93.maxBatchSize;
+  maxLingerTime = other93.maxLingerTime;
+  result = std::move(other93.result);
+  version = std::move(other93.version);
+  acks = std::move(other93.acks);
+  requestId = std::move(other93.requestId);
+  clientId = std::move(other93.clientId);
+  maxRun = other93.maxRun;
+  manyQueues = other93.manyQueues;
+  token = std::move(other93.token);
+  topics = std::move(other93.topics);
+  figures = std::move(other93.figures);
+  __isset = other93.__isset;
   return *this;
 }
 void PullRequest::printTo(std::ostream& out) const {
@@ -1582,6 +1830,7 @@ void PullRequest::printTo(std::ostream& out) const {
   out << ", " << "manyQueues="; (__isset.manyQueues ? (out << to_string(manyQueues)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ", " << "topics="; (__isset.topics ? (out << to_string(topics)) : (out << "<null>"));
+  out << ", " << "figures="; (__isset.figures ? (out << to_string(figures)) : (out << "<null>"));
   out << ")";
 }
 
@@ -1611,6 +1860,11 @@ __isset.leaseMs = true;
 void PullResponse::__set_home(const std::string& val) {
   this->home = val;
 __isset.home = true;
+}
+
+void PullResponse::__set_waited(const bool val) {
+  this->waited = val;
+__isset.waited = true;
 }
 std::ostream& operator<<(std::ostream& out, const PullResponse& obj)
 {
@@ -1652,14 +1906,14 @@ uint32_t PullResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->messages.clear();
-            uint32_t _size74;
-            ::apache::thrift::protocol::TType _etype77;
-            xfer += iprot->readListBegin(_etype77, _size74);
-            this->messages.resize(_size74);
-            uint32_t _i78;
-            for (_i78 = 0; _i78 < _size74; ++_i78)
+            uint32_t _size94;
+            ::apache::thrift::protocol::TType _etype97;
+            xfer += iprot->readListBegin(_etype97, _size94);
+            this->messages.resize(_size94);
+            uint32_t _i98;
+            for (_i98 = 0; _i98 < _size94; ++_i98)
             {
-              xfer += this->messages[_i78].read(iprot);
+              xfer += this->messages[_i98].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -1672,14 +1926,14 @@ uint32_t PullResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->more.clear();
-            uint32_t _size79;
-            ::apache::thrift::protocol::TType _etype82;
-            xfer += iprot->readListBegin(_etype82, _size79);
-            this->more.resize(_size79);
-            uint32_t _i83;
-            for (_i83 = 0; _i83 < _size79; ++_i83)
+            uint32_t _size99;
+            ::apache::thrift::protocol::TType _etype102;
+            xfer += iprot->readListBegin(_etype102, _size99);
+            this->more.resize(_size99);
+            uint32_t _i103;
+            for (_i103 = 0; _i103 < _size99; ++_i103)
             {
-              xfer += this->more[_i83].read(iprot);
+              xfer += this->more[_i103].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -1700,6 +1954,14 @@ uint32_t PullResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->home);
           this->__isset.home = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 73:
+        if (ftype == ::apache::thrift::protocol::T_BOOL) {
+          xfer += iprot->readBool(this->waited);
+          this->__isset.waited = true;
         } else {
           xfer += iprot->skip(ftype);
         }
@@ -1728,10 +1990,10 @@ uint32_t PullResponse::write(::apache::thrift::protocol::TProtocol* oprot) const
   xfer += oprot->writeFieldBegin("messages", ::apache::thrift::protocol::T_LIST, 2);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->messages.size()));
-    std::vector<Message> ::const_iterator _iter84;
-    for (_iter84 = this->messages.begin(); _iter84 != this->messages.end(); ++_iter84)
+    std::vector<Message> ::const_iterator _iter104;
+    for (_iter104 = this->messages.begin(); _iter104 != this->messages.end(); ++_iter104)
     {
-      xfer += (*_iter84).write(oprot);
+      xfer += (*_iter104).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -1741,10 +2003,10 @@ uint32_t PullResponse::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeFieldBegin("more", ::apache::thrift::protocol::T_LIST, 70);
     {
       xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->more.size()));
-      std::vector<PullResponse> ::const_iterator _iter85;
-      for (_iter85 = this->more.begin(); _iter85 != this->more.end(); ++_iter85)
+      std::vector<PullResponse> ::const_iterator _iter105;
+      for (_iter105 = this->more.begin(); _iter105 != this->more.end(); ++_iter105)
       {
-        xfer += (*_iter85).write(oprot);
+        xfer += (*_iter105).write(oprot);
       }
       xfer += oprot->writeListEnd();
     }
@@ -1760,6 +2022,11 @@ uint32_t PullResponse::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeString(this->home);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.waited) {
+    xfer += oprot->writeFieldBegin("waited", ::apache::thrift::protocol::T_BOOL, 73);
+    xfer += oprot->writeBool(this->waited);
+    xfer += oprot->writeFieldEnd();
+  }
   xfer += oprot->writeFieldStop();
   xfer += oprot->writeStructEnd();
   return xfer;
@@ -1772,41 +2039,46 @@ void swap(PullResponse &a, PullResponse &b) {
   swap(a.more, b.more);
   swap(a.leaseMs, b.leaseMs);
   swap(a.home, b.home);
+  swap(a.waited, b.waited);
   swap(a.__isset, b.__isset);
 }
 
-PullResponse::PullResponse(const PullResponse& other86) {
-  context = other86.context;
-  messages = other86.messages;
-  more = other86.more;
-  leaseMs = other86.leaseMs;
-  home = other86.home;
-  __isset = other86.__isset;
+PullResponse::PullResponse(const PullResponse& other106) {
+  context = other106.context;
+  messages = other106.messages;
+  more = other106.more;
+  leaseMs = other106.leaseMs;
+  home = other106.home;
+  waited = other106.waited;
+  __isset = other106.__isset;
 }
-PullResponse::PullResponse(PullResponse&& other87) noexcept {
-  context = std::move(other87.context);
-  messages = std::move(other87.messages);
-  more = std::move(other87.more);
-  leaseMs = other87.leaseMs;
-  home = std::move(other87.home);
-  __isset = other87.__isset;
+PullResponse::PullResponse(PullResponse&& other107) noexcept {
+  context = std::move(other107.context);
+  messages = std::move(other107.messages);
+  more = std::move(other107.more);
+  leaseMs = other107.leaseMs;
+  home = std::move(other107.home);
+  waited = other107.waited;
+  __isset = other107.__isset;
 }
-PullResponse& PullResponse::operator=(const PullResponse& other88) {
-  context = other88.context;
-  messages = other88.messages;
-  more = other88.more;
-  leaseMs = other88.leaseMs;
-  home = other88.home;
-  __isset = other88.__isset;
+PullResponse& PullResponse::operator=(const PullResponse& other108) {
+  context = other108.context;
+  messages = other108.messages;
+  more = other108.more;
+  leaseMs = other108.leaseMs;
+  home = other108.home;
+  waited = other108.waited;
+  __isset = other108.__isset;
   return *this;
 }
-PullResponse& PullResponse::operator=(PullResponse&& other89) noexcept {
-  context = std::move(other89.context);
-  messages = std::move(other89.messages);
-  more = std::move(other89.more);
-  leaseMs = other89.leaseMs;
-  home = std::move(other89.home);
-  __isset = other89.__isset;
+PullResponse& PullResponse::operator=(PullResponse&& other109) noexcept {
+  context = std::move(other109.context);
+  messages = std::move(other109.messages);
+  more = std::move(other109.more);
+  leaseMs = other109.leaseMs;
+  home = std::move(other109.home);
+  waited = other109.waited;
+  __isset = other109.__isset;
   return *this;
 }
 void PullResponse::printTo(std::ostream& out) const {
@@ -1817,6 +2089,7 @@ void PullResponse::printTo(std::ostream& out) const {
   out << ", " << "more="; (__isset.more ? (out << to_string(more)) : (out << "<null>"));
   out << ", " << "leaseMs="; (__isset.leaseMs ? (out << to_string(leaseMs)) : (out << "<null>"));
   out << ", " << "home="; (__isset.home ? (out << to_string(home)) : (out << "<null>"));
+  out << ", " << "waited="; (__isset.waited ? (out << to_string(waited)) : (out << "<null>"));
   out << ")";
 }
 
@@ -1956,34 +2229,34 @@ void swap(ConsumeStatsRequest &a, ConsumeStatsRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-ConsumeStatsRequest::ConsumeStatsRequest(const ConsumeStatsRequest& other90) {
-  group = other90.group;
-  topic = other90.topic;
-  version = other90.version;
-  token = other90.token;
-  __isset = other90.__isset;
+ConsumeStatsRequest::ConsumeStatsRequest(const ConsumeStatsRequest& other110) {
+  group = other110.group;
+  topic = other110.topic;
+  version = other110.version;
+  token = other110.token;
+  __isset = other110.__isset;
 }
-ConsumeStatsRequest::ConsumeStatsRequest(ConsumeStatsRequest&& other91) noexcept {
-  group = std::move(other91.group);
-  topic = std::move(other91.topic);
-  version = std::move(other91.version);
-  token = std::move(other91.token);
-  __isset = other91.__isset;
+ConsumeStatsRequest::ConsumeStatsRequest(ConsumeStatsRequest&& other111) noexcept {
+  group = std::move(other111.group);
+  topic = std::move(other111.topic);
+  version = std::move(other111.version);
+  token = std::move(other111.token);
+  __isset = other111.__isset;
 }
-ConsumeStatsRequest& ConsumeStatsRequest::operator=(const ConsumeStatsRequest& other92) {
-  group = other92.group;
-  topic = other92.topic;
-  version = other92.version;
-  token = other92.token;
-  __isset = other92.__isset;
+ConsumeStatsRequest& ConsumeStatsRequest::operator=(const ConsumeStatsRequest& other112) {
+  group = other112.group;
+  topic = other112.topic;
+  version = other112.version;
+  token = other112.token;
+  __isset = other112.__isset;
   return *this;
 }
-ConsumeStatsRequest& ConsumeStatsRequest::operator=(ConsumeStatsRequest&& other93) noexcept {
-  group = std::move(other93.group);
-  topic = std::move(other93.topic);
-  version = std::move(other93.version);
-  token = std::move(other93.token);
-  __isset = other93.__isset;
+ConsumeStatsRequest& ConsumeStatsRequest::operator=(ConsumeStatsRequest&& other113) noexcept {
+  group = std::move(other113.group);
+  topic = std::move(other113.topic);
+  version = std::move(other113.version);
+  token = std::move(other113.token);
+  __isset = other113.__isset;
   return *this;
 }
 void ConsumeStatsRequest::printTo(std::ostream& out) const {
@@ -2064,17 +2337,17 @@ uint32_t ConsumeStats::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->consumeOffsets.clear();
-            uint32_t _size94;
-            ::apache::thrift::protocol::TType _ktype95;
-            ::apache::thrift::protocol::TType _vtype96;
-            xfer += iprot->readMapBegin(_ktype95, _vtype96, _size94);
-            uint32_t _i98;
-            for (_i98 = 0; _i98 < _size94; ++_i98)
+            uint32_t _size114;
+            ::apache::thrift::protocol::TType _ktype115;
+            ::apache::thrift::protocol::TType _vtype116;
+            xfer += iprot->readMapBegin(_ktype115, _vtype116, _size114);
+            uint32_t _i118;
+            for (_i118 = 0; _i118 < _size114; ++_i118)
             {
-              std::string _key99;
-              xfer += iprot->readString(_key99);
-              int64_t& _val100 = this->consumeOffsets[_key99];
-              xfer += iprot->readI64(_val100);
+              std::string _key119;
+              xfer += iprot->readString(_key119);
+              int64_t& _val120 = this->consumeOffsets[_key119];
+              xfer += iprot->readI64(_val120);
             }
             xfer += iprot->readMapEnd();
           }
@@ -2087,17 +2360,17 @@ uint32_t ConsumeStats::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->produceOffsets.clear();
-            uint32_t _size101;
-            ::apache::thrift::protocol::TType _ktype102;
-            ::apache::thrift::protocol::TType _vtype103;
-            xfer += iprot->readMapBegin(_ktype102, _vtype103, _size101);
-            uint32_t _i105;
-            for (_i105 = 0; _i105 < _size101; ++_i105)
+            uint32_t _size121;
+            ::apache::thrift::protocol::TType _ktype122;
+            ::apache::thrift::protocol::TType _vtype123;
+            xfer += iprot->readMapBegin(_ktype122, _vtype123, _size121);
+            uint32_t _i125;
+            for (_i125 = 0; _i125 < _size121; ++_i125)
             {
-              std::string _key106;
-              xfer += iprot->readString(_key106);
-              int64_t& _val107 = this->produceOffsets[_key106];
-              xfer += iprot->readI64(_val107);
+              std::string _key126;
+              xfer += iprot->readString(_key126);
+              int64_t& _val127 = this->produceOffsets[_key126];
+              xfer += iprot->readI64(_val127);
             }
             xfer += iprot->readMapEnd();
           }
@@ -2134,11 +2407,11 @@ uint32_t ConsumeStats::write(::apache::thrift::protocol::TProtocol* oprot) const
   xfer += oprot->writeFieldBegin("consumeOffsets", ::apache::thrift::protocol::T_MAP, 3);
   {
     xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->consumeOffsets.size()));
-    std::map<std::string, int64_t> ::const_iterator _iter108;
-    for (_iter108 = this->consumeOffsets.begin(); _iter108 != this->consumeOffsets.end(); ++_iter108)
+    std::map<std::string, int64_t> ::const_iterator _iter128;
+    for (_iter128 = this->consumeOffsets.begin(); _iter128 != this->consumeOffsets.end(); ++_iter128)
     {
-      xfer += oprot->writeString(_iter108->first);
-      xfer += oprot->writeI64(_iter108->second);
+      xfer += oprot->writeString(_iter128->first);
+      xfer += oprot->writeI64(_iter128->second);
     }
     xfer += oprot->writeMapEnd();
   }
@@ -2147,11 +2420,11 @@ uint32_t ConsumeStats::write(::apache::thrift::protocol::TProtocol* oprot) const
   xfer += oprot->writeFieldBegin("produceOffsets", ::apache::thrift::protocol::T_MAP, 4);
   {
     xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->produceOffsets.size()));
-    std::map<std::string, int64_t> ::const_iterator _iter109;
-    for (_iter109 = this->produceOffsets.begin(); _iter109 != this->produceOffsets.end(); ++_iter109)
+    std::map<std::string, int64_t> ::const_iterator _iter129;
+    for (_iter129 = this->produceOffsets.begin(); _iter129 != this->produceOffsets.end(); ++_iter129)
     {
-      xfer += oprot->writeString(_iter109->first);
-      xfer += oprot->writeI64(_iter109->second);
+      xfer += oprot->writeString(_iter129->first);
+      xfer += oprot->writeI64(_iter129->second);
     }
     xfer += oprot->writeMapEnd();
   }
@@ -2171,34 +2444,34 @@ void swap(ConsumeStats &a, ConsumeStats &b) {
   swap(a.__isset, b.__isset);
 }
 
-ConsumeStats::ConsumeStats(const ConsumeStats& other110) {
-  group = other110.group;
-  topic = other110.topic;
-  consumeOffsets = other110.consumeOffsets;
-  produceOffsets = other110.produceOffsets;
-  __isset = other110.__isset;
+ConsumeStats::ConsumeStats(const ConsumeStats& other130) {
+  group = other130.group;
+  topic = other130.topic;
+  consumeOffsets = other130.consumeOffsets;
+  produceOffsets = other130.produceOffsets;
+  __isset = other130.__isset;
 }
-ConsumeStats::ConsumeStats(ConsumeStats&& other111) noexcept {
-  group = std::move(other111.group);
-  topic = std::move(other111.topic);
-  consumeOffsets = std::move(other111.consumeOffsets);
-  produceOffsets = std::move(other111.produceOffsets);
-  __isset = other111.__isset;
+ConsumeStats::ConsumeStats(ConsumeStats&& other131) noexcept {
+  group = std::move(other131.group);
+  topic = std::move(other131.topic);
+  consumeOffsets = std::move(other131.consumeOffsets);
+  produceOffsets = std::move(other131.produceOffsets);
+  __isset = other131.__isset;
 }
-ConsumeStats& ConsumeStats::operator=(const ConsumeStats& other112) {
-  group = other112.group;
-  topic = other112.topic;
-  consumeOffsets = other112.consumeOffsets;
-  produceOffsets = other112.produceOffsets;
-  __isset = other112.__isset;
+ConsumeStats& ConsumeStats::operator=(const ConsumeStats& other132) {
+  group = other132.group;
+  topic = other132.topic;
+  consumeOffsets = other132.consumeOffsets;
+  produceOffsets = other132.produceOffsets;
+  __isset = other132.__isset;
   return *this;
 }
-ConsumeStats& ConsumeStats::operator=(ConsumeStats&& other113) noexcept {
-  group = std::move(other113.group);
-  topic = std::move(other113.topic);
-  consumeOffsets = std::move(other113.consumeOffsets);
-  produceOffsets = std::move(other113.produceOffsets);
-  __isset = other113.__isset;
+ConsumeStats& ConsumeStats::operator=(ConsumeStats&& other133) noexcept {
+  group = std::move(other133.group);
+  topic = std::move(other133.topic);
+  consumeOffsets = std::move(other133.consumeOffsets);
+  produceOffsets = std::move(other133.produceOffsets);
+  __isset = other133.__isset;
   return *this;
 }
 void ConsumeStats::printTo(std::ostream& out) const {
@@ -2316,29 +2589,29 @@ uint32_t FetchRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->fetchOffset.clear();
-            uint32_t _size114;
-            ::apache::thrift::protocol::TType _ktype115;
-            ::apache::thrift::protocol::TType _vtype116;
-            xfer += iprot->readMapBegin(_ktype115, _vtype116, _size114);
-            uint32_t _i118;
-            for (_i118 = 0; _i118 < _size114; ++_i118)
+            uint32_t _size134;
+            ::apache::thrift::protocol::TType _ktype135;
+            ::apache::thrift::protocol::TType _vtype136;
+            xfer += iprot->readMapBegin(_ktype135, _vtype136, _size134);
+            uint32_t _i138;
+            for (_i138 = 0; _i138 < _size134; ++_i138)
             {
-              std::string _key119;
-              xfer += iprot->readString(_key119);
-              std::map<std::string, int64_t> & _val120 = this->fetchOffset[_key119];
+              std::string _key139;
+              xfer += iprot->readString(_key139);
+              std::map<std::string, int64_t> & _val140 = this->fetchOffset[_key139];
               {
-                _val120.clear();
-                uint32_t _size121;
-                ::apache::thrift::protocol::TType _ktype122;
-                ::apache::thrift::protocol::TType _vtype123;
-                xfer += iprot->readMapBegin(_ktype122, _vtype123, _size121);
-                uint32_t _i125;
-                for (_i125 = 0; _i125 < _size121; ++_i125)
+                _val140.clear();
+                uint32_t _size141;
+                ::apache::thrift::protocol::TType _ktype142;
+                ::apache::thrift::protocol::TType _vtype143;
+                xfer += iprot->readMapBegin(_ktype142, _vtype143, _size141);
+                uint32_t _i145;
+                for (_i145 = 0; _i145 < _size141; ++_i145)
                 {
-                  std::string _key126;
-                  xfer += iprot->readString(_key126);
-                  int64_t& _val127 = _val120[_key126];
-                  xfer += iprot->readI64(_val127);
+                  std::string _key146;
+                  xfer += iprot->readString(_key146);
+                  int64_t& _val147 = _val140[_key146];
+                  xfer += iprot->readI64(_val147);
                 }
                 xfer += iprot->readMapEnd();
               }
@@ -2429,17 +2702,17 @@ uint32_t FetchRequest::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeFieldBegin("fetchOffset", ::apache::thrift::protocol::T_MAP, 4);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->fetchOffset.size()));
-      std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter128;
-      for (_iter128 = this->fetchOffset.begin(); _iter128 != this->fetchOffset.end(); ++_iter128)
+      std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter148;
+      for (_iter148 = this->fetchOffset.begin(); _iter148 != this->fetchOffset.end(); ++_iter148)
       {
-        xfer += oprot->writeString(_iter128->first);
+        xfer += oprot->writeString(_iter148->first);
         {
-          xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter128->second.size()));
-          std::map<std::string, int64_t> ::const_iterator _iter129;
-          for (_iter129 = _iter128->second.begin(); _iter129 != _iter128->second.end(); ++_iter129)
+          xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter148->second.size()));
+          std::map<std::string, int64_t> ::const_iterator _iter149;
+          for (_iter149 = _iter148->second.begin(); _iter149 != _iter148->second.end(); ++_iter149)
           {
-            xfer += oprot->writeString(_iter129->first);
-            xfer += oprot->writeI64(_iter129->second);
+            xfer += oprot->writeString(_iter149->first);
+            xfer += oprot->writeI64(_iter149->second);
           }
           xfer += oprot->writeMapEnd();
         }
@@ -2492,54 +2765,54 @@ void swap(FetchRequest &a, FetchRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-FetchRequest::FetchRequest(const FetchRequest& other130) {
-  consumerId = other130.consumerId;
-  groupId = other130.groupId;
-  cluster = other130.cluster;
-  fetchOffset = other130.fetchOffset;
-  maxBatchSize = other130.maxBatchSize;
-  maxLingerTime = other130.maxLingerTime;
-  version = other130.version;
-  format = other130.format;
-  token = other130.token;
-  __isset = other130.__isset;
+FetchRequest::FetchRequest(const FetchRequest& other150) {
+  consumerId = other150.consumerId;
+  groupId = other150.groupId;
+  cluster = other150.cluster;
+  fetchOffset = other150.fetchOffset;
+  maxBatchSize = other150.maxBatchSize;
+  maxLingerTime = other150.maxLingerTime;
+  version = other150.version;
+  format = other150.format;
+  token = other150.token;
+  __isset = other150.__isset;
 }
-FetchRequest::FetchRequest(FetchRequest&& other131) noexcept {
-  consumerId = std::move(other131.consumerId);
-  groupId = std::move(other131.groupId);
-  cluster = std::move(other131.cluster);
-  fetchOffset = std::move(other131.fetchOffset);
-  maxBatchSize = other131.maxBatchSize;
-  maxLingerTime = other131.maxLingerTime;
-  version = std::move(other131.version);
-  format = other131.format;
-  token = std::move(other131.token);
-  __isset = other131.__isset;
+FetchRequest::FetchRequest(FetchRequest&& other151) noexcept {
+  consumerId = std::move(other151.consumerId);
+  groupId = std::move(other151.groupId);
+  cluster = std::move(other151.cluster);
+  fetchOffset = std::move(other151.fetchOffset);
+  maxBatchSize = other151.maxBatchSize;
+  maxLingerTime = other151.maxLingerTime;
+  version = std::move(other151.version);
+  format = other151.format;
+  token = std::move(other151.token);
+  __isset = other151.__isset;
 }
-FetchRequest& FetchRequest::operator=(const FetchRequest& other132) {
-  consumerId = other132.consumerId;
-  groupId = other132.groupId;
-  cluster = other132.cluster;
-  fetchOffset = other132.fetchOffset;
-  maxBatchSize = other132.maxBatchSize;
-  maxLingerTime = other132.maxLingerTime;
-  version = other132.version;
-  format = other132.format;
-  token = other132.token;
-  __isset = other132.__isset;
+FetchRequest& FetchRequest::operator=(const FetchRequest& other152) {
+  consumerId = other152.consumerId;
+  groupId = other152.groupId;
+  cluster = other152.cluster;
+  fetchOffset = other152.fetchOffset;
+  maxBatchSize = other152.maxBatchSize;
+  maxLingerTime = other152.maxLingerTime;
+  version = other152.version;
+  format = other152.format;
+  token = other152.token;
+  __isset = other152.__isset;
   return *this;
 }
-FetchRequest& FetchRequest::operator=(FetchRequest&& other133) noexcept {
-  consumerId = std::move(other133.consumerId);
-  groupId = std::move(other133.groupId);
-  cluster = std::move(other133.cluster);
-  fetchOffset = std::move(other133.fetchOffset);
-  maxBatchSize = other133.maxBatchSize;
-  maxLingerTime = other133.maxLingerTime;
-  version = std::move(other133.version);
-  format = other133.format;
-  token = std::move(other133.token);
-  __isset = other133.__isset;
+FetchRequest& FetchRequest::operator=(FetchRequest&& other153) noexcept {
+  consumerId = std::move(other153.consumerId);
+  groupId = std::move(other153.groupId);
+  cluster = std::move(other153.cluster);
+  fetchOffset = std::move(other153.fetchOffset);
+  maxBatchSize = other153.maxBatchSize;
+  maxLingerTime = other153.maxLingerTime;
+  version = std::move(other153.version);
+  format = other153.format;
+  token = std::move(other153.token);
+  __isset = other153.__isset;
   return *this;
 }
 void FetchRequest::printTo(std::ostream& out) const {
@@ -2647,14 +2920,14 @@ uint32_t QidResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->messages.clear();
-            uint32_t _size134;
-            ::apache::thrift::protocol::TType _etype137;
-            xfer += iprot->readListBegin(_etype137, _size134);
-            this->messages.resize(_size134);
-            uint32_t _i138;
-            for (_i138 = 0; _i138 < _size134; ++_i138)
+            uint32_t _size154;
+            ::apache::thrift::protocol::TType _etype157;
+            xfer += iprot->readListBegin(_etype157, _size154);
+            this->messages.resize(_size154);
+            uint32_t _i158;
+            for (_i158 = 0; _i158 < _size154; ++_i158)
             {
-              xfer += this->messages[_i138].read(iprot);
+              xfer += this->messages[_i158].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -2718,10 +2991,10 @@ uint32_t QidResponse::write(::apache::thrift::protocol::TProtocol* oprot) const 
   xfer += oprot->writeFieldBegin("messages", ::apache::thrift::protocol::T_LIST, 10);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->messages.size()));
-    std::vector<Message> ::const_iterator _iter139;
-    for (_iter139 = this->messages.begin(); _iter139 != this->messages.end(); ++_iter139)
+    std::vector<Message> ::const_iterator _iter159;
+    for (_iter159 = this->messages.begin(); _iter159 != this->messages.end(); ++_iter159)
     {
-      xfer += (*_iter139).write(oprot);
+      xfer += (*_iter159).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -2753,42 +3026,42 @@ void swap(QidResponse &a, QidResponse &b) {
   swap(a.__isset, b.__isset);
 }
 
-QidResponse::QidResponse(const QidResponse& other140) {
-  topic = other140.topic;
-  qid = other140.qid;
-  nextRequestOffset = other140.nextRequestOffset;
-  messages = other140.messages;
-  records = other140.records;
-  life = other140.life;
-  __isset = other140.__isset;
+QidResponse::QidResponse(const QidResponse& other160) {
+  topic = other160.topic;
+  qid = other160.qid;
+  nextRequestOffset = other160.nextRequestOffset;
+  messages = other160.messages;
+  records = other160.records;
+  life = other160.life;
+  __isset = other160.__isset;
 }
-QidResponse::QidResponse(QidResponse&& other141) noexcept {
-  topic = std::move(other141.topic);
-  qid = std::move(other141.qid);
-  nextRequestOffset = other141.nextRequestOffset;
-  messages = std::move(other141.messages);
-  records = std::move(other141.records);
-  life = other141.life;
-  __isset = other141.__isset;
+QidResponse::QidResponse(QidResponse&& other161) noexcept {
+  topic = std::move(other161.topic);
+  qid = std::move(other161.qid);
+  nextRequestOffset = other161.nextRequestOffset;
+  messages = std::move(other161.messages);
+  records = std::move(other161.records);
+  life = other161.life;
+  __isset = other161.__isset;
 }
-QidResponse& QidResponse::operator=(const QidResponse& other142) {
-  topic = other142.topic;
-  qid = other142.qid;
-  nextRequestOffset = other142.nextRequestOffset;
-  messages = other142.messages;
-  records = other142.records;
-  life = other142.life;
-  __isset = other142.__isset;
+QidResponse& QidResponse::operator=(const QidResponse& other162) {
+  topic = other162.topic;
+  qid = other162.qid;
+  nextRequestOffset = other162.nextRequestOffset;
+  messages = other162.messages;
+  records = other162.records;
+  life = other162.life;
+  __isset = other162.__isset;
   return *this;
 }
-QidResponse& QidResponse::operator=(QidResponse&& other143) noexcept {
-  topic = std::move(other143.topic);
-  qid = std::move(other143.qid);
-  nextRequestOffset = other143.nextRequestOffset;
-  messages = std::move(other143.messages);
-  records = std::move(other143.records);
-  life = other143.life;
-  __isset = other143.__isset;
+QidResponse& QidResponse::operator=(QidResponse&& other163) noexcept {
+  topic = std::move(other163.topic);
+  qid = std::move(other163.qid);
+  nextRequestOffset = other163.nextRequestOffset;
+  messages = std::move(other163.messages);
+  records = std::move(other163.records);
+  life = other163.life;
+  __isset = other163.__isset;
   return *this;
 }
 void QidResponse::printTo(std::ostream& out) const {
@@ -2857,14 +3130,14 @@ uint32_t FetchResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->results.clear();
-            uint32_t _size144;
-            ::apache::thrift::protocol::TType _etype147;
-            xfer += iprot->readListBegin(_etype147, _size144);
-            this->results.resize(_size144);
-            uint32_t _i148;
-            for (_i148 = 0; _i148 < _size144; ++_i148)
+            uint32_t _size164;
+            ::apache::thrift::protocol::TType _etype167;
+            xfer += iprot->readListBegin(_etype167, _size164);
+            this->results.resize(_size164);
+            uint32_t _i168;
+            for (_i168 = 0; _i168 < _size164; ++_i168)
             {
-              xfer += this->results[_i148].read(iprot);
+              xfer += this->results[_i168].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -2900,10 +3173,10 @@ uint32_t FetchResponse::write(::apache::thrift::protocol::TProtocol* oprot) cons
   xfer += oprot->writeFieldBegin("results", ::apache::thrift::protocol::T_LIST, 10);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->results.size()));
-    std::vector<QidResponse> ::const_iterator _iter149;
-    for (_iter149 = this->results.begin(); _iter149 != this->results.end(); ++_iter149)
+    std::vector<QidResponse> ::const_iterator _iter169;
+    for (_iter169 = this->results.begin(); _iter169 != this->results.end(); ++_iter169)
     {
-      xfer += (*_iter149).write(oprot);
+      xfer += (*_iter169).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -2921,26 +3194,26 @@ void swap(FetchResponse &a, FetchResponse &b) {
   swap(a.__isset, b.__isset);
 }
 
-FetchResponse::FetchResponse(const FetchResponse& other150) {
-  code = other150.code;
-  results = other150.results;
-  __isset = other150.__isset;
+FetchResponse::FetchResponse(const FetchResponse& other170) {
+  code = other170.code;
+  results = other170.results;
+  __isset = other170.__isset;
 }
-FetchResponse::FetchResponse(FetchResponse&& other151) noexcept {
-  code = other151.code;
-  results = std::move(other151.results);
-  __isset = other151.__isset;
+FetchResponse::FetchResponse(FetchResponse&& other171) noexcept {
+  code = other171.code;
+  results = std::move(other171.results);
+  __isset = other171.__isset;
 }
-FetchResponse& FetchResponse::operator=(const FetchResponse& other152) {
-  code = other152.code;
-  results = other152.results;
-  __isset = other152.__isset;
+FetchResponse& FetchResponse::operator=(const FetchResponse& other172) {
+  code = other172.code;
+  results = other172.results;
+  __isset = other172.__isset;
   return *this;
 }
-FetchResponse& FetchResponse::operator=(FetchResponse&& other153) noexcept {
-  code = other153.code;
-  results = std::move(other153.results);
-  __isset = other153.__isset;
+FetchResponse& FetchResponse::operator=(FetchResponse&& other173) noexcept {
+  code = other173.code;
+  results = std::move(other173.results);
+  __isset = other173.__isset;
   return *this;
 }
 void FetchResponse::printTo(std::ostream& out) const {
@@ -3036,29 +3309,29 @@ uint32_t AckResult::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->offsets.clear();
-            uint32_t _size154;
-            ::apache::thrift::protocol::TType _ktype155;
-            ::apache::thrift::protocol::TType _vtype156;
-            xfer += iprot->readMapBegin(_ktype155, _vtype156, _size154);
-            uint32_t _i158;
-            for (_i158 = 0; _i158 < _size154; ++_i158)
+            uint32_t _size174;
+            ::apache::thrift::protocol::TType _ktype175;
+            ::apache::thrift::protocol::TType _vtype176;
+            xfer += iprot->readMapBegin(_ktype175, _vtype176, _size174);
+            uint32_t _i178;
+            for (_i178 = 0; _i178 < _size174; ++_i178)
             {
-              std::string _key159;
-              xfer += iprot->readString(_key159);
-              std::map<std::string, int64_t> & _val160 = this->offsets[_key159];
+              std::string _key179;
+              xfer += iprot->readString(_key179);
+              std::map<std::string, int64_t> & _val180 = this->offsets[_key179];
               {
-                _val160.clear();
-                uint32_t _size161;
-                ::apache::thrift::protocol::TType _ktype162;
-                ::apache::thrift::protocol::TType _vtype163;
-                xfer += iprot->readMapBegin(_ktype162, _vtype163, _size161);
-                uint32_t _i165;
-                for (_i165 = 0; _i165 < _size161; ++_i165)
+                _val180.clear();
+                uint32_t _size181;
+                ::apache::thrift::protocol::TType _ktype182;
+                ::apache::thrift::protocol::TType _vtype183;
+                xfer += iprot->readMapBegin(_ktype182, _vtype183, _size181);
+                uint32_t _i185;
+                for (_i185 = 0; _i185 < _size181; ++_i185)
                 {
-                  std::string _key166;
-                  xfer += iprot->readString(_key166);
-                  int64_t& _val167 = _val160[_key166];
-                  xfer += iprot->readI64(_val167);
+                  std::string _key186;
+                  xfer += iprot->readString(_key186);
+                  int64_t& _val187 = _val180[_key186];
+                  xfer += iprot->readI64(_val187);
                 }
                 xfer += iprot->readMapEnd();
               }
@@ -3118,17 +3391,17 @@ uint32_t AckResult::write(::apache::thrift::protocol::TProtocol* oprot) const {
   xfer += oprot->writeFieldBegin("offsets", ::apache::thrift::protocol::T_MAP, 4);
   {
     xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->offsets.size()));
-    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter168;
-    for (_iter168 = this->offsets.begin(); _iter168 != this->offsets.end(); ++_iter168)
+    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter188;
+    for (_iter188 = this->offsets.begin(); _iter188 != this->offsets.end(); ++_iter188)
     {
-      xfer += oprot->writeString(_iter168->first);
+      xfer += oprot->writeString(_iter188->first);
       {
-        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter168->second.size()));
-        std::map<std::string, int64_t> ::const_iterator _iter169;
-        for (_iter169 = _iter168->second.begin(); _iter169 != _iter168->second.end(); ++_iter169)
+        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter188->second.size()));
+        std::map<std::string, int64_t> ::const_iterator _iter189;
+        for (_iter189 = _iter188->second.begin(); _iter189 != _iter188->second.end(); ++_iter189)
         {
-          xfer += oprot->writeString(_iter169->first);
-          xfer += oprot->writeI64(_iter169->second);
+          xfer += oprot->writeString(_iter189->first);
+          xfer += oprot->writeI64(_iter189->second);
         }
         xfer += oprot->writeMapEnd();
       }
@@ -3157,38 +3430,38 @@ void swap(AckResult &a, AckResult &b) {
   swap(a.__isset, b.__isset);
 }
 
-AckResult::AckResult(const AckResult& other170) {
-  consumerId = other170.consumerId;
-  groupId = other170.groupId;
-  cluster = other170.cluster;
-  offsets = other170.offsets;
-  token = other170.token;
-  __isset = other170.__isset;
+AckResult::AckResult(const AckResult& other190) {
+  consumerId = other190.consumerId;
+  groupId = other190.groupId;
+  cluster = other190.cluster;
+  offsets = other190.offsets;
+  token = other190.token;
+  __isset = other190.__isset;
 }
-AckResult::AckResult(AckResult&& other171) noexcept {
-  consumerId = std::move(other171.consumerId);
-  groupId = std::move(other171.groupId);
-  cluster = std::move(other171.cluster);
-  offsets = std::move(other171.offsets);
-  token = std::move(other171.token);
-  __isset = other171.__isset;
+AckResult::AckResult(AckResult&& other191) noexcept {
+  consumerId = std::move(other191.consumerId);
+  groupId = std::move(other191.groupId);
+  cluster = std::move(other191.cluster);
+  offsets = std::move(other191.offsets);
+  token = std::move(other191.token);
+  __isset = other191.__isset;
 }
-AckResult& AckResult::operator=(const AckResult& other172) {
-  consumerId = other172.consumerId;
-  groupId = other172.groupId;
-  cluster = other172.cluster;
-  offsets = other172.offsets;
-  token = other172.token;
-  __isset = other172.__isset;
+AckResult& AckResult::operator=(const AckResult& other192) {
+  consumerId = other192.consumerId;
+  groupId = other192.groupId;
+  cluster = other192.cluster;
+  offsets = other192.offsets;
+  token = other192.token;
+  __isset = other192.__isset;
   return *this;
 }
-AckResult& AckResult::operator=(AckResult&& other173) noexcept {
-  consumerId = std::move(other173.consumerId);
-  groupId = std::move(other173.groupId);
-  cluster = std::move(other173.cluster);
-  offsets = std::move(other173.offsets);
-  token = std::move(other173.token);
-  __isset = other173.__isset;
+AckResult& AckResult::operator=(AckResult&& other193) noexcept {
+  consumerId = std::move(other193.consumerId);
+  groupId = std::move(other193.groupId);
+  cluster = std::move(other193.cluster);
+  offsets = std::move(other193.offsets);
+  token = std::move(other193.token);
+  __isset = other193.__isset;
   return *this;
 }
 void AckResult::printTo(std::ostream& out) const {
@@ -3295,26 +3568,26 @@ void swap(PullException &a, PullException &b) {
   swap(a.__isset, b.__isset);
 }
 
-PullException::PullException(const PullException& other174) : TException() {
-  code = other174.code;
-  message = other174.message;
-  __isset = other174.__isset;
+PullException::PullException(const PullException& other194) : TException() {
+  code = other194.code;
+  message = other194.message;
+  __isset = other194.__isset;
 }
-PullException::PullException(PullException&& other175) noexcept : TException() {
-  code = other175.code;
-  message = std::move(other175.message);
-  __isset = other175.__isset;
+PullException::PullException(PullException&& other195) noexcept : TException() {
+  code = other195.code;
+  message = std::move(other195.message);
+  __isset = other195.__isset;
 }
-PullException& PullException::operator=(const PullException& other176) {
-  code = other176.code;
-  message = other176.message;
-  __isset = other176.__isset;
+PullException& PullException::operator=(const PullException& other196) {
+  code = other196.code;
+  message = other196.message;
+  __isset = other196.__isset;
   return *this;
 }
-PullException& PullException::operator=(PullException&& other177) noexcept {
-  code = other177.code;
-  message = std::move(other177.message);
-  __isset = other177.__isset;
+PullException& PullException::operator=(PullException&& other197) noexcept {
+  code = other197.code;
+  message = std::move(other197.message);
+  __isset = other197.__isset;
   return *this;
 }
 void PullException::printTo(std::ostream& out) const {
@@ -3358,6 +3631,11 @@ void AckRequest::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
 }
+
+void AckRequest::__set_figures(const ClientFigures& val) {
+  this->figures = val;
+__isset.figures = true;
+}
 std::ostream& operator<<(std::ostream& out, const AckRequest& obj)
 {
   obj.printTo(out);
@@ -3400,14 +3678,14 @@ uint32_t AckRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->acks.clear();
-            uint32_t _size178;
-            ::apache::thrift::protocol::TType _etype181;
-            xfer += iprot->readListBegin(_etype181, _size178);
-            this->acks.resize(_size178);
-            uint32_t _i182;
-            for (_i182 = 0; _i182 < _size178; ++_i182)
+            uint32_t _size198;
+            ::apache::thrift::protocol::TType _etype201;
+            xfer += iprot->readListBegin(_etype201, _size198);
+            this->acks.resize(_size198);
+            uint32_t _i202;
+            for (_i202 = 0; _i202 < _size198; ++_i202)
             {
-              xfer += this->acks[_i182].read(iprot);
+              xfer += this->acks[_i202].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -3428,6 +3706,14 @@ uint32_t AckRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
           this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 77:
+        if (ftype == ::apache::thrift::protocol::T_STRUCT) {
+          xfer += this->figures.read(iprot);
+          this->__isset.figures = true;
         } else {
           xfer += iprot->skip(ftype);
         }
@@ -3460,10 +3746,10 @@ uint32_t AckRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
   xfer += oprot->writeFieldBegin("acks", ::apache::thrift::protocol::T_LIST, 2);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->acks.size()));
-    std::vector<AckBatch> ::const_iterator _iter183;
-    for (_iter183 = this->acks.begin(); _iter183 != this->acks.end(); ++_iter183)
+    std::vector<AckBatch> ::const_iterator _iter203;
+    for (_iter203 = this->acks.begin(); _iter203 != this->acks.end(); ++_iter203)
     {
-      xfer += (*_iter183).write(oprot);
+      xfer += (*_iter203).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -3479,6 +3765,11 @@ uint32_t AckRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
     xfer += oprot->writeString(this->token);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.figures) {
+    xfer += oprot->writeFieldBegin("figures", ::apache::thrift::protocol::T_STRUCT, 77);
+    xfer += this->figures.write(oprot);
+    xfer += oprot->writeFieldEnd();
+  }
   xfer += oprot->writeFieldStop();
   xfer += oprot->writeStructEnd();
   return xfer;
@@ -3490,37 +3781,42 @@ void swap(AckRequest &a, AckRequest &b) {
   swap(a.acks, b.acks);
   swap(a.clientId, b.clientId);
   swap(a.token, b.token);
+  swap(a.figures, b.figures);
   swap(a.__isset, b.__isset);
 }
 
-AckRequest::AckRequest(const AckRequest& other184) {
-  groupId = other184.groupId;
-  acks = other184.acks;
-  clientId = other184.clientId;
-  token = other184.token;
-  __isset = other184.__isset;
+AckRequest::AckRequest(const AckRequest& other204) {
+  groupId = other204.groupId;
+  acks = other204.acks;
+  clientId = other204.clientId;
+  token = other204.token;
+  figures = other204.figures;
+  __isset = other204.__isset;
 }
-AckRequest::AckRequest(AckRequest&& other185) noexcept {
-  groupId = std::move(other185.groupId);
-  acks = std::move(other185.acks);
-  clientId = std::move(other185.clientId);
-  token = std::move(other185.token);
-  __isset = other185.__isset;
+AckRequest::AckRequest(AckRequest&& other205) noexcept {
+  groupId = std::move(other205.groupId);
+  acks = std::move(other205.acks);
+  clientId = std::move(other205.clientId);
+  token = std::move(other205.token);
+  figures = std::move(other205.figures);
+  __isset = other205.__isset;
 }
-AckRequest& AckRequest::operator=(const AckRequest& other186) {
-  groupId = other186.groupId;
-  acks = other186.acks;
-  clientId = other186.clientId;
-  token = other186.token;
-  __isset = other186.__isset;
+AckRequest& AckRequest::operator=(const AckRequest& other206) {
+  groupId = other206.groupId;
+  acks = other206.acks;
+  clientId = other206.clientId;
+  token = other206.token;
+  figures = other206.figures;
+  __isset = other206.__isset;
   return *this;
 }
-AckRequest& AckRequest::operator=(AckRequest&& other187) noexcept {
-  groupId = std::move(other187.groupId);
-  acks = std::move(other187.acks);
-  clientId = std::move(other187.clientId);
-  token = std::move(other187.token);
-  __isset = other187.__isset;
+AckRequest& AckRequest::operator=(AckRequest&& other207) noexcept {
+  groupId = std::move(other207.groupId);
+  acks = std::move(other207.acks);
+  clientId = std::move(other207.clientId);
+  token = std::move(other207.token);
+  figures = std::move(other207.figures);
+  __isset = other207.__isset;
   return *this;
 }
 void AckRequest::printTo(std::ostream& out) const {
@@ -3530,6 +3826,7 @@ void AckRequest::printTo(std::ostream& out) const {
   out << ", " << "acks=" << to_string(acks);
   out << ", " << "clientId="; (__isset.clientId ? (out << to_string(clientId)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ", " << "figures="; (__isset.figures ? (out << to_string(figures)) : (out << "<null>"));
   out << ")";
 }
 
@@ -3631,22 +3928,22 @@ void swap(LeaseRef &a, LeaseRef &b) {
   swap(a.leaseId, b.leaseId);
 }
 
-LeaseRef::LeaseRef(const LeaseRef& other188) {
-  context = other188.context;
-  leaseId = other188.leaseId;
+LeaseRef::LeaseRef(const LeaseRef& other208) {
+  context = other208.context;
+  leaseId = other208.leaseId;
 }
-LeaseRef::LeaseRef(LeaseRef&& other189) noexcept {
-  context = std::move(other189.context);
-  leaseId = other189.leaseId;
+LeaseRef::LeaseRef(LeaseRef&& other209) noexcept {
+  context = std::move(other209.context);
+  leaseId = other209.leaseId;
 }
-LeaseRef& LeaseRef::operator=(const LeaseRef& other190) {
-  context = other190.context;
-  leaseId = other190.leaseId;
+LeaseRef& LeaseRef::operator=(const LeaseRef& other210) {
+  context = other210.context;
+  leaseId = other210.leaseId;
   return *this;
 }
-LeaseRef& LeaseRef::operator=(LeaseRef&& other191) noexcept {
-  context = std::move(other191.context);
-  leaseId = other191.leaseId;
+LeaseRef& LeaseRef::operator=(LeaseRef&& other211) noexcept {
+  context = std::move(other211.context);
+  leaseId = other211.leaseId;
   return *this;
 }
 void LeaseRef::printTo(std::ostream& out) const {
@@ -3698,14 +3995,14 @@ uint32_t AckAnswer::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->notHeld.clear();
-            uint32_t _size192;
-            ::apache::thrift::protocol::TType _etype195;
-            xfer += iprot->readListBegin(_etype195, _size192);
-            this->notHeld.resize(_size192);
-            uint32_t _i196;
-            for (_i196 = 0; _i196 < _size192; ++_i196)
+            uint32_t _size212;
+            ::apache::thrift::protocol::TType _etype215;
+            xfer += iprot->readListBegin(_etype215, _size212);
+            this->notHeld.resize(_size212);
+            uint32_t _i216;
+            for (_i216 = 0; _i216 < _size212; ++_i216)
             {
-              xfer += this->notHeld[_i196].read(iprot);
+              xfer += this->notHeld[_i216].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -3736,10 +4033,10 @@ uint32_t AckAnswer::write(::apache::thrift::protocol::TProtocol* oprot) const {
   xfer += oprot->writeFieldBegin("notHeld", ::apache::thrift::protocol::T_LIST, 1);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->notHeld.size()));
-    std::vector<LeaseRef> ::const_iterator _iter197;
-    for (_iter197 = this->notHeld.begin(); _iter197 != this->notHeld.end(); ++_iter197)
+    std::vector<LeaseRef> ::const_iterator _iter217;
+    for (_iter217 = this->notHeld.begin(); _iter217 != this->notHeld.end(); ++_iter217)
     {
-      xfer += (*_iter197).write(oprot);
+      xfer += (*_iter217).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -3755,18 +4052,18 @@ void swap(AckAnswer &a, AckAnswer &b) {
   swap(a.notHeld, b.notHeld);
 }
 
-AckAnswer::AckAnswer(const AckAnswer& other198) {
-  notHeld = other198.notHeld;
+AckAnswer::AckAnswer(const AckAnswer& other218) {
+  notHeld = other218.notHeld;
 }
-AckAnswer::AckAnswer(AckAnswer&& other199) noexcept {
-  notHeld = std::move(other199.notHeld);
+AckAnswer::AckAnswer(AckAnswer&& other219) noexcept {
+  notHeld = std::move(other219.notHeld);
 }
-AckAnswer& AckAnswer::operator=(const AckAnswer& other200) {
-  notHeld = other200.notHeld;
+AckAnswer& AckAnswer::operator=(const AckAnswer& other220) {
+  notHeld = other220.notHeld;
   return *this;
 }
-AckAnswer& AckAnswer::operator=(AckAnswer&& other201) noexcept {
-  notHeld = std::move(other201.notHeld);
+AckAnswer& AckAnswer::operator=(AckAnswer&& other221) noexcept {
+  notHeld = std::move(other221.notHeld);
   return *this;
 }
 void AckAnswer::printTo(std::ostream& out) const {
@@ -3845,14 +4142,14 @@ uint32_t ExtendRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->leases.clear();
-            uint32_t _size202;
-            ::apache::thrift::protocol::TType _etype205;
-            xfer += iprot->readListBegin(_etype205, _size202);
-            this->leases.resize(_size202);
-            uint32_t _i206;
-            for (_i206 = 0; _i206 < _size202; ++_i206)
+            uint32_t _size222;
+            ::apache::thrift::protocol::TType _etype225;
+            xfer += iprot->readListBegin(_etype225, _size222);
+            this->leases.resize(_size222);
+            uint32_t _i226;
+            for (_i226 = 0; _i226 < _size222; ++_i226)
             {
-              xfer += this->leases[_i206].read(iprot);
+              xfer += this->leases[_i226].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -3915,10 +4212,10 @@ uint32_t ExtendRequest::write(::apache::thrift::protocol::TProtocol* oprot) cons
   xfer += oprot->writeFieldBegin("leases", ::apache::thrift::protocol::T_LIST, 2);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->leases.size()));
-    std::vector<LeaseRef> ::const_iterator _iter207;
-    for (_iter207 = this->leases.begin(); _iter207 != this->leases.end(); ++_iter207)
+    std::vector<LeaseRef> ::const_iterator _iter227;
+    for (_iter227 = this->leases.begin(); _iter227 != this->leases.end(); ++_iter227)
     {
-      xfer += (*_iter207).write(oprot);
+      xfer += (*_iter227).write(oprot);
     }
     xfer += oprot->writeListEnd();
   }
@@ -3953,38 +4250,38 @@ void swap(ExtendRequest &a, ExtendRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-ExtendRequest::ExtendRequest(const ExtendRequest& other208) {
-  groupId = other208.groupId;
-  leases = other208.leases;
-  ms = other208.ms;
-  clientId = other208.clientId;
-  token = other208.token;
-  __isset = other208.__isset;
+ExtendRequest::ExtendRequest(const ExtendRequest& other228) {
+  groupId = other228.groupId;
+  leases = other228.leases;
+  ms = other228.ms;
+  clientId = other228.clientId;
+  token = other228.token;
+  __isset = other228.__isset;
 }
-ExtendRequest::ExtendRequest(ExtendRequest&& other209) noexcept {
-  groupId = std::move(other209.groupId);
-  leases = std::move(other209.leases);
-  ms = other209.ms;
-  clientId = std::move(other209.clientId);
-  token = std::move(other209.token);
-  __isset = other209.__isset;
+ExtendRequest::ExtendRequest(ExtendRequest&& other229) noexcept {
+  groupId = std::move(other229.groupId);
+  leases = std::move(other229.leases);
+  ms = other229.ms;
+  clientId = std::move(other229.clientId);
+  token = std::move(other229.token);
+  __isset = other229.__isset;
 }
-ExtendRequest& ExtendRequest::operator=(const ExtendRequest& other210) {
-  groupId = other210.groupId;
-  leases = other210.leases;
-  ms = other210.ms;
-  clientId = other210.clientId;
-  token = other210.token;
-  __isset = other210.__isset;
+ExtendRequest& ExtendRequest::operator=(const ExtendRequest& other230) {
+  groupId = other230.groupId;
+  leases = other230.leases;
+  ms = other230.ms;
+  clientId = other230.clientId;
+  token = other230.token;
+  __isset = other230.__isset;
   return *this;
 }
-ExtendRequest& ExtendRequest::operator=(ExtendRequest&& other211) noexcept {
-  groupId = std::move(other211.groupId);
-  leases = std::move(other211.leases);
-  ms = other211.ms;
-  clientId = std::move(other211.clientId);
-  token = std::move(other211.token);
-  __isset = other211.__isset;
+ExtendRequest& ExtendRequest::operator=(ExtendRequest&& other231) noexcept {
+  groupId = std::move(other231.groupId);
+  leases = std::move(other231.leases);
+  ms = other231.ms;
+  clientId = std::move(other231.clientId);
+  token = std::move(other231.token);
+  __isset = other231.__isset;
   return *this;
 }
 void ExtendRequest::printTo(std::ostream& out) const {
@@ -4062,14 +4359,14 @@ uint32_t RangesRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->topics.clear();
-            uint32_t _size212;
-            ::apache::thrift::protocol::TType _etype215;
-            xfer += iprot->readListBegin(_etype215, _size212);
-            this->topics.resize(_size212);
-            uint32_t _i216;
-            for (_i216 = 0; _i216 < _size212; ++_i216)
+            uint32_t _size232;
+            ::apache::thrift::protocol::TType _etype235;
+            xfer += iprot->readListBegin(_etype235, _size232);
+            this->topics.resize(_size232);
+            uint32_t _i236;
+            for (_i236 = 0; _i236 < _size232; ++_i236)
             {
-              xfer += iprot->readString(this->topics[_i216]);
+              xfer += iprot->readString(this->topics[_i236]);
             }
             xfer += iprot->readListEnd();
           }
@@ -4122,10 +4419,10 @@ uint32_t RangesRequest::write(::apache::thrift::protocol::TProtocol* oprot) cons
   xfer += oprot->writeFieldBegin("topics", ::apache::thrift::protocol::T_LIST, 2);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRING, static_cast<uint32_t>(this->topics.size()));
-    std::vector<std::string> ::const_iterator _iter217;
-    for (_iter217 = this->topics.begin(); _iter217 != this->topics.end(); ++_iter217)
+    std::vector<std::string> ::const_iterator _iter237;
+    for (_iter237 = this->topics.begin(); _iter237 != this->topics.end(); ++_iter237)
     {
-      xfer += oprot->writeString((*_iter217));
+      xfer += oprot->writeString((*_iter237));
     }
     xfer += oprot->writeListEnd();
   }
@@ -4155,34 +4452,34 @@ void swap(RangesRequest &a, RangesRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-RangesRequest::RangesRequest(const RangesRequest& other218) {
-  groupId = other218.groupId;
-  topics = other218.topics;
-  timestampMs = other218.timestampMs;
-  token = other218.token;
-  __isset = other218.__isset;
+RangesRequest::RangesRequest(const RangesRequest& other238) {
+  groupId = other238.groupId;
+  topics = other238.topics;
+  timestampMs = other238.timestampMs;
+  token = other238.token;
+  __isset = other238.__isset;
 }
-RangesRequest::RangesRequest(RangesRequest&& other219) noexcept {
-  groupId = std::move(other219.groupId);
-  topics = std::move(other219.topics);
-  timestampMs = other219.timestampMs;
-  token = std::move(other219.token);
-  __isset = other219.__isset;
+RangesRequest::RangesRequest(RangesRequest&& other239) noexcept {
+  groupId = std::move(other239.groupId);
+  topics = std::move(other239.topics);
+  timestampMs = other239.timestampMs;
+  token = std::move(other239.token);
+  __isset = other239.__isset;
 }
-RangesRequest& RangesRequest::operator=(const RangesRequest& other220) {
-  groupId = other220.groupId;
-  topics = other220.topics;
-  timestampMs = other220.timestampMs;
-  token = other220.token;
-  __isset = other220.__isset;
+RangesRequest& RangesRequest::operator=(const RangesRequest& other240) {
+  groupId = other240.groupId;
+  topics = other240.topics;
+  timestampMs = other240.timestampMs;
+  token = other240.token;
+  __isset = other240.__isset;
   return *this;
 }
-RangesRequest& RangesRequest::operator=(RangesRequest&& other221) noexcept {
-  groupId = std::move(other221.groupId);
-  topics = std::move(other221.topics);
-  timestampMs = other221.timestampMs;
-  token = std::move(other221.token);
-  __isset = other221.__isset;
+RangesRequest& RangesRequest::operator=(RangesRequest&& other241) noexcept {
+  groupId = std::move(other241.groupId);
+  topics = std::move(other241.topics);
+  timestampMs = other241.timestampMs;
+  token = std::move(other241.token);
+  __isset = other241.__isset;
   return *this;
 }
 void RangesRequest::printTo(std::ostream& out) const {
@@ -4391,46 +4688,46 @@ void swap(QueueRange &a, QueueRange &b) {
   swap(a.__isset, b.__isset);
 }
 
-QueueRange::QueueRange(const QueueRange& other222) {
-  topic = other222.topic;
-  qid = other222.qid;
-  beginOffset = other222.beginOffset;
-  endOffset = other222.endOffset;
-  committedOffset = other222.committedOffset;
-  offsetAtTimestamp = other222.offsetAtTimestamp;
-  life = other222.life;
-  __isset = other222.__isset;
+QueueRange::QueueRange(const QueueRange& other242) {
+  topic = other242.topic;
+  qid = other242.qid;
+  beginOffset = other242.beginOffset;
+  endOffset = other242.endOffset;
+  committedOffset = other242.committedOffset;
+  offsetAtTimestamp = other242.offsetAtTimestamp;
+  life = other242.life;
+  __isset = other242.__isset;
 }
-QueueRange::QueueRange(QueueRange&& other223) noexcept {
-  topic = std::move(other223.topic);
-  qid = std::move(other223.qid);
-  beginOffset = other223.beginOffset;
-  endOffset = other223.endOffset;
-  committedOffset = other223.committedOffset;
-  offsetAtTimestamp = other223.offsetAtTimestamp;
-  life = other223.life;
-  __isset = other223.__isset;
+QueueRange::QueueRange(QueueRange&& other243) noexcept {
+  topic = std::move(other243.topic);
+  qid = std::move(other243.qid);
+  beginOffset = other243.beginOffset;
+  endOffset = other243.endOffset;
+  committedOffset = other243.committedOffset;
+  offsetAtTimestamp = other243.offsetAtTimestamp;
+  life = other243.life;
+  __isset = other243.__isset;
 }
-QueueRange& QueueRange::operator=(const QueueRange& other224) {
-  topic = other224.topic;
-  qid = other224.qid;
-  beginOffset = other224.beginOffset;
-  endOffset = other224.endOffset;
-  committedOffset = other224.committedOffset;
-  offsetAtTimestamp = other224.offsetAtTimestamp;
-  life = other224.life;
-  __isset = other224.__isset;
+QueueRange& QueueRange::operator=(const QueueRange& other244) {
+  topic = other244.topic;
+  qid = other244.qid;
+  beginOffset = other244.beginOffset;
+  endOffset = other244.endOffset;
+  committedOffset = other244.committedOffset;
+  offsetAtTimestamp = other244.offsetAtTimestamp;
+  life = other244.life;
+  __isset = other244.__isset;
   return *this;
 }
-QueueRange& QueueRange::operator=(QueueRange&& other225) noexcept {
-  topic = std::move(other225.topic);
-  qid = std::move(other225.qid);
-  beginOffset = other225.beginOffset;
-  endOffset = other225.endOffset;
-  committedOffset = other225.committedOffset;
-  offsetAtTimestamp = other225.offsetAtTimestamp;
-  life = other225.life;
-  __isset = other225.__isset;
+QueueRange& QueueRange::operator=(QueueRange&& other245) noexcept {
+  topic = std::move(other245.topic);
+  qid = std::move(other245.qid);
+  beginOffset = other245.beginOffset;
+  endOffset = other245.endOffset;
+  committedOffset = other245.committedOffset;
+  offsetAtTimestamp = other245.offsetAtTimestamp;
+  life = other245.life;
+  __isset = other245.__isset;
   return *this;
 }
 void QueueRange::printTo(std::ostream& out) const {
@@ -4544,26 +4841,26 @@ void swap(TopicsRequest &a, TopicsRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-TopicsRequest::TopicsRequest(const TopicsRequest& other226) {
-  groupId = other226.groupId;
-  token = other226.token;
-  __isset = other226.__isset;
+TopicsRequest::TopicsRequest(const TopicsRequest& other246) {
+  groupId = other246.groupId;
+  token = other246.token;
+  __isset = other246.__isset;
 }
-TopicsRequest::TopicsRequest(TopicsRequest&& other227) noexcept {
-  groupId = std::move(other227.groupId);
-  token = std::move(other227.token);
-  __isset = other227.__isset;
+TopicsRequest::TopicsRequest(TopicsRequest&& other247) noexcept {
+  groupId = std::move(other247.groupId);
+  token = std::move(other247.token);
+  __isset = other247.__isset;
 }
-TopicsRequest& TopicsRequest::operator=(const TopicsRequest& other228) {
-  groupId = other228.groupId;
-  token = other228.token;
-  __isset = other228.__isset;
+TopicsRequest& TopicsRequest::operator=(const TopicsRequest& other248) {
+  groupId = other248.groupId;
+  token = other248.token;
+  __isset = other248.__isset;
   return *this;
 }
-TopicsRequest& TopicsRequest::operator=(TopicsRequest&& other229) noexcept {
-  groupId = std::move(other229.groupId);
-  token = std::move(other229.token);
-  __isset = other229.__isset;
+TopicsRequest& TopicsRequest::operator=(TopicsRequest&& other249) noexcept {
+  groupId = std::move(other249.groupId);
+  token = std::move(other249.token);
+  __isset = other249.__isset;
   return *this;
 }
 void TopicsRequest::printTo(std::ostream& out) const {
@@ -4661,29 +4958,29 @@ uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->offsets.clear();
-            uint32_t _size230;
-            ::apache::thrift::protocol::TType _ktype231;
-            ::apache::thrift::protocol::TType _vtype232;
-            xfer += iprot->readMapBegin(_ktype231, _vtype232, _size230);
-            uint32_t _i234;
-            for (_i234 = 0; _i234 < _size230; ++_i234)
+            uint32_t _size250;
+            ::apache::thrift::protocol::TType _ktype251;
+            ::apache::thrift::protocol::TType _vtype252;
+            xfer += iprot->readMapBegin(_ktype251, _vtype252, _size250);
+            uint32_t _i254;
+            for (_i254 = 0; _i254 < _size250; ++_i254)
             {
-              std::string _key235;
-              xfer += iprot->readString(_key235);
-              std::map<std::string, int64_t> & _val236 = this->offsets[_key235];
+              std::string _key255;
+              xfer += iprot->readString(_key255);
+              std::map<std::string, int64_t> & _val256 = this->offsets[_key255];
               {
-                _val236.clear();
-                uint32_t _size237;
-                ::apache::thrift::protocol::TType _ktype238;
-                ::apache::thrift::protocol::TType _vtype239;
-                xfer += iprot->readMapBegin(_ktype238, _vtype239, _size237);
-                uint32_t _i241;
-                for (_i241 = 0; _i241 < _size237; ++_i241)
+                _val256.clear();
+                uint32_t _size257;
+                ::apache::thrift::protocol::TType _ktype258;
+                ::apache::thrift::protocol::TType _vtype259;
+                xfer += iprot->readMapBegin(_ktype258, _vtype259, _size257);
+                uint32_t _i261;
+                for (_i261 = 0; _i261 < _size257; ++_i261)
                 {
-                  std::string _key242;
-                  xfer += iprot->readString(_key242);
-                  int64_t& _val243 = _val236[_key242];
-                  xfer += iprot->readI64(_val243);
+                  std::string _key262;
+                  xfer += iprot->readString(_key262);
+                  int64_t& _val263 = _val256[_key262];
+                  xfer += iprot->readI64(_val263);
                 }
                 xfer += iprot->readMapEnd();
               }
@@ -4699,17 +4996,17 @@ uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->lost.clear();
-            uint32_t _size244;
-            ::apache::thrift::protocol::TType _ktype245;
-            ::apache::thrift::protocol::TType _vtype246;
-            xfer += iprot->readMapBegin(_ktype245, _vtype246, _size244);
-            uint32_t _i248;
-            for (_i248 = 0; _i248 < _size244; ++_i248)
+            uint32_t _size264;
+            ::apache::thrift::protocol::TType _ktype265;
+            ::apache::thrift::protocol::TType _vtype266;
+            xfer += iprot->readMapBegin(_ktype265, _vtype266, _size264);
+            uint32_t _i268;
+            for (_i268 = 0; _i268 < _size264; ++_i268)
             {
-              std::string _key249;
-              xfer += iprot->readString(_key249);
-              int64_t& _val250 = this->lost[_key249];
-              xfer += iprot->readI64(_val250);
+              std::string _key269;
+              xfer += iprot->readString(_key269);
+              int64_t& _val270 = this->lost[_key269];
+              xfer += iprot->readI64(_val270);
             }
             xfer += iprot->readMapEnd();
           }
@@ -4722,17 +5019,17 @@ uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->skipped.clear();
-            uint32_t _size251;
-            ::apache::thrift::protocol::TType _ktype252;
-            ::apache::thrift::protocol::TType _vtype253;
-            xfer += iprot->readMapBegin(_ktype252, _vtype253, _size251);
-            uint32_t _i255;
-            for (_i255 = 0; _i255 < _size251; ++_i255)
+            uint32_t _size271;
+            ::apache::thrift::protocol::TType _ktype272;
+            ::apache::thrift::protocol::TType _vtype273;
+            xfer += iprot->readMapBegin(_ktype272, _vtype273, _size271);
+            uint32_t _i275;
+            for (_i275 = 0; _i275 < _size271; ++_i275)
             {
-              std::string _key256;
-              xfer += iprot->readString(_key256);
-              int64_t& _val257 = this->skipped[_key256];
-              xfer += iprot->readI64(_val257);
+              std::string _key276;
+              xfer += iprot->readString(_key276);
+              int64_t& _val277 = this->skipped[_key276];
+              xfer += iprot->readI64(_val277);
             }
             xfer += iprot->readMapEnd();
           }
@@ -4745,17 +5042,17 @@ uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_MAP) {
           {
             this->repeated.clear();
-            uint32_t _size258;
-            ::apache::thrift::protocol::TType _ktype259;
-            ::apache::thrift::protocol::TType _vtype260;
-            xfer += iprot->readMapBegin(_ktype259, _vtype260, _size258);
-            uint32_t _i262;
-            for (_i262 = 0; _i262 < _size258; ++_i262)
+            uint32_t _size278;
+            ::apache::thrift::protocol::TType _ktype279;
+            ::apache::thrift::protocol::TType _vtype280;
+            xfer += iprot->readMapBegin(_ktype279, _vtype280, _size278);
+            uint32_t _i282;
+            for (_i282 = 0; _i282 < _size278; ++_i282)
             {
-              std::string _key263;
-              xfer += iprot->readString(_key263);
-              int64_t& _val264 = this->repeated[_key263];
-              xfer += iprot->readI64(_val264);
+              std::string _key283;
+              xfer += iprot->readString(_key283);
+              int64_t& _val284 = this->repeated[_key283];
+              xfer += iprot->readI64(_val284);
             }
             xfer += iprot->readMapEnd();
           }
@@ -4806,17 +5103,17 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
   xfer += oprot->writeFieldBegin("offsets", ::apache::thrift::protocol::T_MAP, 3);
   {
     xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->offsets.size()));
-    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter265;
-    for (_iter265 = this->offsets.begin(); _iter265 != this->offsets.end(); ++_iter265)
+    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter285;
+    for (_iter285 = this->offsets.begin(); _iter285 != this->offsets.end(); ++_iter285)
     {
-      xfer += oprot->writeString(_iter265->first);
+      xfer += oprot->writeString(_iter285->first);
       {
-        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter265->second.size()));
-        std::map<std::string, int64_t> ::const_iterator _iter266;
-        for (_iter266 = _iter265->second.begin(); _iter266 != _iter265->second.end(); ++_iter266)
+        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter285->second.size()));
+        std::map<std::string, int64_t> ::const_iterator _iter286;
+        for (_iter286 = _iter285->second.begin(); _iter286 != _iter285->second.end(); ++_iter286)
         {
-          xfer += oprot->writeString(_iter266->first);
-          xfer += oprot->writeI64(_iter266->second);
+          xfer += oprot->writeString(_iter286->first);
+          xfer += oprot->writeI64(_iter286->second);
         }
         xfer += oprot->writeMapEnd();
       }
@@ -4829,11 +5126,11 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("lost", ::apache::thrift::protocol::T_MAP, 4);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->lost.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter267;
-      for (_iter267 = this->lost.begin(); _iter267 != this->lost.end(); ++_iter267)
+      std::map<std::string, int64_t> ::const_iterator _iter287;
+      for (_iter287 = this->lost.begin(); _iter287 != this->lost.end(); ++_iter287)
       {
-        xfer += oprot->writeString(_iter267->first);
-        xfer += oprot->writeI64(_iter267->second);
+        xfer += oprot->writeString(_iter287->first);
+        xfer += oprot->writeI64(_iter287->second);
       }
       xfer += oprot->writeMapEnd();
     }
@@ -4843,11 +5140,11 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("skipped", ::apache::thrift::protocol::T_MAP, 5);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->skipped.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter268;
-      for (_iter268 = this->skipped.begin(); _iter268 != this->skipped.end(); ++_iter268)
+      std::map<std::string, int64_t> ::const_iterator _iter288;
+      for (_iter288 = this->skipped.begin(); _iter288 != this->skipped.end(); ++_iter288)
       {
-        xfer += oprot->writeString(_iter268->first);
-        xfer += oprot->writeI64(_iter268->second);
+        xfer += oprot->writeString(_iter288->first);
+        xfer += oprot->writeI64(_iter288->second);
       }
       xfer += oprot->writeMapEnd();
     }
@@ -4857,11 +5154,11 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("repeated", ::apache::thrift::protocol::T_MAP, 6);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->repeated.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter269;
-      for (_iter269 = this->repeated.begin(); _iter269 != this->repeated.end(); ++_iter269)
+      std::map<std::string, int64_t> ::const_iterator _iter289;
+      for (_iter289 = this->repeated.begin(); _iter289 != this->repeated.end(); ++_iter289)
       {
-        xfer += oprot->writeString(_iter269->first);
-        xfer += oprot->writeI64(_iter269->second);
+        xfer += oprot->writeString(_iter289->first);
+        xfer += oprot->writeI64(_iter289->second);
       }
       xfer += oprot->writeMapEnd();
     }
@@ -4889,46 +5186,46 @@ void swap(ProgressReport &a, ProgressReport &b) {
   swap(a.__isset, b.__isset);
 }
 
-ProgressReport::ProgressReport(const ProgressReport& other270) {
-  groupId = other270.groupId;
-  consumerId = other270.consumerId;
-  offsets = other270.offsets;
-  lost = other270.lost;
-  skipped = other270.skipped;
-  repeated = other270.repeated;
-  token = other270.token;
-  __isset = other270.__isset;
+ProgressReport::ProgressReport(const ProgressReport& other290) {
+  groupId = other290.groupId;
+  consumerId = other290.consumerId;
+  offsets = other290.offsets;
+  lost = other290.lost;
+  skipped = other290.skipped;
+  repeated = other290.repeated;
+  token = other290.token;
+  __isset = other290.__isset;
 }
-ProgressReport::ProgressReport(ProgressReport&& other271) noexcept {
-  groupId = std::move(other271.groupId);
-  consumerId = std::move(other271.consumerId);
-  offsets = std::move(other271.offsets);
-  lost = std::move(other271.lost);
-  skipped = std::move(other271.skipped);
-  repeated = std::move(other271.repeated);
-  token = std::move(other271.token);
-  __isset = other271.__isset;
+ProgressReport::ProgressReport(ProgressReport&& other291) noexcept {
+  groupId = std::move(other291.groupId);
+  consumerId = std::move(other291.consumerId);
+  offsets = std::move(other291.offsets);
+  lost = std::move(other291.lost);
+  skipped = std::move(other291.skipped);
+  repeated = std::move(other291.repeated);
+  token = std::move(other291.token);
+  __isset = other291.__isset;
 }
-ProgressReport& ProgressReport::operator=(const ProgressReport& other272) {
-  groupId = other272.groupId;
-  consumerId = other272.consumerId;
-  offsets = other272.offsets;
-  lost = other272.lost;
-  skipped = other272.skipped;
-  repeated = other272.repeated;
-  token = other272.token;
-  __isset = other272.__isset;
+ProgressReport& ProgressReport::operator=(const ProgressReport& other292) {
+  groupId = other292.groupId;
+  consumerId = other292.consumerId;
+  offsets = other292.offsets;
+  lost = other292.lost;
+  skipped = other292.skipped;
+  repeated = other292.repeated;
+  token = other292.token;
+  __isset = other292.__isset;
   return *this;
 }
-ProgressReport& ProgressReport::operator=(ProgressReport&& other273) noexcept {
-  groupId = std::move(other273.groupId);
-  consumerId = std::move(other273.consumerId);
-  offsets = std::move(other273.offsets);
-  lost = std::move(other273.lost);
-  skipped = std::move(other273.skipped);
-  repeated = std::move(other273.repeated);
-  token = std::move(other273.token);
-  __isset = other273.__isset;
+ProgressReport& ProgressReport::operator=(ProgressReport&& other293) noexcept {
+  groupId = std::move(other293.groupId);
+  consumerId = std::move(other293.consumerId);
+  offsets = std::move(other293.offsets);
+  lost = std::move(other293.lost);
+  skipped = std::move(other293.skipped);
+  repeated = std::move(other293.repeated);
+  token = std::move(other293.token);
+  __isset = other293.__isset;
   return *this;
 }
 void ProgressReport::printTo(std::ostream& out) const {
@@ -5022,22 +5319,22 @@ void swap(ReportAnswer &a, ReportAnswer &b) {
   swap(a.__isset, b.__isset);
 }
 
-ReportAnswer::ReportAnswer(const ReportAnswer& other274) {
-  refusal = other274.refusal;
-  __isset = other274.__isset;
+ReportAnswer::ReportAnswer(const ReportAnswer& other294) {
+  refusal = other294.refusal;
+  __isset = other294.__isset;
 }
-ReportAnswer::ReportAnswer(ReportAnswer&& other275) noexcept {
-  refusal = std::move(other275.refusal);
-  __isset = other275.__isset;
+ReportAnswer::ReportAnswer(ReportAnswer&& other295) noexcept {
+  refusal = std::move(other295.refusal);
+  __isset = other295.__isset;
 }
-ReportAnswer& ReportAnswer::operator=(const ReportAnswer& other276) {
-  refusal = other276.refusal;
-  __isset = other276.__isset;
+ReportAnswer& ReportAnswer::operator=(const ReportAnswer& other296) {
+  refusal = other296.refusal;
+  __isset = other296.__isset;
   return *this;
 }
-ReportAnswer& ReportAnswer::operator=(ReportAnswer&& other277) noexcept {
-  refusal = std::move(other277.refusal);
-  __isset = other277.__isset;
+ReportAnswer& ReportAnswer::operator=(ReportAnswer&& other297) noexcept {
+  refusal = std::move(other297.refusal);
+  __isset = other297.__isset;
   return *this;
 }
 void ReportAnswer::printTo(std::ostream& out) const {

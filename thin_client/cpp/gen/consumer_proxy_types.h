@@ -31,6 +31,8 @@ class Nack;
 
 class AckBatch;
 
+class ClientFigures;
+
 class PullRequest;
 
 class PullResponse;
@@ -137,7 +139,8 @@ class Message : public virtual ::apache::thrift::TBase {
    */
   int64_t bornAtMs;
   /**
-   * The order key's value; absent: the message is unordered.
+   * The order key's value; absent: the message is unordered. Messages of a queue without a key of
+   * their own have one that starts with the byte FF and differs between queues.
    */
   std::string orderKey;
   /**
@@ -545,8 +548,91 @@ void swap(AckBatch &a, AckBatch &b);
 
 std::ostream& operator<<(std::ostream& out, const AckBatch& obj);
 
+typedef struct _ClientFigures__isset {
+  _ClientFigures__isset() : handling(false), roundTrips(false) {}
+  bool handling :1;
+  bool roundTrips :1;
+} _ClientFigures__isset;
+
+/**
+ * What a client measured since its last report. Times are counted by class, in microseconds: class n
+ * below 32 is n µs; with s = n / 16 - 1, rounded down, class n holds the 2^s times from
+ * (n - 16 * s) * 2^s.
+ */
+class ClientFigures : public virtual ::apache::thrift::TBase {
+ public:
+
+  ClientFigures(const ClientFigures&);
+  ClientFigures(ClientFigures&&) noexcept;
+  ClientFigures& operator=(const ClientFigures&);
+  ClientFigures& operator=(ClientFigures&&) noexcept;
+  ClientFigures() noexcept
+                : handlers(0),
+                  prefetch(0) {
+  }
+
+  virtual ~ClientFigures() noexcept;
+  /**
+   * Maximum number of messages with handlers.
+   */
+  int32_t handlers;
+  /**
+   * Maximum number of messages that wait in the client.
+   */
+  int32_t prefetch;
+  /**
+   * Number of handled messages by class: from the handler's start to its verdict.
+   */
+  std::map<int32_t, int32_t>  handling;
+  /**
+   * Number of requests by class: from sending to the answer, without pulls that waited.
+   */
+  std::map<int32_t, int32_t>  roundTrips;
+
+  _ClientFigures__isset __isset;
+
+  void __set_handlers(const int32_t val);
+
+  void __set_prefetch(const int32_t val);
+
+  void __set_handling(const std::map<int32_t, int32_t> & val);
+
+  void __set_roundTrips(const std::map<int32_t, int32_t> & val);
+
+  bool operator == (const ClientFigures & rhs) const
+  {
+    if (!(handlers == rhs.handlers))
+      return false;
+    if (!(prefetch == rhs.prefetch))
+      return false;
+    if (__isset.handling != rhs.__isset.handling)
+      return false;
+    else if (__isset.handling && !(handling == rhs.handling))
+      return false;
+    if (__isset.roundTrips != rhs.__isset.roundTrips)
+      return false;
+    else if (__isset.roundTrips && !(roundTrips == rhs.roundTrips))
+      return false;
+    return true;
+  }
+  bool operator != (const ClientFigures &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ClientFigures & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(ClientFigures &a, ClientFigures &b);
+
+std::ostream& operator<<(std::ostream& out, const ClientFigures& obj);
+
 typedef struct _PullRequest__isset {
-  _PullRequest__isset() : topic(false), maxBatchSize(false), maxLingerTime(false), result(false), version(false), acks(false), requestId(false), clientId(false), maxRun(false), manyQueues(false), token(false), topics(false) {}
+  _PullRequest__isset() : topic(false), maxBatchSize(false), maxLingerTime(false), result(false), version(false), acks(false), requestId(false), clientId(false), maxRun(false), manyQueues(false), token(false), topics(false), figures(false) {}
   bool topic :1;
   bool maxBatchSize :1;
   bool maxLingerTime :1;
@@ -559,6 +645,7 @@ typedef struct _PullRequest__isset {
   bool manyQueues :1;
   bool token :1;
   bool topics :1;
+  bool figures :1;
 } _PullRequest__isset;
 
 /**
@@ -640,6 +727,10 @@ class PullRequest : public virtual ::apache::thrift::TBase {
    * Limits messages to these topics; excludes field 2.
    */
   std::vector<std::string>  topics;
+  /**
+   * For statistics only; a few times a second is enough.
+   */
+  ClientFigures figures;
 
   _PullRequest__isset __isset;
 
@@ -668,6 +759,8 @@ class PullRequest : public virtual ::apache::thrift::TBase {
   void __set_token(const std::string& val);
 
   void __set_topics(const std::vector<std::string> & val);
+
+  void __set_figures(const ClientFigures& val);
 
   bool operator == (const PullRequest & rhs) const
   {
@@ -721,6 +814,10 @@ class PullRequest : public virtual ::apache::thrift::TBase {
       return false;
     else if (__isset.topics && !(topics == rhs.topics))
       return false;
+    if (__isset.figures != rhs.__isset.figures)
+      return false;
+    else if (__isset.figures && !(figures == rhs.figures))
+      return false;
     return true;
   }
   bool operator != (const PullRequest &rhs) const {
@@ -740,12 +837,13 @@ void swap(PullRequest &a, PullRequest &b);
 std::ostream& operator<<(std::ostream& out, const PullRequest& obj);
 
 typedef struct _PullResponse__isset {
-  _PullResponse__isset() : context(false), messages(false), more(false), leaseMs(false), home(false) {}
+  _PullResponse__isset() : context(false), messages(false), more(false), leaseMs(false), home(false), waited(false) {}
   bool context :1;
   bool messages :1;
   bool more :1;
   bool leaseMs :1;
   bool home :1;
+  bool waited :1;
 } _PullResponse__isset;
 
 /**
@@ -760,7 +858,8 @@ class PullResponse : public virtual ::apache::thrift::TBase {
   PullResponse& operator=(PullResponse&&) noexcept;
   PullResponse() noexcept
                : leaseMs(0),
-                 home() {
+                 home(),
+                 waited(0) {
   }
 
   virtual ~PullResponse() noexcept;
@@ -785,6 +884,10 @@ class PullResponse : public virtual ::apache::thrift::TBase {
    * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
    */
   std::string home;
+  /**
+   * True: the pull waited at the proxy for a message. Default false.
+   */
+  bool waited;
 
   _PullResponse__isset __isset;
 
@@ -797,6 +900,8 @@ class PullResponse : public virtual ::apache::thrift::TBase {
   void __set_leaseMs(const int32_t val);
 
   void __set_home(const std::string& val);
+
+  void __set_waited(const bool val);
 
   bool operator == (const PullResponse & rhs) const
   {
@@ -815,6 +920,10 @@ class PullResponse : public virtual ::apache::thrift::TBase {
     if (__isset.home != rhs.__isset.home)
       return false;
     else if (__isset.home && !(home == rhs.home))
+      return false;
+    if (__isset.waited != rhs.__isset.waited)
+      return false;
+    else if (__isset.waited && !(waited == rhs.waited))
       return false;
     return true;
   }
@@ -1436,9 +1545,10 @@ void swap(PullException &a, PullException &b);
 std::ostream& operator<<(std::ostream& out, const PullException& obj);
 
 typedef struct _AckRequest__isset {
-  _AckRequest__isset() : clientId(false), token(false) {}
+  _AckRequest__isset() : clientId(false), token(false), figures(false) {}
   bool clientId :1;
   bool token :1;
+  bool figures :1;
 } _AckRequest__isset;
 
 /**
@@ -1468,6 +1578,10 @@ class AckRequest : public virtual ::apache::thrift::TBase {
    * Authenticates the client.
    */
   std::string token;
+  /**
+   * As in a pull.
+   */
+  ClientFigures figures;
 
   _AckRequest__isset __isset;
 
@@ -1478,6 +1592,8 @@ class AckRequest : public virtual ::apache::thrift::TBase {
   void __set_clientId(const std::string& val);
 
   void __set_token(const std::string& val);
+
+  void __set_figures(const ClientFigures& val);
 
   bool operator == (const AckRequest & rhs) const
   {
@@ -1492,6 +1608,10 @@ class AckRequest : public virtual ::apache::thrift::TBase {
     if (__isset.token != rhs.__isset.token)
       return false;
     else if (__isset.token && !(token == rhs.token))
+      return false;
+    if (__isset.figures != rhs.__isset.figures)
+      return false;
+    else if (__isset.figures && !(figures == rhs.figures))
       return false;
     return true;
   }

@@ -16,6 +16,7 @@ import Context = ttypes.Context
 import ConsumeResult = ttypes.ConsumeResult
 import Nack = ttypes.Nack
 import AckBatch = ttypes.AckBatch
+import ClientFigures = ttypes.ClientFigures
 import PullRequest = ttypes.PullRequest
 import PullResponse = ttypes.PullResponse
 import ConsumeStatsRequest = ttypes.ConsumeStatsRequest

@@ -344,13 +344,13 @@ const ConsumerService_getConsumeStats_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3160 = input.readListBegin();
-          const _size159 = _rtmp3160.size || 0;
-          for (let _i161 = 0; _i161 < _size159; ++_i161) {
-            let elem162 = null;
-            elem162 = new ttypes.ConsumeStats();
-            elem162.read(input);
-            this.success.push(elem162);
+          const _rtmp3174 = input.readListBegin();
+          const _size173 = _rtmp3174.size || 0;
+          for (let _i175 = 0; _i175 < _size173; ++_i175) {
+            let elem176 = null;
+            elem176 = new ttypes.ConsumeStats();
+            elem176.read(input);
+            this.success.push(elem176);
           }
           input.readListEnd();
         } else {
@@ -379,10 +379,10 @@ const ConsumerService_getConsumeStats_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter163 in this.success) {
-        if (this.success.hasOwnProperty(iter163)) {
-          iter163 = this.success[iter163];
-          iter163.write(output);
+      for (let iter177 in this.success) {
+        if (this.success.hasOwnProperty(iter177)) {
+          iter177 = this.success[iter177];
+          iter177.write(output);
         }
       }
       output.writeListEnd();
@@ -942,13 +942,13 @@ const ConsumerService_ranges_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3165 = input.readListBegin();
-          const _size164 = _rtmp3165.size || 0;
-          for (let _i166 = 0; _i166 < _size164; ++_i166) {
-            let elem167 = null;
-            elem167 = new ttypes.QueueRange();
-            elem167.read(input);
-            this.success.push(elem167);
+          const _rtmp3179 = input.readListBegin();
+          const _size178 = _rtmp3179.size || 0;
+          for (let _i180 = 0; _i180 < _size178; ++_i180) {
+            let elem181 = null;
+            elem181 = new ttypes.QueueRange();
+            elem181.read(input);
+            this.success.push(elem181);
           }
           input.readListEnd();
         } else {
@@ -977,10 +977,10 @@ const ConsumerService_ranges_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter168 in this.success) {
-        if (this.success.hasOwnProperty(iter168)) {
-          iter168 = this.success[iter168];
-          iter168.write(output);
+      for (let iter182 in this.success) {
+        if (this.success.hasOwnProperty(iter182)) {
+          iter182 = this.success[iter182];
+          iter182.write(output);
         }
       }
       output.writeListEnd();
@@ -1081,12 +1081,12 @@ const ConsumerService_topics_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3170 = input.readListBegin();
-          const _size169 = _rtmp3170.size || 0;
-          for (let _i171 = 0; _i171 < _size169; ++_i171) {
-            let elem172 = null;
-            elem172 = input.readString();
-            this.success.push(elem172);
+          const _rtmp3184 = input.readListBegin();
+          const _size183 = _rtmp3184.size || 0;
+          for (let _i185 = 0; _i185 < _size183; ++_i185) {
+            let elem186 = null;
+            elem186 = input.readString();
+            this.success.push(elem186);
           }
           input.readListEnd();
         } else {
@@ -1115,10 +1115,10 @@ const ConsumerService_topics_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRING, this.success.length);
-      for (let iter173 in this.success) {
-        if (this.success.hasOwnProperty(iter173)) {
-          iter173 = this.success[iter173];
-          output.writeString(iter173);
+      for (let iter187 in this.success) {
+        if (this.success.hasOwnProperty(iter187)) {
+          iter187 = this.success[iter187];
+          output.writeString(iter187);
         }
       }
       output.writeListEnd();

@@ -76,6 +76,20 @@ declare class AckBatch {
   }
 
 /**
+ * What a client measured since its last report. Times are counted by class, in microseconds: class n
+ * below 32 is n µs; with s = n / 16 - 1, rounded down, class n holds the 2^s times from
+ * (n - 16 * s) * 2^s.
+ */
+declare class ClientFigures {
+    public handlers: number;
+    public prefetch: number;
+    public handling?: { [k: number]: number; };
+    public roundTrips?: { [k: number]: number; };
+
+      constructor(args?: { handlers: number; prefetch: number; handling?: { [k: number]: number; }; roundTrips?: { [k: number]: number; }; });
+  }
+
+/**
  * Requests messages. Verdicts on earlier ones ride along and are applied first.
  */
 declare class PullRequest {
@@ -92,8 +106,9 @@ declare class PullRequest {
     public manyQueues?: boolean;
     public token?: string;
     public topics?: string[];
+    public figures?: ClientFigures;
 
-      constructor(args?: { groupId: string; topic?: string; maxBatchSize?: number; maxLingerTime?: number; result?: ConsumeResult; version?: string; acks?: AckBatch[]; requestId?: string; clientId?: string; maxRun?: number; manyQueues?: boolean; token?: string; topics?: string[]; });
+      constructor(args?: { groupId: string; topic?: string; maxBatchSize?: number; maxLingerTime?: number; result?: ConsumeResult; version?: string; acks?: AckBatch[]; requestId?: string; clientId?: string; maxRun?: number; manyQueues?: boolean; token?: string; topics?: string[]; figures?: ClientFigures; });
   }
 
 /**
@@ -105,8 +120,9 @@ declare class PullResponse {
     public more?: PullResponse[];
     public leaseMs?: number;
     public home?: string;
+    public waited?: boolean;
 
-      constructor(args?: { context: Context; messages: Message[]; more?: PullResponse[]; leaseMs?: number; home?: string; });
+      constructor(args?: { context: Context; messages: Message[]; more?: PullResponse[]; leaseMs?: number; home?: string; waited?: boolean; });
   }
 
 /**
@@ -205,8 +221,9 @@ declare class AckRequest {
     public acks: AckBatch[];
     public clientId?: string;
     public token?: string;
+    public figures?: ClientFigures;
 
-      constructor(args?: { groupId: string; acks: AckBatch[]; clientId?: string; token?: string; });
+      constructor(args?: { groupId: string; acks: AckBatch[]; clientId?: string; token?: string; figures?: ClientFigures; });
   }
 
 /**

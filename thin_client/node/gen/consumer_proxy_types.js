@@ -693,6 +693,143 @@ const AckBatch = module.exports.AckBatch = class {
   }
 
 };
+const ClientFigures = module.exports.ClientFigures = class {
+  constructor(args) {
+    this.handlers = null;
+    this.prefetch = null;
+    this.handling = null;
+    this.roundTrips = null;
+    if (args) {
+      if (args.handlers !== undefined && args.handlers !== null) {
+        this.handlers = args.handlers;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field handlers is unset!');
+      }
+      if (args.prefetch !== undefined && args.prefetch !== null) {
+        this.prefetch = args.prefetch;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field prefetch is unset!');
+      }
+      if (args.handling !== undefined && args.handling !== null) {
+        this.handling = Thrift.copyMap(args.handling, [null]);
+      }
+      if (args.roundTrips !== undefined && args.roundTrips !== null) {
+        this.roundTrips = Thrift.copyMap(args.roundTrips, [null]);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.I32) {
+          this.handlers = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.I32) {
+          this.prefetch = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.MAP) {
+          this.handling = {};
+          const _rtmp333 = input.readMapBegin();
+          const _size32 = _rtmp333.size || 0;
+          for (let _i34 = 0; _i34 < _size32; ++_i34) {
+            let key35 = null;
+            let val36 = null;
+            key35 = input.readI32();
+            val36 = input.readI32();
+            this.handling[key35] = val36;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 4:
+        if (ftype == Thrift.Type.MAP) {
+          this.roundTrips = {};
+          const _rtmp338 = input.readMapBegin();
+          const _size37 = _rtmp338.size || 0;
+          for (let _i39 = 0; _i39 < _size37; ++_i39) {
+            let key40 = null;
+            let val41 = null;
+            key40 = input.readI32();
+            val41 = input.readI32();
+            this.roundTrips[key40] = val41;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ClientFigures');
+    if (this.handlers !== null && this.handlers !== undefined) {
+      output.writeFieldBegin('handlers', Thrift.Type.I32, 1);
+      output.writeI32(this.handlers);
+      output.writeFieldEnd();
+    }
+    if (this.prefetch !== null && this.prefetch !== undefined) {
+      output.writeFieldBegin('prefetch', Thrift.Type.I32, 2);
+      output.writeI32(this.prefetch);
+      output.writeFieldEnd();
+    }
+    if (this.handling !== null && this.handling !== undefined) {
+      output.writeFieldBegin('handling', Thrift.Type.MAP, 3);
+      output.writeMapBegin(Thrift.Type.I32, Thrift.Type.I32, Thrift.objectLength(this.handling));
+      for (let kiter42 in this.handling) {
+        if (this.handling.hasOwnProperty(kiter42)) {
+          let viter43 = this.handling[kiter42];
+          output.writeI32(kiter42);
+          output.writeI32(viter43);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.roundTrips !== null && this.roundTrips !== undefined) {
+      output.writeFieldBegin('roundTrips', Thrift.Type.MAP, 4);
+      output.writeMapBegin(Thrift.Type.I32, Thrift.Type.I32, Thrift.objectLength(this.roundTrips));
+      for (let kiter44 in this.roundTrips) {
+        if (this.roundTrips.hasOwnProperty(kiter44)) {
+          let viter45 = this.roundTrips[kiter44];
+          output.writeI32(kiter44);
+          output.writeI32(viter45);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
 const PullRequest = module.exports.PullRequest = class {
   constructor(args) {
     this.groupId = null;
@@ -708,6 +845,7 @@ const PullRequest = module.exports.PullRequest = class {
     this.manyQueues = null;
     this.token = null;
     this.topics = null;
+    this.figures = null;
     if (args) {
       if (args.groupId !== undefined && args.groupId !== null) {
         this.groupId = args.groupId;
@@ -749,6 +887,9 @@ const PullRequest = module.exports.PullRequest = class {
       }
       if (args.topics !== undefined && args.topics !== null) {
         this.topics = Thrift.copyList(args.topics, [null]);
+      }
+      if (args.figures !== undefined && args.figures !== null) {
+        this.figures = new ttypes.ClientFigures(args.figures);
       }
     }
   }
@@ -809,13 +950,13 @@ const PullRequest = module.exports.PullRequest = class {
         case 70:
         if (ftype == Thrift.Type.LIST) {
           this.acks = [];
-          const _rtmp333 = input.readListBegin();
-          const _size32 = _rtmp333.size || 0;
-          for (let _i34 = 0; _i34 < _size32; ++_i34) {
-            let elem35 = null;
-            elem35 = new ttypes.AckBatch();
-            elem35.read(input);
-            this.acks.push(elem35);
+          const _rtmp347 = input.readListBegin();
+          const _size46 = _rtmp347.size || 0;
+          for (let _i48 = 0; _i48 < _size46; ++_i48) {
+            let elem49 = null;
+            elem49 = new ttypes.AckBatch();
+            elem49.read(input);
+            this.acks.push(elem49);
           }
           input.readListEnd();
         } else {
@@ -860,14 +1001,22 @@ const PullRequest = module.exports.PullRequest = class {
         case 76:
         if (ftype == Thrift.Type.LIST) {
           this.topics = [];
-          const _rtmp337 = input.readListBegin();
-          const _size36 = _rtmp337.size || 0;
-          for (let _i38 = 0; _i38 < _size36; ++_i38) {
-            let elem39 = null;
-            elem39 = input.readString();
-            this.topics.push(elem39);
+          const _rtmp351 = input.readListBegin();
+          const _size50 = _rtmp351.size || 0;
+          for (let _i52 = 0; _i52 < _size50; ++_i52) {
+            let elem53 = null;
+            elem53 = input.readString();
+            this.topics.push(elem53);
           }
           input.readListEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 77:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.figures = new ttypes.ClientFigures();
+          this.figures.read(input);
         } else {
           input.skip(ftype);
         }
@@ -916,10 +1065,10 @@ const PullRequest = module.exports.PullRequest = class {
     if (this.acks !== null && this.acks !== undefined) {
       output.writeFieldBegin('acks', Thrift.Type.LIST, 70);
       output.writeListBegin(Thrift.Type.STRUCT, this.acks.length);
-      for (let iter40 in this.acks) {
-        if (this.acks.hasOwnProperty(iter40)) {
-          iter40 = this.acks[iter40];
-          iter40.write(output);
+      for (let iter54 in this.acks) {
+        if (this.acks.hasOwnProperty(iter54)) {
+          iter54 = this.acks[iter54];
+          iter54.write(output);
         }
       }
       output.writeListEnd();
@@ -953,13 +1102,18 @@ const PullRequest = module.exports.PullRequest = class {
     if (this.topics !== null && this.topics !== undefined) {
       output.writeFieldBegin('topics', Thrift.Type.LIST, 76);
       output.writeListBegin(Thrift.Type.STRING, this.topics.length);
-      for (let iter41 in this.topics) {
-        if (this.topics.hasOwnProperty(iter41)) {
-          iter41 = this.topics[iter41];
-          output.writeString(iter41);
+      for (let iter55 in this.topics) {
+        if (this.topics.hasOwnProperty(iter55)) {
+          iter55 = this.topics[iter55];
+          output.writeString(iter55);
         }
       }
       output.writeListEnd();
+      output.writeFieldEnd();
+    }
+    if (this.figures !== null && this.figures !== undefined) {
+      output.writeFieldBegin('figures', Thrift.Type.STRUCT, 77);
+      this.figures.write(output);
       output.writeFieldEnd();
     }
     output.writeFieldStop();
@@ -975,6 +1129,7 @@ const PullResponse = module.exports.PullResponse = class {
     this.more = null;
     this.leaseMs = null;
     this.home = null;
+    this.waited = null;
     if (args) {
       if (args.context !== undefined && args.context !== null) {
         this.context = new ttypes.Context(args.context);
@@ -990,6 +1145,9 @@ const PullResponse = module.exports.PullResponse = class {
       }
       if (args.home !== undefined && args.home !== null) {
         this.home = args.home;
+      }
+      if (args.waited !== undefined && args.waited !== null) {
+        this.waited = args.waited;
       }
     }
   }
@@ -1015,13 +1173,13 @@ const PullResponse = module.exports.PullResponse = class {
         case 2:
         if (ftype == Thrift.Type.LIST) {
           this.messages = [];
-          const _rtmp343 = input.readListBegin();
-          const _size42 = _rtmp343.size || 0;
-          for (let _i44 = 0; _i44 < _size42; ++_i44) {
-            let elem45 = null;
-            elem45 = new ttypes.Message();
-            elem45.read(input);
-            this.messages.push(elem45);
+          const _rtmp357 = input.readListBegin();
+          const _size56 = _rtmp357.size || 0;
+          for (let _i58 = 0; _i58 < _size56; ++_i58) {
+            let elem59 = null;
+            elem59 = new ttypes.Message();
+            elem59.read(input);
+            this.messages.push(elem59);
           }
           input.readListEnd();
         } else {
@@ -1031,13 +1189,13 @@ const PullResponse = module.exports.PullResponse = class {
         case 70:
         if (ftype == Thrift.Type.LIST) {
           this.more = [];
-          const _rtmp347 = input.readListBegin();
-          const _size46 = _rtmp347.size || 0;
-          for (let _i48 = 0; _i48 < _size46; ++_i48) {
-            let elem49 = null;
-            elem49 = new ttypes.PullResponse();
-            elem49.read(input);
-            this.more.push(elem49);
+          const _rtmp361 = input.readListBegin();
+          const _size60 = _rtmp361.size || 0;
+          for (let _i62 = 0; _i62 < _size60; ++_i62) {
+            let elem63 = null;
+            elem63 = new ttypes.PullResponse();
+            elem63.read(input);
+            this.more.push(elem63);
           }
           input.readListEnd();
         } else {
@@ -1054,6 +1212,13 @@ const PullResponse = module.exports.PullResponse = class {
         case 72:
         if (ftype == Thrift.Type.STRING) {
           this.home = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 73:
+        if (ftype == Thrift.Type.BOOL) {
+          this.waited = input.readBool();
         } else {
           input.skip(ftype);
         }
@@ -1077,10 +1242,10 @@ const PullResponse = module.exports.PullResponse = class {
     if (this.messages !== null && this.messages !== undefined) {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
-      for (let iter50 in this.messages) {
-        if (this.messages.hasOwnProperty(iter50)) {
-          iter50 = this.messages[iter50];
-          iter50.write(output);
+      for (let iter64 in this.messages) {
+        if (this.messages.hasOwnProperty(iter64)) {
+          iter64 = this.messages[iter64];
+          iter64.write(output);
         }
       }
       output.writeListEnd();
@@ -1089,10 +1254,10 @@ const PullResponse = module.exports.PullResponse = class {
     if (this.more !== null && this.more !== undefined) {
       output.writeFieldBegin('more', Thrift.Type.LIST, 70);
       output.writeListBegin(Thrift.Type.STRUCT, this.more.length);
-      for (let iter51 in this.more) {
-        if (this.more.hasOwnProperty(iter51)) {
-          iter51 = this.more[iter51];
-          iter51.write(output);
+      for (let iter65 in this.more) {
+        if (this.more.hasOwnProperty(iter65)) {
+          iter65 = this.more[iter65];
+          iter65.write(output);
         }
       }
       output.writeListEnd();
@@ -1106,6 +1271,11 @@ const PullResponse = module.exports.PullResponse = class {
     if (this.home !== null && this.home !== undefined) {
       output.writeFieldBegin('home', Thrift.Type.STRING, 72);
       output.writeString(this.home);
+      output.writeFieldEnd();
+    }
+    if (this.waited !== null && this.waited !== undefined) {
+      output.writeFieldBegin('waited', Thrift.Type.BOOL, 73);
+      output.writeBool(this.waited);
       output.writeFieldEnd();
     }
     output.writeFieldStop();
@@ -1262,14 +1432,14 @@ const ConsumeStats = module.exports.ConsumeStats = class {
         case 3:
         if (ftype == Thrift.Type.MAP) {
           this.consumeOffsets = {};
-          const _rtmp353 = input.readMapBegin();
-          const _size52 = _rtmp353.size || 0;
-          for (let _i54 = 0; _i54 < _size52; ++_i54) {
-            let key55 = null;
-            let val56 = null;
-            key55 = input.readString();
-            val56 = input.readI64();
-            this.consumeOffsets[key55] = val56;
+          const _rtmp367 = input.readMapBegin();
+          const _size66 = _rtmp367.size || 0;
+          for (let _i68 = 0; _i68 < _size66; ++_i68) {
+            let key69 = null;
+            let val70 = null;
+            key69 = input.readString();
+            val70 = input.readI64();
+            this.consumeOffsets[key69] = val70;
           }
           input.readMapEnd();
         } else {
@@ -1279,14 +1449,14 @@ const ConsumeStats = module.exports.ConsumeStats = class {
         case 4:
         if (ftype == Thrift.Type.MAP) {
           this.produceOffsets = {};
-          const _rtmp358 = input.readMapBegin();
-          const _size57 = _rtmp358.size || 0;
-          for (let _i59 = 0; _i59 < _size57; ++_i59) {
-            let key60 = null;
-            let val61 = null;
-            key60 = input.readString();
-            val61 = input.readI64();
-            this.produceOffsets[key60] = val61;
+          const _rtmp372 = input.readMapBegin();
+          const _size71 = _rtmp372.size || 0;
+          for (let _i73 = 0; _i73 < _size71; ++_i73) {
+            let key74 = null;
+            let val75 = null;
+            key74 = input.readString();
+            val75 = input.readI64();
+            this.produceOffsets[key74] = val75;
           }
           input.readMapEnd();
         } else {
@@ -1317,11 +1487,11 @@ const ConsumeStats = module.exports.ConsumeStats = class {
     if (this.consumeOffsets !== null && this.consumeOffsets !== undefined) {
       output.writeFieldBegin('consumeOffsets', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.consumeOffsets));
-      for (let kiter62 in this.consumeOffsets) {
-        if (this.consumeOffsets.hasOwnProperty(kiter62)) {
-          let viter63 = this.consumeOffsets[kiter62];
-          output.writeString(kiter62);
-          output.writeI64(viter63);
+      for (let kiter76 in this.consumeOffsets) {
+        if (this.consumeOffsets.hasOwnProperty(kiter76)) {
+          let viter77 = this.consumeOffsets[kiter76];
+          output.writeString(kiter76);
+          output.writeI64(viter77);
         }
       }
       output.writeMapEnd();
@@ -1330,11 +1500,11 @@ const ConsumeStats = module.exports.ConsumeStats = class {
     if (this.produceOffsets !== null && this.produceOffsets !== undefined) {
       output.writeFieldBegin('produceOffsets', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.produceOffsets));
-      for (let kiter64 in this.produceOffsets) {
-        if (this.produceOffsets.hasOwnProperty(kiter64)) {
-          let viter65 = this.produceOffsets[kiter64];
-          output.writeString(kiter64);
-          output.writeI64(viter65);
+      for (let kiter78 in this.produceOffsets) {
+        if (this.produceOffsets.hasOwnProperty(kiter78)) {
+          let viter79 = this.produceOffsets[kiter78];
+          output.writeString(kiter78);
+          output.writeI64(viter79);
         }
       }
       output.writeMapEnd();
@@ -1428,24 +1598,24 @@ const FetchRequest = module.exports.FetchRequest = class {
         case 4:
         if (ftype == Thrift.Type.MAP) {
           this.fetchOffset = {};
-          const _rtmp367 = input.readMapBegin();
-          const _size66 = _rtmp367.size || 0;
-          for (let _i68 = 0; _i68 < _size66; ++_i68) {
-            let key69 = null;
-            let val70 = null;
-            key69 = input.readString();
-            val70 = {};
-            const _rtmp372 = input.readMapBegin();
-            const _size71 = _rtmp372.size || 0;
-            for (let _i73 = 0; _i73 < _size71; ++_i73) {
-              let key74 = null;
-              let val75 = null;
-              key74 = input.readString();
-              val75 = input.readI64();
-              val70[key74] = val75;
+          const _rtmp381 = input.readMapBegin();
+          const _size80 = _rtmp381.size || 0;
+          for (let _i82 = 0; _i82 < _size80; ++_i82) {
+            let key83 = null;
+            let val84 = null;
+            key83 = input.readString();
+            val84 = {};
+            const _rtmp386 = input.readMapBegin();
+            const _size85 = _rtmp386.size || 0;
+            for (let _i87 = 0; _i87 < _size85; ++_i87) {
+              let key88 = null;
+              let val89 = null;
+              key88 = input.readString();
+              val89 = input.readI64();
+              val84[key88] = val89;
             }
             input.readMapEnd();
-            this.fetchOffset[key69] = val70;
+            this.fetchOffset[key83] = val84;
           }
           input.readMapEnd();
         } else {
@@ -1516,16 +1686,16 @@ const FetchRequest = module.exports.FetchRequest = class {
     if (this.fetchOffset !== null && this.fetchOffset !== undefined) {
       output.writeFieldBegin('fetchOffset', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.fetchOffset));
-      for (let kiter76 in this.fetchOffset) {
-        if (this.fetchOffset.hasOwnProperty(kiter76)) {
-          let viter77 = this.fetchOffset[kiter76];
-          output.writeString(kiter76);
-          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter77));
-          for (let kiter78 in viter77) {
-            if (viter77.hasOwnProperty(kiter78)) {
-              let viter79 = viter77[kiter78];
-              output.writeString(kiter78);
-              output.writeI64(viter79);
+      for (let kiter90 in this.fetchOffset) {
+        if (this.fetchOffset.hasOwnProperty(kiter90)) {
+          let viter91 = this.fetchOffset[kiter90];
+          output.writeString(kiter90);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter91));
+          for (let kiter92 in viter91) {
+            if (viter91.hasOwnProperty(kiter92)) {
+              let viter93 = viter91[kiter92];
+              output.writeString(kiter92);
+              output.writeI64(viter93);
             }
           }
           output.writeMapEnd();
@@ -1635,13 +1805,13 @@ const QidResponse = module.exports.QidResponse = class {
         case 10:
         if (ftype == Thrift.Type.LIST) {
           this.messages = [];
-          const _rtmp381 = input.readListBegin();
-          const _size80 = _rtmp381.size || 0;
-          for (let _i82 = 0; _i82 < _size80; ++_i82) {
-            let elem83 = null;
-            elem83 = new ttypes.Message();
-            elem83.read(input);
-            this.messages.push(elem83);
+          const _rtmp395 = input.readListBegin();
+          const _size94 = _rtmp395.size || 0;
+          for (let _i96 = 0; _i96 < _size94; ++_i96) {
+            let elem97 = null;
+            elem97 = new ttypes.Message();
+            elem97.read(input);
+            this.messages.push(elem97);
           }
           input.readListEnd();
         } else {
@@ -1691,10 +1861,10 @@ const QidResponse = module.exports.QidResponse = class {
     if (this.messages !== null && this.messages !== undefined) {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 10);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
-      for (let iter84 in this.messages) {
-        if (this.messages.hasOwnProperty(iter84)) {
-          iter84 = this.messages[iter84];
-          iter84.write(output);
+      for (let iter98 in this.messages) {
+        if (this.messages.hasOwnProperty(iter98)) {
+          iter98 = this.messages[iter98];
+          iter98.write(output);
         }
       }
       output.writeListEnd();
@@ -1752,13 +1922,13 @@ const FetchResponse = module.exports.FetchResponse = class {
         case 10:
         if (ftype == Thrift.Type.LIST) {
           this.results = [];
-          const _rtmp386 = input.readListBegin();
-          const _size85 = _rtmp386.size || 0;
-          for (let _i87 = 0; _i87 < _size85; ++_i87) {
-            let elem88 = null;
-            elem88 = new ttypes.QidResponse();
-            elem88.read(input);
-            this.results.push(elem88);
+          const _rtmp3100 = input.readListBegin();
+          const _size99 = _rtmp3100.size || 0;
+          for (let _i101 = 0; _i101 < _size99; ++_i101) {
+            let elem102 = null;
+            elem102 = new ttypes.QidResponse();
+            elem102.read(input);
+            this.results.push(elem102);
           }
           input.readListEnd();
         } else {
@@ -1784,10 +1954,10 @@ const FetchResponse = module.exports.FetchResponse = class {
     if (this.results !== null && this.results !== undefined) {
       output.writeFieldBegin('results', Thrift.Type.LIST, 10);
       output.writeListBegin(Thrift.Type.STRUCT, this.results.length);
-      for (let iter89 in this.results) {
-        if (this.results.hasOwnProperty(iter89)) {
-          iter89 = this.results[iter89];
-          iter89.write(output);
+      for (let iter103 in this.results) {
+        if (this.results.hasOwnProperty(iter103)) {
+          iter103 = this.results[iter103];
+          iter103.write(output);
         }
       }
       output.writeListEnd();
@@ -1867,24 +2037,24 @@ const AckResult = module.exports.AckResult = class {
         case 4:
         if (ftype == Thrift.Type.MAP) {
           this.offsets = {};
-          const _rtmp391 = input.readMapBegin();
-          const _size90 = _rtmp391.size || 0;
-          for (let _i92 = 0; _i92 < _size90; ++_i92) {
-            let key93 = null;
-            let val94 = null;
-            key93 = input.readString();
-            val94 = {};
-            const _rtmp396 = input.readMapBegin();
-            const _size95 = _rtmp396.size || 0;
-            for (let _i97 = 0; _i97 < _size95; ++_i97) {
-              let key98 = null;
-              let val99 = null;
-              key98 = input.readString();
-              val99 = input.readI64();
-              val94[key98] = val99;
+          const _rtmp3105 = input.readMapBegin();
+          const _size104 = _rtmp3105.size || 0;
+          for (let _i106 = 0; _i106 < _size104; ++_i106) {
+            let key107 = null;
+            let val108 = null;
+            key107 = input.readString();
+            val108 = {};
+            const _rtmp3110 = input.readMapBegin();
+            const _size109 = _rtmp3110.size || 0;
+            for (let _i111 = 0; _i111 < _size109; ++_i111) {
+              let key112 = null;
+              let val113 = null;
+              key112 = input.readString();
+              val113 = input.readI64();
+              val108[key112] = val113;
             }
             input.readMapEnd();
-            this.offsets[key93] = val94;
+            this.offsets[key107] = val108;
           }
           input.readMapEnd();
         } else {
@@ -1927,16 +2097,16 @@ const AckResult = module.exports.AckResult = class {
     if (this.offsets !== null && this.offsets !== undefined) {
       output.writeFieldBegin('offsets', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
-      for (let kiter100 in this.offsets) {
-        if (this.offsets.hasOwnProperty(kiter100)) {
-          let viter101 = this.offsets[kiter100];
-          output.writeString(kiter100);
-          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter101));
-          for (let kiter102 in viter101) {
-            if (viter101.hasOwnProperty(kiter102)) {
-              let viter103 = viter101[kiter102];
-              output.writeString(kiter102);
-              output.writeI64(viter103);
+      for (let kiter114 in this.offsets) {
+        if (this.offsets.hasOwnProperty(kiter114)) {
+          let viter115 = this.offsets[kiter114];
+          output.writeString(kiter114);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter115));
+          for (let kiter116 in viter115) {
+            if (viter115.hasOwnProperty(kiter116)) {
+              let viter117 = viter115[kiter116];
+              output.writeString(kiter116);
+              output.writeI64(viter117);
             }
           }
           output.writeMapEnd();
@@ -2029,6 +2199,7 @@ const AckRequest = module.exports.AckRequest = class {
     this.acks = null;
     this.clientId = null;
     this.token = null;
+    this.figures = null;
     if (args) {
       if (args.groupId !== undefined && args.groupId !== null) {
         this.groupId = args.groupId;
@@ -2045,6 +2216,9 @@ const AckRequest = module.exports.AckRequest = class {
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
+      }
+      if (args.figures !== undefined && args.figures !== null) {
+        this.figures = new ttypes.ClientFigures(args.figures);
       }
     }
   }
@@ -2069,13 +2243,13 @@ const AckRequest = module.exports.AckRequest = class {
         case 2:
         if (ftype == Thrift.Type.LIST) {
           this.acks = [];
-          const _rtmp3105 = input.readListBegin();
-          const _size104 = _rtmp3105.size || 0;
-          for (let _i106 = 0; _i106 < _size104; ++_i106) {
-            let elem107 = null;
-            elem107 = new ttypes.AckBatch();
-            elem107.read(input);
-            this.acks.push(elem107);
+          const _rtmp3119 = input.readListBegin();
+          const _size118 = _rtmp3119.size || 0;
+          for (let _i120 = 0; _i120 < _size118; ++_i120) {
+            let elem121 = null;
+            elem121 = new ttypes.AckBatch();
+            elem121.read(input);
+            this.acks.push(elem121);
           }
           input.readListEnd();
         } else {
@@ -2092,6 +2266,14 @@ const AckRequest = module.exports.AckRequest = class {
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 77:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.figures = new ttypes.ClientFigures();
+          this.figures.read(input);
         } else {
           input.skip(ftype);
         }
@@ -2115,10 +2297,10 @@ const AckRequest = module.exports.AckRequest = class {
     if (this.acks !== null && this.acks !== undefined) {
       output.writeFieldBegin('acks', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.acks.length);
-      for (let iter108 in this.acks) {
-        if (this.acks.hasOwnProperty(iter108)) {
-          iter108 = this.acks[iter108];
-          iter108.write(output);
+      for (let iter122 in this.acks) {
+        if (this.acks.hasOwnProperty(iter122)) {
+          iter122 = this.acks[iter122];
+          iter122.write(output);
         }
       }
       output.writeListEnd();
@@ -2132,6 +2314,11 @@ const AckRequest = module.exports.AckRequest = class {
     if (this.token !== null && this.token !== undefined) {
       output.writeFieldBegin('token', Thrift.Type.STRING, 75);
       output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    if (this.figures !== null && this.figures !== undefined) {
+      output.writeFieldBegin('figures', Thrift.Type.STRUCT, 77);
+      this.figures.write(output);
       output.writeFieldEnd();
     }
     output.writeFieldStop();
@@ -2235,13 +2422,13 @@ const AckAnswer = module.exports.AckAnswer = class {
         case 1:
         if (ftype == Thrift.Type.LIST) {
           this.notHeld = [];
-          const _rtmp3110 = input.readListBegin();
-          const _size109 = _rtmp3110.size || 0;
-          for (let _i111 = 0; _i111 < _size109; ++_i111) {
-            let elem112 = null;
-            elem112 = new ttypes.LeaseRef();
-            elem112.read(input);
-            this.notHeld.push(elem112);
+          const _rtmp3124 = input.readListBegin();
+          const _size123 = _rtmp3124.size || 0;
+          for (let _i125 = 0; _i125 < _size123; ++_i125) {
+            let elem126 = null;
+            elem126 = new ttypes.LeaseRef();
+            elem126.read(input);
+            this.notHeld.push(elem126);
           }
           input.readListEnd();
         } else {
@@ -2265,10 +2452,10 @@ const AckAnswer = module.exports.AckAnswer = class {
     if (this.notHeld !== null && this.notHeld !== undefined) {
       output.writeFieldBegin('notHeld', Thrift.Type.LIST, 1);
       output.writeListBegin(Thrift.Type.STRUCT, this.notHeld.length);
-      for (let iter113 in this.notHeld) {
-        if (this.notHeld.hasOwnProperty(iter113)) {
-          iter113 = this.notHeld[iter113];
-          iter113.write(output);
+      for (let iter127 in this.notHeld) {
+        if (this.notHeld.hasOwnProperty(iter127)) {
+          iter127 = this.notHeld[iter127];
+          iter127.write(output);
         }
       }
       output.writeListEnd();
@@ -2332,13 +2519,13 @@ const ExtendRequest = module.exports.ExtendRequest = class {
         case 2:
         if (ftype == Thrift.Type.LIST) {
           this.leases = [];
-          const _rtmp3115 = input.readListBegin();
-          const _size114 = _rtmp3115.size || 0;
-          for (let _i116 = 0; _i116 < _size114; ++_i116) {
-            let elem117 = null;
-            elem117 = new ttypes.LeaseRef();
-            elem117.read(input);
-            this.leases.push(elem117);
+          const _rtmp3129 = input.readListBegin();
+          const _size128 = _rtmp3129.size || 0;
+          for (let _i130 = 0; _i130 < _size128; ++_i130) {
+            let elem131 = null;
+            elem131 = new ttypes.LeaseRef();
+            elem131.read(input);
+            this.leases.push(elem131);
           }
           input.readListEnd();
         } else {
@@ -2385,10 +2572,10 @@ const ExtendRequest = module.exports.ExtendRequest = class {
     if (this.leases !== null && this.leases !== undefined) {
       output.writeFieldBegin('leases', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.leases.length);
-      for (let iter118 in this.leases) {
-        if (this.leases.hasOwnProperty(iter118)) {
-          iter118 = this.leases[iter118];
-          iter118.write(output);
+      for (let iter132 in this.leases) {
+        if (this.leases.hasOwnProperty(iter132)) {
+          iter132 = this.leases[iter132];
+          iter132.write(output);
         }
       }
       output.writeListEnd();
@@ -2461,12 +2648,12 @@ const RangesRequest = module.exports.RangesRequest = class {
         case 2:
         if (ftype == Thrift.Type.LIST) {
           this.topics = [];
-          const _rtmp3120 = input.readListBegin();
-          const _size119 = _rtmp3120.size || 0;
-          for (let _i121 = 0; _i121 < _size119; ++_i121) {
-            let elem122 = null;
-            elem122 = input.readString();
-            this.topics.push(elem122);
+          const _rtmp3134 = input.readListBegin();
+          const _size133 = _rtmp3134.size || 0;
+          for (let _i135 = 0; _i135 < _size133; ++_i135) {
+            let elem136 = null;
+            elem136 = input.readString();
+            this.topics.push(elem136);
           }
           input.readListEnd();
         } else {
@@ -2506,10 +2693,10 @@ const RangesRequest = module.exports.RangesRequest = class {
     if (this.topics !== null && this.topics !== undefined) {
       output.writeFieldBegin('topics', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRING, this.topics.length);
-      for (let iter123 in this.topics) {
-        if (this.topics.hasOwnProperty(iter123)) {
-          iter123 = this.topics[iter123];
-          output.writeString(iter123);
+      for (let iter137 in this.topics) {
+        if (this.topics.hasOwnProperty(iter137)) {
+          iter137 = this.topics[iter137];
+          output.writeString(iter137);
         }
       }
       output.writeListEnd();
@@ -2818,24 +3005,24 @@ const ProgressReport = module.exports.ProgressReport = class {
         case 3:
         if (ftype == Thrift.Type.MAP) {
           this.offsets = {};
-          const _rtmp3125 = input.readMapBegin();
-          const _size124 = _rtmp3125.size || 0;
-          for (let _i126 = 0; _i126 < _size124; ++_i126) {
-            let key127 = null;
-            let val128 = null;
-            key127 = input.readString();
-            val128 = {};
-            const _rtmp3130 = input.readMapBegin();
-            const _size129 = _rtmp3130.size || 0;
-            for (let _i131 = 0; _i131 < _size129; ++_i131) {
-              let key132 = null;
-              let val133 = null;
-              key132 = input.readString();
-              val133 = input.readI64();
-              val128[key132] = val133;
+          const _rtmp3139 = input.readMapBegin();
+          const _size138 = _rtmp3139.size || 0;
+          for (let _i140 = 0; _i140 < _size138; ++_i140) {
+            let key141 = null;
+            let val142 = null;
+            key141 = input.readString();
+            val142 = {};
+            const _rtmp3144 = input.readMapBegin();
+            const _size143 = _rtmp3144.size || 0;
+            for (let _i145 = 0; _i145 < _size143; ++_i145) {
+              let key146 = null;
+              let val147 = null;
+              key146 = input.readString();
+              val147 = input.readI64();
+              val142[key146] = val147;
             }
             input.readMapEnd();
-            this.offsets[key127] = val128;
+            this.offsets[key141] = val142;
           }
           input.readMapEnd();
         } else {
@@ -2845,14 +3032,14 @@ const ProgressReport = module.exports.ProgressReport = class {
         case 4:
         if (ftype == Thrift.Type.MAP) {
           this.lost = {};
-          const _rtmp3135 = input.readMapBegin();
-          const _size134 = _rtmp3135.size || 0;
-          for (let _i136 = 0; _i136 < _size134; ++_i136) {
-            let key137 = null;
-            let val138 = null;
-            key137 = input.readString();
-            val138 = input.readI64();
-            this.lost[key137] = val138;
+          const _rtmp3149 = input.readMapBegin();
+          const _size148 = _rtmp3149.size || 0;
+          for (let _i150 = 0; _i150 < _size148; ++_i150) {
+            let key151 = null;
+            let val152 = null;
+            key151 = input.readString();
+            val152 = input.readI64();
+            this.lost[key151] = val152;
           }
           input.readMapEnd();
         } else {
@@ -2862,14 +3049,14 @@ const ProgressReport = module.exports.ProgressReport = class {
         case 5:
         if (ftype == Thrift.Type.MAP) {
           this.skipped = {};
-          const _rtmp3140 = input.readMapBegin();
-          const _size139 = _rtmp3140.size || 0;
-          for (let _i141 = 0; _i141 < _size139; ++_i141) {
-            let key142 = null;
-            let val143 = null;
-            key142 = input.readString();
-            val143 = input.readI64();
-            this.skipped[key142] = val143;
+          const _rtmp3154 = input.readMapBegin();
+          const _size153 = _rtmp3154.size || 0;
+          for (let _i155 = 0; _i155 < _size153; ++_i155) {
+            let key156 = null;
+            let val157 = null;
+            key156 = input.readString();
+            val157 = input.readI64();
+            this.skipped[key156] = val157;
           }
           input.readMapEnd();
         } else {
@@ -2879,14 +3066,14 @@ const ProgressReport = module.exports.ProgressReport = class {
         case 6:
         if (ftype == Thrift.Type.MAP) {
           this.repeated = {};
-          const _rtmp3145 = input.readMapBegin();
-          const _size144 = _rtmp3145.size || 0;
-          for (let _i146 = 0; _i146 < _size144; ++_i146) {
-            let key147 = null;
-            let val148 = null;
-            key147 = input.readString();
-            val148 = input.readI64();
-            this.repeated[key147] = val148;
+          const _rtmp3159 = input.readMapBegin();
+          const _size158 = _rtmp3159.size || 0;
+          for (let _i160 = 0; _i160 < _size158; ++_i160) {
+            let key161 = null;
+            let val162 = null;
+            key161 = input.readString();
+            val162 = input.readI64();
+            this.repeated[key161] = val162;
           }
           input.readMapEnd();
         } else {
@@ -2924,16 +3111,16 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.offsets !== null && this.offsets !== undefined) {
       output.writeFieldBegin('offsets', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
-      for (let kiter149 in this.offsets) {
-        if (this.offsets.hasOwnProperty(kiter149)) {
-          let viter150 = this.offsets[kiter149];
-          output.writeString(kiter149);
-          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter150));
-          for (let kiter151 in viter150) {
-            if (viter150.hasOwnProperty(kiter151)) {
-              let viter152 = viter150[kiter151];
-              output.writeString(kiter151);
-              output.writeI64(viter152);
+      for (let kiter163 in this.offsets) {
+        if (this.offsets.hasOwnProperty(kiter163)) {
+          let viter164 = this.offsets[kiter163];
+          output.writeString(kiter163);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter164));
+          for (let kiter165 in viter164) {
+            if (viter164.hasOwnProperty(kiter165)) {
+              let viter166 = viter164[kiter165];
+              output.writeString(kiter165);
+              output.writeI64(viter166);
             }
           }
           output.writeMapEnd();
@@ -2945,11 +3132,11 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.lost !== null && this.lost !== undefined) {
       output.writeFieldBegin('lost', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.lost));
-      for (let kiter153 in this.lost) {
-        if (this.lost.hasOwnProperty(kiter153)) {
-          let viter154 = this.lost[kiter153];
-          output.writeString(kiter153);
-          output.writeI64(viter154);
+      for (let kiter167 in this.lost) {
+        if (this.lost.hasOwnProperty(kiter167)) {
+          let viter168 = this.lost[kiter167];
+          output.writeString(kiter167);
+          output.writeI64(viter168);
         }
       }
       output.writeMapEnd();
@@ -2958,11 +3145,11 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.skipped !== null && this.skipped !== undefined) {
       output.writeFieldBegin('skipped', Thrift.Type.MAP, 5);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.skipped));
-      for (let kiter155 in this.skipped) {
-        if (this.skipped.hasOwnProperty(kiter155)) {
-          let viter156 = this.skipped[kiter155];
-          output.writeString(kiter155);
-          output.writeI64(viter156);
+      for (let kiter169 in this.skipped) {
+        if (this.skipped.hasOwnProperty(kiter169)) {
+          let viter170 = this.skipped[kiter169];
+          output.writeString(kiter169);
+          output.writeI64(viter170);
         }
       }
       output.writeMapEnd();
@@ -2971,11 +3158,11 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.repeated !== null && this.repeated !== undefined) {
       output.writeFieldBegin('repeated', Thrift.Type.MAP, 6);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.repeated));
-      for (let kiter157 in this.repeated) {
-        if (this.repeated.hasOwnProperty(kiter157)) {
-          let viter158 = this.repeated[kiter157];
-          output.writeString(kiter157);
-          output.writeI64(viter158);
+      for (let kiter171 in this.repeated) {
+        if (this.repeated.hasOwnProperty(kiter171)) {
+          let viter172 = this.repeated[kiter171];
+          output.writeString(kiter171);
+          output.writeI64(viter172);
         }
       }
       output.writeMapEnd();

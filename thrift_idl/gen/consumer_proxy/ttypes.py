@@ -29,7 +29,8 @@ class Message(object):
      - leaseId: Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
      - attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
      - bornAtMs: The producer's timestamp: milliseconds since 1970.
-     - orderKey: The order key's value; absent: the message is unordered.
+     - orderKey: The order key's value; absent: the message is unordered. Messages of a queue without a key of
+    their own have one that starts with the byte FF and differs between queues.
      - messageId: Unique, and the same over redeliveries and the producer's retries: for deduplication.
 
     """
@@ -677,6 +678,138 @@ class AckBatch(object):
         return not (self == other)
 
 
+class ClientFigures(object):
+    """
+    What a client measured since its last report. Times are counted by class, in microseconds: class n
+    below 32 is n µs; with s = n / 16 - 1, rounded down, class n holds the 2^s times from
+    (n - 16 * s) * 2^s.
+
+    Attributes:
+     - handlers: Maximum number of messages with handlers.
+     - prefetch: Maximum number of messages that wait in the client.
+     - handling: Number of handled messages by class: from the handler's start to its verdict.
+     - roundTrips: Number of requests by class: from sending to the answer, without pulls that waited.
+
+    """
+
+    __slots__ = (
+        'handlers',
+        'prefetch',
+        'handling',
+        'roundTrips',
+    )
+
+
+    def __init__(self, handlers=None, prefetch=None, handling=None, roundTrips=None,):
+        self.handlers = handlers
+        self.prefetch = prefetch
+        self.handling = handling
+        self.roundTrips = roundTrips
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.handlers = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.I32:
+                    self.prefetch = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.MAP:
+                    self.handling = {}
+                    (_ktype45, _vtype46, _size44) = iprot.readMapBegin()
+                    for _i48 in range(_size44):
+                        _key49 = iprot.readI32()
+                        _val50 = iprot.readI32()
+                        self.handling[_key49] = _val50
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.MAP:
+                    self.roundTrips = {}
+                    (_ktype52, _vtype53, _size51) = iprot.readMapBegin()
+                    for _i55 in range(_size51):
+                        _key56 = iprot.readI32()
+                        _val57 = iprot.readI32()
+                        self.roundTrips[_key56] = _val57
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('ClientFigures')
+        if self.handlers is not None:
+            oprot.writeFieldBegin('handlers', TType.I32, 1)
+            oprot.writeI32(self.handlers)
+            oprot.writeFieldEnd()
+        if self.prefetch is not None:
+            oprot.writeFieldBegin('prefetch', TType.I32, 2)
+            oprot.writeI32(self.prefetch)
+            oprot.writeFieldEnd()
+        if self.handling is not None:
+            oprot.writeFieldBegin('handling', TType.MAP, 3)
+            oprot.writeMapBegin(TType.I32, TType.I32, len(self.handling))
+            for kiter58, viter59 in self.handling.items():
+                oprot.writeI32(kiter58)
+                oprot.writeI32(viter59)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.roundTrips is not None:
+            oprot.writeFieldBegin('roundTrips', TType.MAP, 4)
+            oprot.writeMapBegin(TType.I32, TType.I32, len(self.roundTrips))
+            for kiter60, viter61 in self.roundTrips.items():
+                oprot.writeI32(kiter60)
+                oprot.writeI32(viter61)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.handlers is None:
+            raise TProtocolException(message='Required field handlers is unset!')
+        if self.prefetch is None:
+            raise TProtocolException(message='Required field prefetch is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
 class PullRequest(object):
     """
     Requests messages. Verdicts on earlier ones ride along and are applied first.
@@ -701,6 +834,7 @@ class PullRequest(object):
      - manyQueues: True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
      - token: Authenticates the client.
      - topics: Limits messages to these topics; excludes field 2.
+     - figures: For statistics only; a few times a second is enough.
 
     """
 
@@ -718,10 +852,11 @@ class PullRequest(object):
         'manyQueues',
         'token',
         'topics',
+        'figures',
     )
 
 
-    def __init__(self, groupId=None, topic=None, maxBatchSize=None, maxLingerTime=None, result=None, version=None, acks=None, requestId=None, clientId=None, maxRun=None, manyQueues=None, token=None, topics=None,):
+    def __init__(self, groupId=None, topic=None, maxBatchSize=None, maxLingerTime=None, result=None, version=None, acks=None, requestId=None, clientId=None, maxRun=None, manyQueues=None, token=None, topics=None, figures=None,):
         self.groupId = groupId
         self.topic = topic
         self.maxBatchSize = maxBatchSize
@@ -735,6 +870,7 @@ class PullRequest(object):
         self.manyQueues = manyQueues
         self.token = token
         self.topics = topics
+        self.figures = figures
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -779,11 +915,11 @@ class PullRequest(object):
             elif fid == 70:
                 if ftype == TType.LIST:
                     self.acks = []
-                    (_etype47, _size44) = iprot.readListBegin()
-                    for _i48 in range(_size44):
-                        _elem49 = AckBatch()
-                        _elem49.read(iprot)
-                        self.acks.append(_elem49)
+                    (_etype65, _size62) = iprot.readListBegin()
+                    for _i66 in range(_size62):
+                        _elem67 = AckBatch()
+                        _elem67.read(iprot)
+                        self.acks.append(_elem67)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -815,11 +951,17 @@ class PullRequest(object):
             elif fid == 76:
                 if ftype == TType.LIST:
                     self.topics = []
-                    (_etype53, _size50) = iprot.readListBegin()
-                    for _i54 in range(_size50):
-                        _elem55 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        self.topics.append(_elem55)
+                    (_etype71, _size68) = iprot.readListBegin()
+                    for _i72 in range(_size68):
+                        _elem73 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        self.topics.append(_elem73)
                     iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 77:
+                if ftype == TType.STRUCT:
+                    self.figures = ClientFigures()
+                    self.figures.read(iprot)
                 else:
                     iprot.skip(ftype)
             else:
@@ -859,8 +1001,8 @@ class PullRequest(object):
         if self.acks is not None:
             oprot.writeFieldBegin('acks', TType.LIST, 70)
             oprot.writeListBegin(TType.STRUCT, len(self.acks))
-            for iter56 in self.acks:
-                iter56.write(oprot)
+            for iter74 in self.acks:
+                iter74.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.requestId is not None:
@@ -886,9 +1028,13 @@ class PullRequest(object):
         if self.topics is not None:
             oprot.writeFieldBegin('topics', TType.LIST, 76)
             oprot.writeListBegin(TType.STRING, len(self.topics))
-            for iter57 in self.topics:
-                oprot.writeString(iter57.encode('utf-8') if sys.version_info[0] == 2 else iter57)
+            for iter75 in self.topics:
+                oprot.writeString(iter75.encode('utf-8') if sys.version_info[0] == 2 else iter75)
             oprot.writeListEnd()
+            oprot.writeFieldEnd()
+        if self.figures is not None:
+            oprot.writeFieldBegin('figures', TType.STRUCT, 77)
+            self.figures.write(oprot)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -928,6 +1074,7 @@ class PullResponse(object):
      - leaseMs: Length of this batch's leases in milliseconds, from the time when the client sent the pull.
     Absent in an entry of more: as in the outer answer.
      - home: host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
+     - waited: True: the pull waited at the proxy for a message. Default false.
 
     """
 
@@ -937,15 +1084,17 @@ class PullResponse(object):
         'more',
         'leaseMs',
         'home',
+        'waited',
     )
 
 
-    def __init__(self, context=None, messages=None, more=None, leaseMs=None, home=None,):
+    def __init__(self, context=None, messages=None, more=None, leaseMs=None, home=None, waited=None,):
         self.context = context
         self.messages = messages
         self.more = more
         self.leaseMs = leaseMs
         self.home = home
+        self.waited = waited
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -965,22 +1114,22 @@ class PullResponse(object):
             elif fid == 2:
                 if ftype == TType.LIST:
                     self.messages = []
-                    (_etype61, _size58) = iprot.readListBegin()
-                    for _i62 in range(_size58):
-                        _elem63 = Message()
-                        _elem63.read(iprot)
-                        self.messages.append(_elem63)
+                    (_etype79, _size76) = iprot.readListBegin()
+                    for _i80 in range(_size76):
+                        _elem81 = Message()
+                        _elem81.read(iprot)
+                        self.messages.append(_elem81)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
             elif fid == 70:
                 if ftype == TType.LIST:
                     self.more = []
-                    (_etype67, _size64) = iprot.readListBegin()
-                    for _i68 in range(_size64):
-                        _elem69 = PullResponse()
-                        _elem69.read(iprot)
-                        self.more.append(_elem69)
+                    (_etype85, _size82) = iprot.readListBegin()
+                    for _i86 in range(_size82):
+                        _elem87 = PullResponse()
+                        _elem87.read(iprot)
+                        self.more.append(_elem87)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -992,6 +1141,11 @@ class PullResponse(object):
             elif fid == 72:
                 if ftype == TType.STRING:
                     self.home = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 73:
+                if ftype == TType.BOOL:
+                    self.waited = iprot.readBool()
                 else:
                     iprot.skip(ftype)
             else:
@@ -1011,15 +1165,15 @@ class PullResponse(object):
         if self.messages is not None:
             oprot.writeFieldBegin('messages', TType.LIST, 2)
             oprot.writeListBegin(TType.STRUCT, len(self.messages))
-            for iter70 in self.messages:
-                iter70.write(oprot)
+            for iter88 in self.messages:
+                iter88.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.more is not None:
             oprot.writeFieldBegin('more', TType.LIST, 70)
             oprot.writeListBegin(TType.STRUCT, len(self.more))
-            for iter71 in self.more:
-                iter71.write(oprot)
+            for iter89 in self.more:
+                iter89.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.leaseMs is not None:
@@ -1029,6 +1183,10 @@ class PullResponse(object):
         if self.home is not None:
             oprot.writeFieldBegin('home', TType.STRING, 72)
             oprot.writeString(self.home.encode('utf-8') if sys.version_info[0] == 2 else self.home)
+            oprot.writeFieldEnd()
+        if self.waited is not None:
+            oprot.writeFieldBegin('waited', TType.BOOL, 73)
+            oprot.writeBool(self.waited)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -1211,22 +1369,22 @@ class ConsumeStats(object):
             elif fid == 3:
                 if ftype == TType.MAP:
                     self.consumeOffsets = {}
-                    (_ktype73, _vtype74, _size72) = iprot.readMapBegin()
-                    for _i76 in range(_size72):
-                        _key77 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val78 = iprot.readI64()
-                        self.consumeOffsets[_key77] = _val78
+                    (_ktype91, _vtype92, _size90) = iprot.readMapBegin()
+                    for _i94 in range(_size90):
+                        _key95 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val96 = iprot.readI64()
+                        self.consumeOffsets[_key95] = _val96
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
             elif fid == 4:
                 if ftype == TType.MAP:
                     self.produceOffsets = {}
-                    (_ktype80, _vtype81, _size79) = iprot.readMapBegin()
-                    for _i83 in range(_size79):
-                        _key84 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val85 = iprot.readI64()
-                        self.produceOffsets[_key84] = _val85
+                    (_ktype98, _vtype99, _size97) = iprot.readMapBegin()
+                    for _i101 in range(_size97):
+                        _key102 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val103 = iprot.readI64()
+                        self.produceOffsets[_key102] = _val103
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
@@ -1251,17 +1409,17 @@ class ConsumeStats(object):
         if self.consumeOffsets is not None:
             oprot.writeFieldBegin('consumeOffsets', TType.MAP, 3)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.consumeOffsets))
-            for kiter86, viter87 in self.consumeOffsets.items():
-                oprot.writeString(kiter86.encode('utf-8') if sys.version_info[0] == 2 else kiter86)
-                oprot.writeI64(viter87)
+            for kiter104, viter105 in self.consumeOffsets.items():
+                oprot.writeString(kiter104.encode('utf-8') if sys.version_info[0] == 2 else kiter104)
+                oprot.writeI64(viter105)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.produceOffsets is not None:
             oprot.writeFieldBegin('produceOffsets', TType.MAP, 4)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.produceOffsets))
-            for kiter88, viter89 in self.produceOffsets.items():
-                oprot.writeString(kiter88.encode('utf-8') if sys.version_info[0] == 2 else kiter88)
-                oprot.writeI64(viter89)
+            for kiter106, viter107 in self.produceOffsets.items():
+                oprot.writeString(kiter106.encode('utf-8') if sys.version_info[0] == 2 else kiter106)
+                oprot.writeI64(viter107)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
@@ -1360,17 +1518,17 @@ class FetchRequest(object):
             elif fid == 4:
                 if ftype == TType.MAP:
                     self.fetchOffset = {}
-                    (_ktype91, _vtype92, _size90) = iprot.readMapBegin()
-                    for _i94 in range(_size90):
-                        _key95 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val96 = {}
-                        (_ktype98, _vtype99, _size97) = iprot.readMapBegin()
-                        for _i101 in range(_size97):
-                            _key102 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                            _val103 = iprot.readI64()
-                            _val96[_key102] = _val103
+                    (_ktype109, _vtype110, _size108) = iprot.readMapBegin()
+                    for _i112 in range(_size108):
+                        _key113 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val114 = {}
+                        (_ktype116, _vtype117, _size115) = iprot.readMapBegin()
+                        for _i119 in range(_size115):
+                            _key120 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                            _val121 = iprot.readI64()
+                            _val114[_key120] = _val121
                         iprot.readMapEnd()
-                        self.fetchOffset[_key95] = _val96
+                        self.fetchOffset[_key113] = _val114
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
@@ -1424,12 +1582,12 @@ class FetchRequest(object):
         if self.fetchOffset is not None:
             oprot.writeFieldBegin('fetchOffset', TType.MAP, 4)
             oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.fetchOffset))
-            for kiter104, viter105 in self.fetchOffset.items():
-                oprot.writeString(kiter104.encode('utf-8') if sys.version_info[0] == 2 else kiter104)
-                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter105))
-                for kiter106, viter107 in viter105.items():
-                    oprot.writeString(kiter106.encode('utf-8') if sys.version_info[0] == 2 else kiter106)
-                    oprot.writeI64(viter107)
+            for kiter122, viter123 in self.fetchOffset.items():
+                oprot.writeString(kiter122.encode('utf-8') if sys.version_info[0] == 2 else kiter122)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter123))
+                for kiter124, viter125 in viter123.items():
+                    oprot.writeString(kiter124.encode('utf-8') if sys.version_info[0] == 2 else kiter124)
+                    oprot.writeI64(viter125)
                 oprot.writeMapEnd()
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
@@ -1547,11 +1705,11 @@ class QidResponse(object):
             elif fid == 10:
                 if ftype == TType.LIST:
                     self.messages = []
-                    (_etype111, _size108) = iprot.readListBegin()
-                    for _i112 in range(_size108):
-                        _elem113 = Message()
-                        _elem113.read(iprot)
-                        self.messages.append(_elem113)
+                    (_etype129, _size126) = iprot.readListBegin()
+                    for _i130 in range(_size126):
+                        _elem131 = Message()
+                        _elem131.read(iprot)
+                        self.messages.append(_elem131)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -1590,8 +1748,8 @@ class QidResponse(object):
         if self.messages is not None:
             oprot.writeFieldBegin('messages', TType.LIST, 10)
             oprot.writeListBegin(TType.STRUCT, len(self.messages))
-            for iter114 in self.messages:
-                iter114.write(oprot)
+            for iter132 in self.messages:
+                iter132.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.life is not None:
@@ -1670,11 +1828,11 @@ class FetchResponse(object):
             elif fid == 10:
                 if ftype == TType.LIST:
                     self.results = []
-                    (_etype118, _size115) = iprot.readListBegin()
-                    for _i119 in range(_size115):
-                        _elem120 = QidResponse()
-                        _elem120.read(iprot)
-                        self.results.append(_elem120)
+                    (_etype136, _size133) = iprot.readListBegin()
+                    for _i137 in range(_size133):
+                        _elem138 = QidResponse()
+                        _elem138.read(iprot)
+                        self.results.append(_elem138)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -1695,8 +1853,8 @@ class FetchResponse(object):
         if self.results is not None:
             oprot.writeFieldBegin('results', TType.LIST, 10)
             oprot.writeListBegin(TType.STRUCT, len(self.results))
-            for iter121 in self.results:
-                iter121.write(oprot)
+            for iter139 in self.results:
+                iter139.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
@@ -1782,17 +1940,17 @@ class AckResult(object):
             elif fid == 4:
                 if ftype == TType.MAP:
                     self.offsets = {}
-                    (_ktype123, _vtype124, _size122) = iprot.readMapBegin()
-                    for _i126 in range(_size122):
-                        _key127 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val128 = {}
-                        (_ktype130, _vtype131, _size129) = iprot.readMapBegin()
-                        for _i133 in range(_size129):
-                            _key134 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                            _val135 = iprot.readI64()
-                            _val128[_key134] = _val135
+                    (_ktype141, _vtype142, _size140) = iprot.readMapBegin()
+                    for _i144 in range(_size140):
+                        _key145 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val146 = {}
+                        (_ktype148, _vtype149, _size147) = iprot.readMapBegin()
+                        for _i151 in range(_size147):
+                            _key152 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                            _val153 = iprot.readI64()
+                            _val146[_key152] = _val153
                         iprot.readMapEnd()
-                        self.offsets[_key127] = _val128
+                        self.offsets[_key145] = _val146
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
@@ -1826,12 +1984,12 @@ class AckResult(object):
         if self.offsets is not None:
             oprot.writeFieldBegin('offsets', TType.MAP, 4)
             oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.offsets))
-            for kiter136, viter137 in self.offsets.items():
-                oprot.writeString(kiter136.encode('utf-8') if sys.version_info[0] == 2 else kiter136)
-                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter137))
-                for kiter138, viter139 in viter137.items():
-                    oprot.writeString(kiter138.encode('utf-8') if sys.version_info[0] == 2 else kiter138)
-                    oprot.writeI64(viter139)
+            for kiter154, viter155 in self.offsets.items():
+                oprot.writeString(kiter154.encode('utf-8') if sys.version_info[0] == 2 else kiter154)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter155))
+                for kiter156, viter157 in viter155.items():
+                    oprot.writeString(kiter156.encode('utf-8') if sys.version_info[0] == 2 else kiter156)
+                    oprot.writeI64(viter157)
                 oprot.writeMapEnd()
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
@@ -1983,6 +2141,7 @@ class AckRequest(object):
      - acks
      - clientId: The name shown to operators.
      - token: Authenticates the client.
+     - figures: As in a pull.
 
     """
 
@@ -1991,14 +2150,16 @@ class AckRequest(object):
         'acks',
         'clientId',
         'token',
+        'figures',
     )
 
 
-    def __init__(self, groupId=None, acks=None, clientId=None, token=None,):
+    def __init__(self, groupId=None, acks=None, clientId=None, token=None, figures=None,):
         self.groupId = groupId
         self.acks = acks
         self.clientId = clientId
         self.token = token
+        self.figures = figures
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -2017,11 +2178,11 @@ class AckRequest(object):
             elif fid == 2:
                 if ftype == TType.LIST:
                     self.acks = []
-                    (_etype143, _size140) = iprot.readListBegin()
-                    for _i144 in range(_size140):
-                        _elem145 = AckBatch()
-                        _elem145.read(iprot)
-                        self.acks.append(_elem145)
+                    (_etype161, _size158) = iprot.readListBegin()
+                    for _i162 in range(_size158):
+                        _elem163 = AckBatch()
+                        _elem163.read(iprot)
+                        self.acks.append(_elem163)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -2033,6 +2194,12 @@ class AckRequest(object):
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 77:
+                if ftype == TType.STRUCT:
+                    self.figures = ClientFigures()
+                    self.figures.read(iprot)
                 else:
                     iprot.skip(ftype)
             else:
@@ -2052,8 +2219,8 @@ class AckRequest(object):
         if self.acks is not None:
             oprot.writeFieldBegin('acks', TType.LIST, 2)
             oprot.writeListBegin(TType.STRUCT, len(self.acks))
-            for iter146 in self.acks:
-                iter146.write(oprot)
+            for iter164 in self.acks:
+                iter164.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.clientId is not None:
@@ -2063,6 +2230,10 @@ class AckRequest(object):
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
             oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        if self.figures is not None:
+            oprot.writeFieldBegin('figures', TType.STRUCT, 77)
+            self.figures.write(oprot)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -2209,11 +2380,11 @@ class AckAnswer(object):
             if fid == 1:
                 if ftype == TType.LIST:
                     self.notHeld = []
-                    (_etype150, _size147) = iprot.readListBegin()
-                    for _i151 in range(_size147):
-                        _elem152 = LeaseRef()
-                        _elem152.read(iprot)
-                        self.notHeld.append(_elem152)
+                    (_etype168, _size165) = iprot.readListBegin()
+                    for _i169 in range(_size165):
+                        _elem170 = LeaseRef()
+                        _elem170.read(iprot)
+                        self.notHeld.append(_elem170)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -2230,8 +2401,8 @@ class AckAnswer(object):
         if self.notHeld is not None:
             oprot.writeFieldBegin('notHeld', TType.LIST, 1)
             oprot.writeListBegin(TType.STRUCT, len(self.notHeld))
-            for iter153 in self.notHeld:
-                iter153.write(oprot)
+            for iter171 in self.notHeld:
+                iter171.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
@@ -2307,11 +2478,11 @@ class ExtendRequest(object):
             elif fid == 2:
                 if ftype == TType.LIST:
                     self.leases = []
-                    (_etype157, _size154) = iprot.readListBegin()
-                    for _i158 in range(_size154):
-                        _elem159 = LeaseRef()
-                        _elem159.read(iprot)
-                        self.leases.append(_elem159)
+                    (_etype175, _size172) = iprot.readListBegin()
+                    for _i176 in range(_size172):
+                        _elem177 = LeaseRef()
+                        _elem177.read(iprot)
+                        self.leases.append(_elem177)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -2347,8 +2518,8 @@ class ExtendRequest(object):
         if self.leases is not None:
             oprot.writeFieldBegin('leases', TType.LIST, 2)
             oprot.writeListBegin(TType.STRUCT, len(self.leases))
-            for iter160 in self.leases:
-                iter160.write(oprot)
+            for iter178 in self.leases:
+                iter178.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.ms is not None:
@@ -2437,10 +2608,10 @@ class RangesRequest(object):
             elif fid == 2:
                 if ftype == TType.LIST:
                     self.topics = []
-                    (_etype164, _size161) = iprot.readListBegin()
-                    for _i165 in range(_size161):
-                        _elem166 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        self.topics.append(_elem166)
+                    (_etype182, _size179) = iprot.readListBegin()
+                    for _i183 in range(_size179):
+                        _elem184 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        self.topics.append(_elem184)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -2471,8 +2642,8 @@ class RangesRequest(object):
         if self.topics is not None:
             oprot.writeFieldBegin('topics', TType.LIST, 2)
             oprot.writeListBegin(TType.STRING, len(self.topics))
-            for iter167 in self.topics:
-                oprot.writeString(iter167.encode('utf-8') if sys.version_info[0] == 2 else iter167)
+            for iter185 in self.topics:
+                oprot.writeString(iter185.encode('utf-8') if sys.version_info[0] == 2 else iter185)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.timestampMs is not None:
@@ -2804,50 +2975,50 @@ class ProgressReport(object):
             elif fid == 3:
                 if ftype == TType.MAP:
                     self.offsets = {}
-                    (_ktype169, _vtype170, _size168) = iprot.readMapBegin()
-                    for _i172 in range(_size168):
-                        _key173 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val174 = {}
-                        (_ktype176, _vtype177, _size175) = iprot.readMapBegin()
-                        for _i179 in range(_size175):
-                            _key180 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                            _val181 = iprot.readI64()
-                            _val174[_key180] = _val181
+                    (_ktype187, _vtype188, _size186) = iprot.readMapBegin()
+                    for _i190 in range(_size186):
+                        _key191 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val192 = {}
+                        (_ktype194, _vtype195, _size193) = iprot.readMapBegin()
+                        for _i197 in range(_size193):
+                            _key198 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                            _val199 = iprot.readI64()
+                            _val192[_key198] = _val199
                         iprot.readMapEnd()
-                        self.offsets[_key173] = _val174
+                        self.offsets[_key191] = _val192
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
             elif fid == 4:
                 if ftype == TType.MAP:
                     self.lost = {}
-                    (_ktype183, _vtype184, _size182) = iprot.readMapBegin()
-                    for _i186 in range(_size182):
-                        _key187 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val188 = iprot.readI64()
-                        self.lost[_key187] = _val188
+                    (_ktype201, _vtype202, _size200) = iprot.readMapBegin()
+                    for _i204 in range(_size200):
+                        _key205 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val206 = iprot.readI64()
+                        self.lost[_key205] = _val206
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
             elif fid == 5:
                 if ftype == TType.MAP:
                     self.skipped = {}
-                    (_ktype190, _vtype191, _size189) = iprot.readMapBegin()
-                    for _i193 in range(_size189):
-                        _key194 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val195 = iprot.readI64()
-                        self.skipped[_key194] = _val195
+                    (_ktype208, _vtype209, _size207) = iprot.readMapBegin()
+                    for _i211 in range(_size207):
+                        _key212 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val213 = iprot.readI64()
+                        self.skipped[_key212] = _val213
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
             elif fid == 6:
                 if ftype == TType.MAP:
                     self.repeated = {}
-                    (_ktype197, _vtype198, _size196) = iprot.readMapBegin()
-                    for _i200 in range(_size196):
-                        _key201 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val202 = iprot.readI64()
-                        self.repeated[_key201] = _val202
+                    (_ktype215, _vtype216, _size214) = iprot.readMapBegin()
+                    for _i218 in range(_size214):
+                        _key219 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val220 = iprot.readI64()
+                        self.repeated[_key219] = _val220
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
@@ -2877,37 +3048,37 @@ class ProgressReport(object):
         if self.offsets is not None:
             oprot.writeFieldBegin('offsets', TType.MAP, 3)
             oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.offsets))
-            for kiter203, viter204 in self.offsets.items():
-                oprot.writeString(kiter203.encode('utf-8') if sys.version_info[0] == 2 else kiter203)
-                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter204))
-                for kiter205, viter206 in viter204.items():
-                    oprot.writeString(kiter205.encode('utf-8') if sys.version_info[0] == 2 else kiter205)
-                    oprot.writeI64(viter206)
+            for kiter221, viter222 in self.offsets.items():
+                oprot.writeString(kiter221.encode('utf-8') if sys.version_info[0] == 2 else kiter221)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter222))
+                for kiter223, viter224 in viter222.items():
+                    oprot.writeString(kiter223.encode('utf-8') if sys.version_info[0] == 2 else kiter223)
+                    oprot.writeI64(viter224)
                 oprot.writeMapEnd()
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.lost is not None:
             oprot.writeFieldBegin('lost', TType.MAP, 4)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.lost))
-            for kiter207, viter208 in self.lost.items():
-                oprot.writeString(kiter207.encode('utf-8') if sys.version_info[0] == 2 else kiter207)
-                oprot.writeI64(viter208)
+            for kiter225, viter226 in self.lost.items():
+                oprot.writeString(kiter225.encode('utf-8') if sys.version_info[0] == 2 else kiter225)
+                oprot.writeI64(viter226)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.skipped is not None:
             oprot.writeFieldBegin('skipped', TType.MAP, 5)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.skipped))
-            for kiter209, viter210 in self.skipped.items():
-                oprot.writeString(kiter209.encode('utf-8') if sys.version_info[0] == 2 else kiter209)
-                oprot.writeI64(viter210)
+            for kiter227, viter228 in self.skipped.items():
+                oprot.writeString(kiter227.encode('utf-8') if sys.version_info[0] == 2 else kiter227)
+                oprot.writeI64(viter228)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.repeated is not None:
             oprot.writeFieldBegin('repeated', TType.MAP, 6)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.repeated))
-            for kiter211, viter212 in self.repeated.items():
-                oprot.writeString(kiter211.encode('utf-8') if sys.version_info[0] == 2 else kiter211)
-                oprot.writeI64(viter212)
+            for kiter229, viter230 in self.repeated.items():
+                oprot.writeString(kiter229.encode('utf-8') if sys.version_info[0] == 2 else kiter229)
+                oprot.writeI64(viter230)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.token is not None:
@@ -3193,6 +3364,14 @@ AckBatch.thrift_spec = (
     (3, TType.LIST, 'nacked', (TType.STRUCT, [Nack, None], False), None, ),  # 3
     (4, TType.LIST, 'released', (TType.I64, None, False), None, ),  # 4
 )
+all_structs.append(ClientFigures)
+ClientFigures.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'handlers', None, None, ),  # 1
+    (2, TType.I32, 'prefetch', None, None, ),  # 2
+    (3, TType.MAP, 'handling', (TType.I32, None, TType.I32, None, False), None, ),  # 3
+    (4, TType.MAP, 'roundTrips', (TType.I32, None, TType.I32, None, False), None, ),  # 4
+)
 all_structs.append(PullRequest)
 PullRequest.thrift_spec = (
     None,  # 0
@@ -3272,6 +3451,7 @@ PullRequest.thrift_spec = (
     (74, TType.BOOL, 'manyQueues', None, None, ),  # 74
     (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
     (76, TType.LIST, 'topics', (TType.STRING, 'UTF8', False), None, ),  # 76
+    (77, TType.STRUCT, 'figures', [ClientFigures, None], None, ),  # 77
 )
 all_structs.append(PullResponse)
 PullResponse.thrift_spec = (
@@ -3348,6 +3528,7 @@ PullResponse.thrift_spec = (
     (70, TType.LIST, 'more', (TType.STRUCT, [PullResponse, None], False), None, ),  # 70
     (71, TType.I32, 'leaseMs', None, None, ),  # 71
     (72, TType.STRING, 'home', 'UTF8', None, ),  # 72
+    (73, TType.BOOL, 'waited', None, None, ),  # 73
 )
 all_structs.append(ConsumeStatsRequest)
 ConsumeStatsRequest.thrift_spec = (
@@ -3766,6 +3947,8 @@ AckRequest.thrift_spec = (
     None,  # 73
     None,  # 74
     (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+    None,  # 76
+    (77, TType.STRUCT, 'figures', [ClientFigures, None], None, ),  # 77
 )
 all_structs.append(LeaseRef)
 LeaseRef.thrift_spec = (

@@ -71,10 +71,12 @@ class DropsVerdictsOfPulls(Session):
 
 @breaks("fenced-ack", "a refused verdict is resent for ever")
 class TellsFencedVerdictsAgain(Session):
-    def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
+    def control_answered(
+        self, home: Home, answer: consumer.AckAnswer, now_ns: int
+    ) -> list[Message]:
         if home.settling is not None and answer.notHeld:
             home.verdicts.absorb(home.settling)
-        return super().control_answered(home, answer)
+        return super().control_answered(home, answer, now_ns)
 
 
 def _adding(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:

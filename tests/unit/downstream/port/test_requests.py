@@ -42,6 +42,7 @@ OURS: dict[str, Any] = {
     "manyQueues": False,
     "token": "",
     "topics": [],
+    "figures": consumer.ClientFigures(handlers=1, prefetch=1),
 }
 
 

@@ -30,7 +30,8 @@ var _ = bytes.Equal
 //  - LeaseId: Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
 //  - Attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
 //  - BornAtMs: The producer's timestamp: milliseconds since 1970.
-//  - OrderKey: The order key's value; absent: the message is unordered.
+//  - OrderKey: The order key's value; absent: the message is unordered. Messages of a queue without a key of
+// their own have one that starts with the byte FF and differs between queues.
 //  - MessageId: Unique, and the same over redeliveries and the producer's retries: for deduplication.
 type Message struct {
   Key string `thrift:"key,1" db:"key" json:"key"`
@@ -1653,6 +1654,312 @@ func (p *AckBatch) String() string {
   return fmt.Sprintf("AckBatch(%+v)", *p)
 }
 
+// What a client measured since its last report. Times are counted by class, in microseconds: class n
+// below 32 is n µs; with s = n / 16 - 1, rounded down, class n holds the 2^s times from
+// (n - 16 * s) * 2^s.
+//
+// Attributes:
+//  - Handlers: Maximum number of messages with handlers.
+//  - Prefetch: Maximum number of messages that wait in the client.
+//  - Handling: Number of handled messages by class: from the handler's start to its verdict.
+//  - RoundTrips: Number of requests by class: from sending to the answer, without pulls that waited.
+type ClientFigures struct {
+  Handlers int32 `thrift:"handlers,1,required" db:"handlers" json:"handlers"`
+  Prefetch int32 `thrift:"prefetch,2,required" db:"prefetch" json:"prefetch"`
+  Handling map[int32]int32 `thrift:"handling,3" db:"handling" json:"handling,omitempty"`
+  RoundTrips map[int32]int32 `thrift:"roundTrips,4" db:"roundTrips" json:"roundTrips,omitempty"`
+}
+
+func NewClientFigures() *ClientFigures {
+  return &ClientFigures{}
+}
+
+
+func (p *ClientFigures) GetHandlers() int32 {
+  return p.Handlers
+}
+
+func (p *ClientFigures) GetPrefetch() int32 {
+  return p.Prefetch
+}
+var ClientFigures_Handling_DEFAULT map[int32]int32
+
+func (p *ClientFigures) GetHandling() map[int32]int32 {
+  return p.Handling
+}
+var ClientFigures_RoundTrips_DEFAULT map[int32]int32
+
+func (p *ClientFigures) GetRoundTrips() map[int32]int32 {
+  return p.RoundTrips
+}
+func (p *ClientFigures) IsSetHandling() bool {
+  return p.Handling != nil
+}
+
+func (p *ClientFigures) IsSetRoundTrips() bool {
+  return p.RoundTrips != nil
+}
+
+func (p *ClientFigures) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetHandlers bool = false;
+  var issetPrefetch bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetHandlers = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetPrefetch = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetHandlers{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Handlers is not set"));
+  }
+  if !issetPrefetch{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Prefetch is not set"));
+  }
+  return nil
+}
+
+func (p *ClientFigures)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Handlers = v
+}
+  return nil
+}
+
+func (p *ClientFigures)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Prefetch = v
+}
+  return nil
+}
+
+func (p *ClientFigures)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[int32]int32, size)
+  p.Handling =  tMap
+  for i := 0; i < size; i ++ {
+var _key13 int32
+    if v, err := iprot.ReadI32(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key13 = v
+}
+var _val14 int32
+    if v, err := iprot.ReadI32(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _val14 = v
+}
+    p.Handling[_key13] = _val14
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ClientFigures)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[int32]int32, size)
+  p.RoundTrips =  tMap
+  for i := 0; i < size; i ++ {
+var _key15 int32
+    if v, err := iprot.ReadI32(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key15 = v
+}
+var _val16 int32
+    if v, err := iprot.ReadI32(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _val16 = v
+}
+    p.RoundTrips[_key15] = _val16
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
+func (p *ClientFigures) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "ClientFigures"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ClientFigures) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "handlers", thrift.I32, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:handlers: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Handlers)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.handlers (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:handlers: ", p), err) }
+  return err
+}
+
+func (p *ClientFigures) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "prefetch", thrift.I32, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:prefetch: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Prefetch)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.prefetch (2) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:prefetch: ", p), err) }
+  return err
+}
+
+func (p *ClientFigures) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetHandling() {
+    if err := oprot.WriteFieldBegin(ctx, "handling", thrift.MAP, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:handling: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.I32, thrift.I32, len(p.Handling)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.Handling {
+      if err := oprot.WriteI32(ctx, int32(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI32(ctx, int32(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:handling: ", p), err) }
+  }
+  return err
+}
+
+func (p *ClientFigures) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetRoundTrips() {
+    if err := oprot.WriteFieldBegin(ctx, "roundTrips", thrift.MAP, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:roundTrips: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.I32, thrift.I32, len(p.RoundTrips)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.RoundTrips {
+      if err := oprot.WriteI32(ctx, int32(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteI32(ctx, int32(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:roundTrips: ", p), err) }
+  }
+  return err
+}
+
+func (p *ClientFigures) Equals(other *ClientFigures) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Handlers != other.Handlers { return false }
+  if p.Prefetch != other.Prefetch { return false }
+  if len(p.Handling) != len(other.Handling) { return false }
+  for k, _tgt := range p.Handling {
+    _src17 := other.Handling[k]
+    if _tgt != _src17 { return false }
+  }
+  if len(p.RoundTrips) != len(other.RoundTrips) { return false }
+  for k, _tgt := range p.RoundTrips {
+    _src18 := other.RoundTrips[k]
+    if _tgt != _src18 { return false }
+  }
+  return true
+}
+
+func (p *ClientFigures) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ClientFigures(%+v)", *p)
+}
+
 // Requests messages. Verdicts on earlier ones ride along and are applied first.
 //
 // Attributes:
@@ -1675,6 +1982,7 @@ func (p *AckBatch) String() string {
 //  - ManyQueues: True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
 //  - Token: Authenticates the client.
 //  - Topics: Limits messages to these topics; excludes field 2.
+//  - Figures: For statistics only; a few times a second is enough.
 type PullRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Topic *string `thrift:"topic,2" db:"topic" json:"topic,omitempty"`
@@ -1693,6 +2001,7 @@ type PullRequest struct {
   ManyQueues *bool `thrift:"manyQueues,74" db:"manyQueues" json:"manyQueues,omitempty"`
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
   Topics []string `thrift:"topics,76" db:"topics" json:"topics,omitempty"`
+  Figures *ClientFigures `thrift:"figures,77" db:"figures" json:"figures,omitempty"`
 }
 
 func NewPullRequest() *PullRequest {
@@ -1783,6 +2092,13 @@ var PullRequest_Topics_DEFAULT []string
 func (p *PullRequest) GetTopics() []string {
   return p.Topics
 }
+var PullRequest_Figures_DEFAULT *ClientFigures
+func (p *PullRequest) GetFigures() *ClientFigures {
+  if !p.IsSetFigures() {
+    return PullRequest_Figures_DEFAULT
+  }
+return p.Figures
+}
 func (p *PullRequest) IsSetTopic() bool {
   return p.Topic != nil
 }
@@ -1829,6 +2145,10 @@ func (p *PullRequest) IsSetToken() bool {
 
 func (p *PullRequest) IsSetTopics() bool {
   return p.Topics != nil
+}
+
+func (p *PullRequest) IsSetFigures() bool {
+  return p.Figures != nil
 }
 
 func (p *PullRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -1976,6 +2296,16 @@ func (p *PullRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
           return err
         }
       }
+    case 77:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField77(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
     default:
       if err := iprot.Skip(ctx, fieldTypeId); err != nil {
         return err
@@ -2055,11 +2385,11 @@ func (p *PullRequest)  ReadField70(ctx context.Context, iprot thrift.TProtocol) 
   tSlice := make([]*AckBatch, 0, size)
   p.Acks =  tSlice
   for i := 0; i < size; i ++ {
-    _elem13 := &AckBatch{}
-    if err := _elem13.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem13), err)
+    _elem19 := &AckBatch{}
+    if err := _elem19.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem19), err)
     }
-    p.Acks = append(p.Acks, _elem13)
+    p.Acks = append(p.Acks, _elem19)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -2120,16 +2450,24 @@ func (p *PullRequest)  ReadField76(ctx context.Context, iprot thrift.TProtocol) 
   tSlice := make([]string, 0, size)
   p.Topics =  tSlice
   for i := 0; i < size; i ++ {
-var _elem14 string
+var _elem20 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _elem14 = v
+    _elem20 = v
 }
-    p.Topics = append(p.Topics, _elem14)
+    p.Topics = append(p.Topics, _elem20)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *PullRequest)  ReadField77(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Figures = &ClientFigures{}
+  if err := p.Figures.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Figures), err)
   }
   return nil
 }
@@ -2151,6 +2489,7 @@ func (p *PullRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
     if err := p.writeField74(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
     if err := p.writeField76(ctx, oprot); err != nil { return err }
+    if err := p.writeField77(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -2331,6 +2670,19 @@ func (p *PullRequest) writeField76(ctx context.Context, oprot thrift.TProtocol) 
   return err
 }
 
+func (p *PullRequest) writeField77(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetFigures() {
+    if err := oprot.WriteFieldBegin(ctx, "figures", thrift.STRUCT, 77); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 77:figures: ", p), err) }
+    if err := p.Figures.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Figures), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 77:figures: ", p), err) }
+  }
+  return err
+}
+
 func (p *PullRequest) Equals(other *PullRequest) bool {
   if p == other {
     return true
@@ -2365,8 +2717,8 @@ func (p *PullRequest) Equals(other *PullRequest) bool {
   }
   if len(p.Acks) != len(other.Acks) { return false }
   for i, _tgt := range p.Acks {
-    _src15 := other.Acks[i]
-    if !_tgt.Equals(_src15) { return false }
+    _src21 := other.Acks[i]
+    if !_tgt.Equals(_src21) { return false }
   }
   if p.RequestId != other.RequestId {
     if p.RequestId == nil || other.RequestId == nil {
@@ -2400,9 +2752,10 @@ func (p *PullRequest) Equals(other *PullRequest) bool {
   }
   if len(p.Topics) != len(other.Topics) { return false }
   for i, _tgt := range p.Topics {
-    _src16 := other.Topics[i]
-    if _tgt != _src16 { return false }
+    _src22 := other.Topics[i]
+    if _tgt != _src22 { return false }
   }
+  if !p.Figures.Equals(other.Figures) { return false }
   return true
 }
 
@@ -2422,6 +2775,7 @@ func (p *PullRequest) String() string {
 //  - LeaseMs: Length of this batch's leases in milliseconds, from the time when the client sent the pull.
 // Absent in an entry of more: as in the outer answer.
 //  - Home: host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
+//  - Waited: True: the pull waited at the proxy for a message. Default false.
 type PullResponse struct {
   Context *Context `thrift:"context,1" db:"context" json:"context"`
   Messages []*Message `thrift:"messages,2" db:"messages" json:"messages"`
@@ -2429,6 +2783,7 @@ type PullResponse struct {
   More []*PullResponse `thrift:"more,70" db:"more" json:"more,omitempty"`
   LeaseMs *int32 `thrift:"leaseMs,71" db:"leaseMs" json:"leaseMs,omitempty"`
   Home *string `thrift:"home,72" db:"home" json:"home,omitempty"`
+  Waited *bool `thrift:"waited,73" db:"waited" json:"waited,omitempty"`
 }
 
 func NewPullResponse() *PullResponse {
@@ -2465,6 +2820,13 @@ func (p *PullResponse) GetHome() string {
   }
 return *p.Home
 }
+var PullResponse_Waited_DEFAULT bool
+func (p *PullResponse) GetWaited() bool {
+  if !p.IsSetWaited() {
+    return PullResponse_Waited_DEFAULT
+  }
+return *p.Waited
+}
 func (p *PullResponse) IsSetContext() bool {
   return p.Context != nil
 }
@@ -2479,6 +2841,10 @@ func (p *PullResponse) IsSetLeaseMs() bool {
 
 func (p *PullResponse) IsSetHome() bool {
   return p.Home != nil
+}
+
+func (p *PullResponse) IsSetWaited() bool {
+  return p.Waited != nil
 }
 
 func (p *PullResponse) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -2544,6 +2910,16 @@ func (p *PullResponse) Read(ctx context.Context, iprot thrift.TProtocol) error {
           return err
         }
       }
+    case 73:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField73(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
     default:
       if err := iprot.Skip(ctx, fieldTypeId); err != nil {
         return err
@@ -2575,11 +2951,11 @@ func (p *PullResponse)  ReadField2(ctx context.Context, iprot thrift.TProtocol) 
   tSlice := make([]*Message, 0, size)
   p.Messages =  tSlice
   for i := 0; i < size; i ++ {
-    _elem17 := &Message{}
-    if err := _elem17.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem17), err)
+    _elem23 := &Message{}
+    if err := _elem23.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem23), err)
     }
-    p.Messages = append(p.Messages, _elem17)
+    p.Messages = append(p.Messages, _elem23)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -2595,11 +2971,11 @@ func (p *PullResponse)  ReadField70(ctx context.Context, iprot thrift.TProtocol)
   tSlice := make([]*PullResponse, 0, size)
   p.More =  tSlice
   for i := 0; i < size; i ++ {
-    _elem18 := &PullResponse{}
-    if err := _elem18.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem18), err)
+    _elem24 := &PullResponse{}
+    if err := _elem24.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem24), err)
     }
-    p.More = append(p.More, _elem18)
+    p.More = append(p.More, _elem24)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -2625,6 +3001,15 @@ func (p *PullResponse)  ReadField72(ctx context.Context, iprot thrift.TProtocol)
   return nil
 }
 
+func (p *PullResponse)  ReadField73(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 73: ", err)
+} else {
+  p.Waited = &v
+}
+  return nil
+}
+
 func (p *PullResponse) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "PullResponse"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -2634,6 +3019,7 @@ func (p *PullResponse) Write(ctx context.Context, oprot thrift.TProtocol) error 
     if err := p.writeField70(ctx, oprot); err != nil { return err }
     if err := p.writeField71(ctx, oprot); err != nil { return err }
     if err := p.writeField72(ctx, oprot); err != nil { return err }
+    if err := p.writeField73(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -2717,6 +3103,18 @@ func (p *PullResponse) writeField72(ctx context.Context, oprot thrift.TProtocol)
   return err
 }
 
+func (p *PullResponse) writeField73(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetWaited() {
+    if err := oprot.WriteFieldBegin(ctx, "waited", thrift.BOOL, 73); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 73:waited: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.Waited)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.waited (73) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 73:waited: ", p), err) }
+  }
+  return err
+}
+
 func (p *PullResponse) Equals(other *PullResponse) bool {
   if p == other {
     return true
@@ -2726,13 +3124,13 @@ func (p *PullResponse) Equals(other *PullResponse) bool {
   if !p.Context.Equals(other.Context) { return false }
   if len(p.Messages) != len(other.Messages) { return false }
   for i, _tgt := range p.Messages {
-    _src19 := other.Messages[i]
-    if !_tgt.Equals(_src19) { return false }
+    _src25 := other.Messages[i]
+    if !_tgt.Equals(_src25) { return false }
   }
   if len(p.More) != len(other.More) { return false }
   for i, _tgt := range p.More {
-    _src20 := other.More[i]
-    if !_tgt.Equals(_src20) { return false }
+    _src26 := other.More[i]
+    if !_tgt.Equals(_src26) { return false }
   }
   if p.LeaseMs != other.LeaseMs {
     if p.LeaseMs == nil || other.LeaseMs == nil {
@@ -2745,6 +3143,12 @@ func (p *PullResponse) Equals(other *PullResponse) bool {
       return false
     }
     if (*p.Home) != (*other.Home) { return false }
+  }
+  if p.Waited != other.Waited {
+    if p.Waited == nil || other.Waited == nil {
+      return false
+    }
+    if (*p.Waited) != (*other.Waited) { return false }
   }
   return true
 }
@@ -3146,19 +3550,19 @@ func (p *ConsumeStats)  ReadField3(ctx context.Context, iprot thrift.TProtocol) 
   tMap := make(map[string]int64, size)
   p.ConsumeOffsets =  tMap
   for i := 0; i < size; i ++ {
-var _key21 string
+var _key27 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key21 = v
+    _key27 = v
 }
-var _val22 int64
+var _val28 int64
     if v, err := iprot.ReadI64(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _val22 = v
+    _val28 = v
 }
-    p.ConsumeOffsets[_key21] = _val22
+    p.ConsumeOffsets[_key27] = _val28
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -3174,19 +3578,19 @@ func (p *ConsumeStats)  ReadField4(ctx context.Context, iprot thrift.TProtocol) 
   tMap := make(map[string]int64, size)
   p.ProduceOffsets =  tMap
   for i := 0; i < size; i ++ {
-var _key23 string
+var _key29 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key23 = v
+    _key29 = v
 }
-var _val24 int64
+var _val30 int64
     if v, err := iprot.ReadI64(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _val24 = v
+    _val30 = v
 }
-    p.ProduceOffsets[_key23] = _val24
+    p.ProduceOffsets[_key29] = _val30
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -3280,13 +3684,13 @@ func (p *ConsumeStats) Equals(other *ConsumeStats) bool {
   if p.Topic != other.Topic { return false }
   if len(p.ConsumeOffsets) != len(other.ConsumeOffsets) { return false }
   for k, _tgt := range p.ConsumeOffsets {
-    _src25 := other.ConsumeOffsets[k]
-    if _tgt != _src25 { return false }
+    _src31 := other.ConsumeOffsets[k]
+    if _tgt != _src31 { return false }
   }
   if len(p.ProduceOffsets) != len(other.ProduceOffsets) { return false }
   for k, _tgt := range p.ProduceOffsets {
-    _src26 := other.ProduceOffsets[k]
-    if _tgt != _src26 { return false }
+    _src32 := other.ProduceOffsets[k]
+    if _tgt != _src32 { return false }
   }
   return true
 }
@@ -3577,37 +3981,37 @@ func (p *FetchRequest)  ReadField4(ctx context.Context, iprot thrift.TProtocol) 
   tMap := make(map[string]map[string]int64, size)
   p.FetchOffset =  tMap
   for i := 0; i < size; i ++ {
-var _key27 string
+var _key33 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key27 = v
+    _key33 = v
 }
     _, _, size, err := iprot.ReadMapBegin(ctx)
     if err != nil {
       return thrift.PrependError("error reading map begin: ", err)
     }
     tMap := make(map[string]int64, size)
-    _val28 :=  tMap
+    _val34 :=  tMap
     for i := 0; i < size; i ++ {
-var _key29 string
+var _key35 string
       if v, err := iprot.ReadString(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _key29 = v
+      _key35 = v
 }
-var _val30 int64
+var _val36 int64
       if v, err := iprot.ReadI64(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _val30 = v
+      _val36 = v
 }
-      _val28[_key29] = _val30
+      _val34[_key35] = _val36
     }
     if err := iprot.ReadMapEnd(ctx); err != nil {
       return thrift.PrependError("error reading map end: ", err)
     }
-    p.FetchOffset[_key27] = _val28
+    p.FetchOffset[_key33] = _val34
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -3814,11 +4218,11 @@ func (p *FetchRequest) Equals(other *FetchRequest) bool {
   if p.Cluster != other.Cluster { return false }
   if len(p.FetchOffset) != len(other.FetchOffset) { return false }
   for k, _tgt := range p.FetchOffset {
-    _src31 := other.FetchOffset[k]
-    if len(_tgt) != len(_src31) { return false }
+    _src37 := other.FetchOffset[k]
+    if len(_tgt) != len(_src37) { return false }
     for k, _tgt := range _tgt {
-      _src32 := _src31[k]
-      if _tgt != _src32 { return false }
+      _src38 := _src37[k]
+      if _tgt != _src38 { return false }
     }
   }
   if p.MaxBatchSize != other.MaxBatchSize {
@@ -4070,11 +4474,11 @@ func (p *QidResponse)  ReadField10(ctx context.Context, iprot thrift.TProtocol) 
   tSlice := make([]*Message, 0, size)
   p.Messages =  tSlice
   for i := 0; i < size; i ++ {
-    _elem33 := &Message{}
-    if err := _elem33.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem33), err)
+    _elem39 := &Message{}
+    if err := _elem39.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem39), err)
     }
-    p.Messages = append(p.Messages, _elem33)
+    p.Messages = append(p.Messages, _elem39)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -4209,8 +4613,8 @@ func (p *QidResponse) Equals(other *QidResponse) bool {
   }
   if len(p.Messages) != len(other.Messages) { return false }
   for i, _tgt := range p.Messages {
-    _src34 := other.Messages[i]
-    if !_tgt.Equals(_src34) { return false }
+    _src40 := other.Messages[i]
+    if !_tgt.Equals(_src40) { return false }
   }
   if p.Life != other.Life {
     if p.Life == nil || other.Life == nil {
@@ -4329,11 +4733,11 @@ func (p *FetchResponse)  ReadField10(ctx context.Context, iprot thrift.TProtocol
   tSlice := make([]*QidResponse, 0, size)
   p.Results =  tSlice
   for i := 0; i < size; i ++ {
-    _elem35 := &QidResponse{}
-    if err := _elem35.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem35), err)
+    _elem41 := &QidResponse{}
+    if err := _elem41.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem41), err)
     }
-    p.Results = append(p.Results, _elem35)
+    p.Results = append(p.Results, _elem41)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -4400,8 +4804,8 @@ func (p *FetchResponse) Equals(other *FetchResponse) bool {
   }
   if len(p.Results) != len(other.Results) { return false }
   for i, _tgt := range p.Results {
-    _src36 := other.Results[i]
-    if !_tgt.Equals(_src36) { return false }
+    _src42 := other.Results[i]
+    if !_tgt.Equals(_src42) { return false }
   }
   return true
 }
@@ -4594,37 +4998,37 @@ func (p *AckResult_)  ReadField4(ctx context.Context, iprot thrift.TProtocol) er
   tMap := make(map[string]map[string]int64, size)
   p.Offsets =  tMap
   for i := 0; i < size; i ++ {
-var _key37 string
+var _key43 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key37 = v
+    _key43 = v
 }
     _, _, size, err := iprot.ReadMapBegin(ctx)
     if err != nil {
       return thrift.PrependError("error reading map begin: ", err)
     }
     tMap := make(map[string]int64, size)
-    _val38 :=  tMap
+    _val44 :=  tMap
     for i := 0; i < size; i ++ {
-var _key39 string
+var _key45 string
       if v, err := iprot.ReadString(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _key39 = v
+      _key45 = v
 }
-var _val40 int64
+var _val46 int64
       if v, err := iprot.ReadI64(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _val40 = v
+      _val46 = v
 }
-      _val38[_key39] = _val40
+      _val44[_key45] = _val46
     }
     if err := iprot.ReadMapEnd(ctx); err != nil {
       return thrift.PrependError("error reading map end: ", err)
     }
-    p.Offsets[_key37] = _val38
+    p.Offsets[_key43] = _val44
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -4741,11 +5145,11 @@ func (p *AckResult_) Equals(other *AckResult_) bool {
   if p.Cluster != other.Cluster { return false }
   if len(p.Offsets) != len(other.Offsets) { return false }
   for k, _tgt := range p.Offsets {
-    _src41 := other.Offsets[k]
-    if len(_tgt) != len(_src41) { return false }
+    _src47 := other.Offsets[k]
+    if len(_tgt) != len(_src47) { return false }
     for k, _tgt := range _tgt {
-      _src42 := _src41[k]
-      if _tgt != _src42 { return false }
+      _src48 := _src47[k]
+      if _tgt != _src48 { return false }
     }
   }
   if p.Token != other.Token {
@@ -4923,6 +5327,7 @@ var _ thrift.TException = (*PullException)(nil)
 //  - Acks
 //  - ClientId: The name shown to operators.
 //  - Token: Authenticates the client.
+//  - Figures: As in a pull.
 type AckRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Acks []*AckBatch `thrift:"acks,2,required" db:"acks" json:"acks"`
@@ -4930,6 +5335,8 @@ type AckRequest struct {
   ClientId *string `thrift:"clientId,72" db:"clientId" json:"clientId,omitempty"`
   // unused fields # 73 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+  // unused field # 76
+  Figures *ClientFigures `thrift:"figures,77" db:"figures" json:"figures,omitempty"`
 }
 
 func NewAckRequest() *AckRequest {
@@ -4958,12 +5365,23 @@ func (p *AckRequest) GetToken() string {
   }
 return *p.Token
 }
+var AckRequest_Figures_DEFAULT *ClientFigures
+func (p *AckRequest) GetFigures() *ClientFigures {
+  if !p.IsSetFigures() {
+    return AckRequest_Figures_DEFAULT
+  }
+return p.Figures
+}
 func (p *AckRequest) IsSetClientId() bool {
   return p.ClientId != nil
 }
 
 func (p *AckRequest) IsSetToken() bool {
   return p.Token != nil
+}
+
+func (p *AckRequest) IsSetFigures() bool {
+  return p.Figures != nil
 }
 
 func (p *AckRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -5023,6 +5441,16 @@ func (p *AckRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
           return err
         }
       }
+    case 77:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField77(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
     default:
       if err := iprot.Skip(ctx, fieldTypeId); err != nil {
         return err
@@ -5061,11 +5489,11 @@ func (p *AckRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol) er
   tSlice := make([]*AckBatch, 0, size)
   p.Acks =  tSlice
   for i := 0; i < size; i ++ {
-    _elem43 := &AckBatch{}
-    if err := _elem43.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem43), err)
+    _elem49 := &AckBatch{}
+    if err := _elem49.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem49), err)
     }
-    p.Acks = append(p.Acks, _elem43)
+    p.Acks = append(p.Acks, _elem49)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -5091,6 +5519,14 @@ func (p *AckRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) e
   return nil
 }
 
+func (p *AckRequest)  ReadField77(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Figures = &ClientFigures{}
+  if err := p.Figures.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Figures), err)
+  }
+  return nil
+}
+
 func (p *AckRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "AckRequest"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -5099,6 +5535,7 @@ func (p *AckRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
     if err := p.writeField2(ctx, oprot); err != nil { return err }
     if err := p.writeField72(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
+    if err := p.writeField77(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -5160,6 +5597,19 @@ func (p *AckRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (
   return err
 }
 
+func (p *AckRequest) writeField77(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetFigures() {
+    if err := oprot.WriteFieldBegin(ctx, "figures", thrift.STRUCT, 77); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 77:figures: ", p), err) }
+    if err := p.Figures.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Figures), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 77:figures: ", p), err) }
+  }
+  return err
+}
+
 func (p *AckRequest) Equals(other *AckRequest) bool {
   if p == other {
     return true
@@ -5169,8 +5619,8 @@ func (p *AckRequest) Equals(other *AckRequest) bool {
   if p.GroupId != other.GroupId { return false }
   if len(p.Acks) != len(other.Acks) { return false }
   for i, _tgt := range p.Acks {
-    _src44 := other.Acks[i]
-    if !_tgt.Equals(_src44) { return false }
+    _src50 := other.Acks[i]
+    if !_tgt.Equals(_src50) { return false }
   }
   if p.ClientId != other.ClientId {
     if p.ClientId == nil || other.ClientId == nil {
@@ -5184,6 +5634,7 @@ func (p *AckRequest) Equals(other *AckRequest) bool {
     }
     if (*p.Token) != (*other.Token) { return false }
   }
+  if !p.Figures.Equals(other.Figures) { return false }
   return true
 }
 
@@ -5418,11 +5869,11 @@ func (p *AckAnswer)  ReadField1(ctx context.Context, iprot thrift.TProtocol) err
   tSlice := make([]*LeaseRef, 0, size)
   p.NotHeld =  tSlice
   for i := 0; i < size; i ++ {
-    _elem45 := &LeaseRef{}
-    if err := _elem45.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem45), err)
+    _elem51 := &LeaseRef{}
+    if err := _elem51.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem51), err)
     }
-    p.NotHeld = append(p.NotHeld, _elem45)
+    p.NotHeld = append(p.NotHeld, _elem51)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -5470,8 +5921,8 @@ func (p *AckAnswer) Equals(other *AckAnswer) bool {
   }
   if len(p.NotHeld) != len(other.NotHeld) { return false }
   for i, _tgt := range p.NotHeld {
-    _src46 := other.NotHeld[i]
-    if !_tgt.Equals(_src46) { return false }
+    _src52 := other.NotHeld[i]
+    if !_tgt.Equals(_src52) { return false }
   }
   return true
 }
@@ -5649,11 +6100,11 @@ func (p *ExtendRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol)
   tSlice := make([]*LeaseRef, 0, size)
   p.Leases =  tSlice
   for i := 0; i < size; i ++ {
-    _elem47 := &LeaseRef{}
-    if err := _elem47.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem47), err)
+    _elem53 := &LeaseRef{}
+    if err := _elem53.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem53), err)
     }
-    p.Leases = append(p.Leases, _elem47)
+    p.Leases = append(p.Leases, _elem53)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -5777,8 +6228,8 @@ func (p *ExtendRequest) Equals(other *ExtendRequest) bool {
   if p.GroupId != other.GroupId { return false }
   if len(p.Leases) != len(other.Leases) { return false }
   for i, _tgt := range p.Leases {
-    _src48 := other.Leases[i]
-    if !_tgt.Equals(_src48) { return false }
+    _src54 := other.Leases[i]
+    if !_tgt.Equals(_src54) { return false }
   }
   if p.Ms != other.Ms { return false }
   if p.ClientId != other.ClientId {
@@ -5947,13 +6398,13 @@ func (p *RangesRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol)
   tSlice := make([]string, 0, size)
   p.Topics =  tSlice
   for i := 0; i < size; i ++ {
-var _elem49 string
+var _elem55 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _elem49 = v
+    _elem55 = v
 }
-    p.Topics = append(p.Topics, _elem49)
+    p.Topics = append(p.Topics, _elem55)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -6056,8 +6507,8 @@ func (p *RangesRequest) Equals(other *RangesRequest) bool {
   if p.GroupId != other.GroupId { return false }
   if len(p.Topics) != len(other.Topics) { return false }
   for i, _tgt := range p.Topics {
-    _src50 := other.Topics[i]
-    if _tgt != _src50 { return false }
+    _src56 := other.Topics[i]
+    if _tgt != _src56 { return false }
   }
   if p.TimestampMs != other.TimestampMs {
     if p.TimestampMs == nil || other.TimestampMs == nil {
@@ -6843,37 +7294,37 @@ func (p *ProgressReport)  ReadField3(ctx context.Context, iprot thrift.TProtocol
   tMap := make(map[string]map[string]int64, size)
   p.Offsets =  tMap
   for i := 0; i < size; i ++ {
-var _key51 string
+var _key57 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key51 = v
+    _key57 = v
 }
     _, _, size, err := iprot.ReadMapBegin(ctx)
     if err != nil {
       return thrift.PrependError("error reading map begin: ", err)
     }
     tMap := make(map[string]int64, size)
-    _val52 :=  tMap
+    _val58 :=  tMap
     for i := 0; i < size; i ++ {
-var _key53 string
+var _key59 string
       if v, err := iprot.ReadString(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _key53 = v
+      _key59 = v
 }
-var _val54 int64
+var _val60 int64
       if v, err := iprot.ReadI64(ctx); err != nil {
       return thrift.PrependError("error reading field 0: ", err)
 } else {
-      _val54 = v
+      _val60 = v
 }
-      _val52[_key53] = _val54
+      _val58[_key59] = _val60
     }
     if err := iprot.ReadMapEnd(ctx); err != nil {
       return thrift.PrependError("error reading map end: ", err)
     }
-    p.Offsets[_key51] = _val52
+    p.Offsets[_key57] = _val58
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -6889,19 +7340,19 @@ func (p *ProgressReport)  ReadField4(ctx context.Context, iprot thrift.TProtocol
   tMap := make(map[string]int64, size)
   p.Lost =  tMap
   for i := 0; i < size; i ++ {
-var _key55 string
+var _key61 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key55 = v
+    _key61 = v
 }
-var _val56 int64
+var _val62 int64
     if v, err := iprot.ReadI64(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _val56 = v
+    _val62 = v
 }
-    p.Lost[_key55] = _val56
+    p.Lost[_key61] = _val62
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -6917,19 +7368,19 @@ func (p *ProgressReport)  ReadField5(ctx context.Context, iprot thrift.TProtocol
   tMap := make(map[string]int64, size)
   p.Skipped =  tMap
   for i := 0; i < size; i ++ {
-var _key57 string
+var _key63 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key57 = v
+    _key63 = v
 }
-var _val58 int64
+var _val64 int64
     if v, err := iprot.ReadI64(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _val58 = v
+    _val64 = v
 }
-    p.Skipped[_key57] = _val58
+    p.Skipped[_key63] = _val64
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -6945,19 +7396,19 @@ func (p *ProgressReport)  ReadField6(ctx context.Context, iprot thrift.TProtocol
   tMap := make(map[string]int64, size)
   p.Repeated =  tMap
   for i := 0; i < size; i ++ {
-var _key59 string
+var _key65 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _key59 = v
+    _key65 = v
 }
-var _val60 int64
+var _val66 int64
     if v, err := iprot.ReadI64(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _val60 = v
+    _val66 = v
 }
-    p.Repeated[_key59] = _val60
+    p.Repeated[_key65] = _val66
   }
   if err := iprot.ReadMapEnd(ctx); err != nil {
     return thrift.PrependError("error reading map end: ", err)
@@ -7131,27 +7582,27 @@ func (p *ProgressReport) Equals(other *ProgressReport) bool {
   if p.ConsumerId != other.ConsumerId { return false }
   if len(p.Offsets) != len(other.Offsets) { return false }
   for k, _tgt := range p.Offsets {
-    _src61 := other.Offsets[k]
-    if len(_tgt) != len(_src61) { return false }
+    _src67 := other.Offsets[k]
+    if len(_tgt) != len(_src67) { return false }
     for k, _tgt := range _tgt {
-      _src62 := _src61[k]
-      if _tgt != _src62 { return false }
+      _src68 := _src67[k]
+      if _tgt != _src68 { return false }
     }
   }
   if len(p.Lost) != len(other.Lost) { return false }
   for k, _tgt := range p.Lost {
-    _src63 := other.Lost[k]
-    if _tgt != _src63 { return false }
+    _src69 := other.Lost[k]
+    if _tgt != _src69 { return false }
   }
   if len(p.Skipped) != len(other.Skipped) { return false }
   for k, _tgt := range p.Skipped {
-    _src64 := other.Skipped[k]
-    if _tgt != _src64 { return false }
+    _src70 := other.Skipped[k]
+    if _tgt != _src70 { return false }
   }
   if len(p.Repeated) != len(other.Repeated) { return false }
   for k, _tgt := range p.Repeated {
-    _src65 := other.Repeated[k]
-    if _tgt != _src65 { return false }
+    _src71 := other.Repeated[k]
+    if _tgt != _src71 { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
@@ -7378,22 +7829,22 @@ func (p *ConsumerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) (_r *PullResponse, _err error) {
-  var _args66 ConsumerServicePullArgs
-  _args66.Request = request
-  var _result68 ConsumerServicePullResult
-  var _meta67 thrift.ResponseMeta
-  _meta67, _err = p.Client_().Call(ctx, "pull", &_args66, &_result68)
-  p.SetLastResponseMeta_(_meta67)
+  var _args72 ConsumerServicePullArgs
+  _args72.Request = request
+  var _result74 ConsumerServicePullResult
+  var _meta73 thrift.ResponseMeta
+  _meta73, _err = p.Client_().Call(ctx, "pull", &_args72, &_result74)
+  p.SetLastResponseMeta_(_meta73)
   if _err != nil {
     return
   }
   switch {
-  case _result68.Error!= nil:
-    return _r, _result68.Error
+  case _result74.Error!= nil:
+    return _r, _result74.Error
   }
 
-  if _ret69 := _result68.GetSuccess(); _ret69 != nil {
-    return _ret69, nil
+  if _ret75 := _result74.GetSuccess(); _ret75 != nil {
+    return _ret75, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "pull failed: unknown result")
 }
@@ -7403,41 +7854,41 @@ func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) 
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Submit(ctx context.Context, result *ConsumeResult_) (_r bool, _err error) {
-  var _args70 ConsumerServiceSubmitArgs
-  _args70.Result_ = result
-  var _result72 ConsumerServiceSubmitResult
-  var _meta71 thrift.ResponseMeta
-  _meta71, _err = p.Client_().Call(ctx, "submit", &_args70, &_result72)
-  p.SetLastResponseMeta_(_meta71)
+  var _args76 ConsumerServiceSubmitArgs
+  _args76.Result_ = result
+  var _result78 ConsumerServiceSubmitResult
+  var _meta77 thrift.ResponseMeta
+  _meta77, _err = p.Client_().Call(ctx, "submit", &_args76, &_result78)
+  p.SetLastResponseMeta_(_meta77)
   if _err != nil {
     return
   }
   switch {
-  case _result72.Error!= nil:
-    return _r, _result72.Error
+  case _result78.Error!= nil:
+    return _r, _result78.Error
   }
 
-  return _result72.GetSuccess(), nil
+  return _result78.GetSuccess(), nil
 }
 
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *ConsumeStatsRequest) (_r []*ConsumeStats, _err error) {
-  var _args73 ConsumerServiceGetConsumeStatsArgs
-  _args73.Request = request
-  var _result75 ConsumerServiceGetConsumeStatsResult
-  var _meta74 thrift.ResponseMeta
-  _meta74, _err = p.Client_().Call(ctx, "getConsumeStats", &_args73, &_result75)
-  p.SetLastResponseMeta_(_meta74)
+  var _args79 ConsumerServiceGetConsumeStatsArgs
+  _args79.Request = request
+  var _result81 ConsumerServiceGetConsumeStatsResult
+  var _meta80 thrift.ResponseMeta
+  _meta80, _err = p.Client_().Call(ctx, "getConsumeStats", &_args79, &_result81)
+  p.SetLastResponseMeta_(_meta80)
   if _err != nil {
     return
   }
   switch {
-  case _result75.Error!= nil:
-    return _r, _result75.Error
+  case _result81.Error!= nil:
+    return _r, _result81.Error
   }
 
-  return _result75.GetSuccess(), nil
+  return _result81.GetSuccess(), nil
 }
 
 // Reads by offset, for bulk readers.
@@ -7445,17 +7896,17 @@ func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *Co
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest) (_r *FetchResponse, _err error) {
-  var _args76 ConsumerServiceFetchArgs
-  _args76.Request = request
-  var _result78 ConsumerServiceFetchResult
-  var _meta77 thrift.ResponseMeta
-  _meta77, _err = p.Client_().Call(ctx, "fetch", &_args76, &_result78)
-  p.SetLastResponseMeta_(_meta77)
+  var _args82 ConsumerServiceFetchArgs
+  _args82.Request = request
+  var _result84 ConsumerServiceFetchResult
+  var _meta83 thrift.ResponseMeta
+  _meta83, _err = p.Client_().Call(ctx, "fetch", &_args82, &_result84)
+  p.SetLastResponseMeta_(_meta83)
   if _err != nil {
     return
   }
-  if _ret79 := _result78.GetSuccess(); _ret79 != nil {
-    return _ret79, nil
+  if _ret85 := _result84.GetSuccess(); _ret85 != nil {
+    return _ret85, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "fetch failed: unknown result")
 }
@@ -7466,16 +7917,16 @@ func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r bool, _err error) {
-  var _args80 ConsumerServiceAckArgs
-  _args80.Result_ = result
-  var _result82 ConsumerServiceAckResult
-  var _meta81 thrift.ResponseMeta
-  _meta81, _err = p.Client_().Call(ctx, "ack", &_args80, &_result82)
-  p.SetLastResponseMeta_(_meta81)
+  var _args86 ConsumerServiceAckArgs
+  _args86.Result_ = result
+  var _result88 ConsumerServiceAckResult
+  var _meta87 thrift.ResponseMeta
+  _meta87, _err = p.Client_().Call(ctx, "ack", &_args86, &_result88)
+  p.SetLastResponseMeta_(_meta87)
   if _err != nil {
     return
   }
-  return _result82.GetSuccess(), nil
+  return _result88.GetSuccess(), nil
 }
 
 // Applies verdicts by lease id.
@@ -7483,22 +7934,22 @@ func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest) (_r *AckAnswer, _err error) {
-  var _args83 ConsumerServiceSettleArgs
-  _args83.Request = request
-  var _result85 ConsumerServiceSettleResult
-  var _meta84 thrift.ResponseMeta
-  _meta84, _err = p.Client_().Call(ctx, "settle", &_args83, &_result85)
-  p.SetLastResponseMeta_(_meta84)
+  var _args89 ConsumerServiceSettleArgs
+  _args89.Request = request
+  var _result91 ConsumerServiceSettleResult
+  var _meta90 thrift.ResponseMeta
+  _meta90, _err = p.Client_().Call(ctx, "settle", &_args89, &_result91)
+  p.SetLastResponseMeta_(_meta90)
   if _err != nil {
     return
   }
   switch {
-  case _result85.Error!= nil:
-    return _r, _result85.Error
+  case _result91.Error!= nil:
+    return _r, _result91.Error
   }
 
-  if _ret86 := _result85.GetSuccess(); _ret86 != nil {
-    return _ret86, nil
+  if _ret92 := _result91.GetSuccess(); _ret92 != nil {
+    return _ret92, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "settle failed: unknown result")
 }
@@ -7508,22 +7959,22 @@ func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest)
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendRequest) (_r *AckAnswer, _err error) {
-  var _args87 ConsumerServiceExtendArgs
-  _args87.Request = request
-  var _result89 ConsumerServiceExtendResult
-  var _meta88 thrift.ResponseMeta
-  _meta88, _err = p.Client_().Call(ctx, "extend", &_args87, &_result89)
-  p.SetLastResponseMeta_(_meta88)
+  var _args93 ConsumerServiceExtendArgs
+  _args93.Request = request
+  var _result95 ConsumerServiceExtendResult
+  var _meta94 thrift.ResponseMeta
+  _meta94, _err = p.Client_().Call(ctx, "extend", &_args93, &_result95)
+  p.SetLastResponseMeta_(_meta94)
   if _err != nil {
     return
   }
   switch {
-  case _result89.Error!= nil:
-    return _r, _result89.Error
+  case _result95.Error!= nil:
+    return _r, _result95.Error
   }
 
-  if _ret90 := _result89.GetSuccess(); _ret90 != nil {
-    return _ret90, nil
+  if _ret96 := _result95.GetSuccess(); _ret96 != nil {
+    return _ret96, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "extend failed: unknown result")
 }
@@ -7531,57 +7982,11 @@ func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendReque
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Ranges(ctx context.Context, request *RangesRequest) (_r []*QueueRange, _err error) {
-  var _args91 ConsumerServiceRangesArgs
-  _args91.Request = request
-  var _result93 ConsumerServiceRangesResult
-  var _meta92 thrift.ResponseMeta
-  _meta92, _err = p.Client_().Call(ctx, "ranges", &_args91, &_result93)
-  p.SetLastResponseMeta_(_meta92)
-  if _err != nil {
-    return
-  }
-  switch {
-  case _result93.Error!= nil:
-    return _r, _result93.Error
-  }
-
-  return _result93.GetSuccess(), nil
-}
-
-// The existing topics that the caller can read in bulk as the group: those of its settings, or all
-// topics of applications if the proxy creates groups on their first use and the group has no
-// settings.
-//
-// Parameters:
-//  - Request
-func (p *ConsumerServiceClient) Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error) {
-  var _args94 ConsumerServiceTopicsArgs
-  _args94.Request = request
-  var _result96 ConsumerServiceTopicsResult
-  var _meta95 thrift.ResponseMeta
-  _meta95, _err = p.Client_().Call(ctx, "topics", &_args94, &_result96)
-  p.SetLastResponseMeta_(_meta95)
-  if _err != nil {
-    return
-  }
-  switch {
-  case _result96.Error!= nil:
-    return _r, _result96.Error
-  }
-
-  return _result96.GetSuccess(), nil
-}
-
-// Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
-//
-// Parameters:
-//  - Request
-func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error) {
-  var _args97 ConsumerServiceReportArgs
+  var _args97 ConsumerServiceRangesArgs
   _args97.Request = request
-  var _result99 ConsumerServiceReportResult
+  var _result99 ConsumerServiceRangesResult
   var _meta98 thrift.ResponseMeta
-  _meta98, _err = p.Client_().Call(ctx, "report", &_args97, &_result99)
+  _meta98, _err = p.Client_().Call(ctx, "ranges", &_args97, &_result99)
   p.SetLastResponseMeta_(_meta98)
   if _err != nil {
     return
@@ -7591,8 +7996,54 @@ func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressRep
     return _r, _result99.Error
   }
 
-  if _ret100 := _result99.GetSuccess(); _ret100 != nil {
-    return _ret100, nil
+  return _result99.GetSuccess(), nil
+}
+
+// The existing topics that the caller can read in bulk as the group: those of its settings, or all
+// topics of applications if the proxy creates groups on their first use and the group has no
+// settings.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error) {
+  var _args100 ConsumerServiceTopicsArgs
+  _args100.Request = request
+  var _result102 ConsumerServiceTopicsResult
+  var _meta101 thrift.ResponseMeta
+  _meta101, _err = p.Client_().Call(ctx, "topics", &_args100, &_result102)
+  p.SetLastResponseMeta_(_meta101)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result102.Error!= nil:
+    return _r, _result102.Error
+  }
+
+  return _result102.GetSuccess(), nil
+}
+
+// Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error) {
+  var _args103 ConsumerServiceReportArgs
+  _args103.Request = request
+  var _result105 ConsumerServiceReportResult
+  var _meta104 thrift.ResponseMeta
+  _meta104, _err = p.Client_().Call(ctx, "report", &_args103, &_result105)
+  p.SetLastResponseMeta_(_meta104)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result105.Error!= nil:
+    return _r, _result105.Error
+  }
+
+  if _ret106 := _result105.GetSuccess(); _ret106 != nil {
+    return _ret106, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "report failed: unknown result")
 }
@@ -7617,18 +8068,18 @@ func (p *ConsumerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewConsumerServiceProcessor(handler ConsumerService) *ConsumerServiceProcessor {
 
-  self101 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self101.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
-  self101.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
-  self101.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
-  self101.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
-  self101.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
-  self101.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
-  self101.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
-  self101.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
-  self101.processorMap["topics"] = &consumerServiceProcessorTopics{handler:handler}
-  self101.processorMap["report"] = &consumerServiceProcessorReport{handler:handler}
-return self101
+  self107 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self107.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
+  self107.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
+  self107.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
+  self107.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
+  self107.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
+  self107.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
+  self107.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
+  self107.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
+  self107.processorMap["topics"] = &consumerServiceProcessorTopics{handler:handler}
+  self107.processorMap["report"] = &consumerServiceProcessorReport{handler:handler}
+return self107
 }
 
 func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -7639,12 +8090,12 @@ func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x102 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x108 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x102.Write(ctx, oprot)
+  x108.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x102
+  return false, x108
 
 }
 
@@ -7653,7 +8104,7 @@ type consumerServiceProcessorPull struct {
 }
 
 func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err103 error
+  var _write_err109 error
   args := ConsumerServicePullArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7703,21 +8154,21 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc104 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
+      _exc110 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err103 = thrift.WrapTException(err2)
+        _write_err109 = thrift.WrapTException(err2)
       }
-      if err2 := _exc104.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
-        _write_err103 = thrift.WrapTException(err2)
+      if err2 := _exc110.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
+        _write_err109 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
-        _write_err103 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
+        _write_err109 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
-        _write_err103 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
+        _write_err109 = thrift.WrapTException(err2)
       }
-      if _write_err103 != nil {
-        return false, thrift.WrapTException(_write_err103)
+      if _write_err109 != nil {
+        return false, thrift.WrapTException(_write_err109)
       }
       return true, err
     }
@@ -7726,19 +8177,19 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.REPLY, seqId); err2 != nil {
-    _write_err103 = thrift.WrapTException(err2)
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err103 == nil && err2 != nil {
-    _write_err103 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err103 == nil && err2 != nil {
-    _write_err103 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err103 == nil && err2 != nil {
-    _write_err103 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
+    _write_err109 = thrift.WrapTException(err2)
   }
-  if _write_err103 != nil {
-    return false, thrift.WrapTException(_write_err103)
+  if _write_err109 != nil {
+    return false, thrift.WrapTException(_write_err109)
   }
   return true, err
 }
@@ -7748,7 +8199,7 @@ type consumerServiceProcessorSubmit struct {
 }
 
 func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err105 error
+  var _write_err111 error
   args := ConsumerServiceSubmitArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7798,21 +8249,21 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc106 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
+      _exc112 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err105 = thrift.WrapTException(err2)
+        _write_err111 = thrift.WrapTException(err2)
       }
-      if err2 := _exc106.Write(ctx, oprot); _write_err105 == nil && err2 != nil {
-        _write_err105 = thrift.WrapTException(err2)
+      if err2 := _exc112.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
+        _write_err111 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err105 == nil && err2 != nil {
-        _write_err105 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
+        _write_err111 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err105 == nil && err2 != nil {
-        _write_err105 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
+        _write_err111 = thrift.WrapTException(err2)
       }
-      if _write_err105 != nil {
-        return false, thrift.WrapTException(_write_err105)
+      if _write_err111 != nil {
+        return false, thrift.WrapTException(_write_err111)
       }
       return true, err
     }
@@ -7821,19 +8272,19 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.REPLY, seqId); err2 != nil {
-    _write_err105 = thrift.WrapTException(err2)
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err105 == nil && err2 != nil {
-    _write_err105 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err105 == nil && err2 != nil {
-    _write_err105 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err105 == nil && err2 != nil {
-    _write_err105 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
+    _write_err111 = thrift.WrapTException(err2)
   }
-  if _write_err105 != nil {
-    return false, thrift.WrapTException(_write_err105)
+  if _write_err111 != nil {
+    return false, thrift.WrapTException(_write_err111)
   }
   return true, err
 }
@@ -7843,7 +8294,7 @@ type consumerServiceProcessorGetConsumeStats struct {
 }
 
 func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err107 error
+  var _write_err113 error
   args := ConsumerServiceGetConsumeStatsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7893,21 +8344,21 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc108 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
+      _exc114 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err107 = thrift.WrapTException(err2)
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := _exc108.Write(ctx, oprot); _write_err107 == nil && err2 != nil {
-        _write_err107 = thrift.WrapTException(err2)
+      if err2 := _exc114.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err107 == nil && err2 != nil {
-        _write_err107 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err107 == nil && err2 != nil {
-        _write_err107 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
+        _write_err113 = thrift.WrapTException(err2)
       }
-      if _write_err107 != nil {
-        return false, thrift.WrapTException(_write_err107)
+      if _write_err113 != nil {
+        return false, thrift.WrapTException(_write_err113)
       }
       return true, err
     }
@@ -7916,19 +8367,19 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.REPLY, seqId); err2 != nil {
-    _write_err107 = thrift.WrapTException(err2)
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err107 == nil && err2 != nil {
-    _write_err107 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err107 == nil && err2 != nil {
-    _write_err107 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err107 == nil && err2 != nil {
-    _write_err107 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
+    _write_err113 = thrift.WrapTException(err2)
   }
-  if _write_err107 != nil {
-    return false, thrift.WrapTException(_write_err107)
+  if _write_err113 != nil {
+    return false, thrift.WrapTException(_write_err113)
   }
   return true, err
 }
@@ -7938,7 +8389,7 @@ type consumerServiceProcessorFetch struct {
 }
 
 func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err109 error
+  var _write_err115 error
   args := ConsumerServiceFetchArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -7984,21 +8435,21 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc110 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
+    _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err109 = thrift.WrapTException(err2)
+      _write_err115 = thrift.WrapTException(err2)
     }
-    if err2 := _exc110.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-      _write_err109 = thrift.WrapTException(err2)
+    if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+      _write_err115 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-      _write_err109 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+      _write_err115 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-      _write_err109 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+      _write_err115 = thrift.WrapTException(err2)
     }
-    if _write_err109 != nil {
-      return false, thrift.WrapTException(_write_err109)
+    if _write_err115 != nil {
+      return false, thrift.WrapTException(_write_err115)
     }
     return true, err
   } else {
@@ -8006,19 +8457,19 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.REPLY, seqId); err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if _write_err109 != nil {
-    return false, thrift.WrapTException(_write_err109)
+  if _write_err115 != nil {
+    return false, thrift.WrapTException(_write_err115)
   }
   return true, err
 }
@@ -8028,7 +8479,7 @@ type consumerServiceProcessorAck struct {
 }
 
 func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err111 error
+  var _write_err117 error
   args := ConsumerServiceAckArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8074,21 +8525,21 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc112 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
+    _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err111 = thrift.WrapTException(err2)
+      _write_err117 = thrift.WrapTException(err2)
     }
-    if err2 := _exc112.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-      _write_err111 = thrift.WrapTException(err2)
+    if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+      _write_err117 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-      _write_err111 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+      _write_err117 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-      _write_err111 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+      _write_err117 = thrift.WrapTException(err2)
     }
-    if _write_err111 != nil {
-      return false, thrift.WrapTException(_write_err111)
+    if _write_err117 != nil {
+      return false, thrift.WrapTException(_write_err117)
     }
     return true, err
   } else {
@@ -8096,19 +8547,19 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.REPLY, seqId); err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if _write_err111 != nil {
-    return false, thrift.WrapTException(_write_err111)
+  if _write_err117 != nil {
+    return false, thrift.WrapTException(_write_err117)
   }
   return true, err
 }
@@ -8118,7 +8569,7 @@ type consumerServiceProcessorSettle struct {
 }
 
 func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err113 error
+  var _write_err119 error
   args := ConsumerServiceSettleArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8168,21 +8619,21 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc114 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
+      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := _exc114.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if _write_err113 != nil {
-        return false, thrift.WrapTException(_write_err113)
+      if _write_err119 != nil {
+        return false, thrift.WrapTException(_write_err119)
       }
       return true, err
     }
@@ -8191,19 +8642,19 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.REPLY, seqId); err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if _write_err113 != nil {
-    return false, thrift.WrapTException(_write_err113)
+  if _write_err119 != nil {
+    return false, thrift.WrapTException(_write_err119)
   }
   return true, err
 }
@@ -8213,7 +8664,7 @@ type consumerServiceProcessorExtend struct {
 }
 
 func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err115 error
+  var _write_err121 error
   args := ConsumerServiceExtendArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8263,21 +8714,21 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
+      _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+        _write_err121 = thrift.WrapTException(err2)
       }
-      if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-        _write_err115 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+        _write_err121 = thrift.WrapTException(err2)
       }
-      if _write_err115 != nil {
-        return false, thrift.WrapTException(_write_err115)
+      if _write_err121 != nil {
+        return false, thrift.WrapTException(_write_err121)
       }
       return true, err
     }
@@ -8286,19 +8737,19 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.REPLY, seqId); err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if _write_err115 != nil {
-    return false, thrift.WrapTException(_write_err115)
+  if _write_err121 != nil {
+    return false, thrift.WrapTException(_write_err121)
   }
   return true, err
 }
@@ -8308,7 +8759,7 @@ type consumerServiceProcessorRanges struct {
 }
 
 func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err117 error
+  var _write_err123 error
   args := ConsumerServiceRangesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8358,21 +8809,21 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
+      _exc124 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+        _write_err123 = thrift.WrapTException(err2)
       }
-      if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := _exc124.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
+        _write_err123 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
+        _write_err123 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-        _write_err117 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
+        _write_err123 = thrift.WrapTException(err2)
       }
-      if _write_err117 != nil {
-        return false, thrift.WrapTException(_write_err117)
+      if _write_err123 != nil {
+        return false, thrift.WrapTException(_write_err123)
       }
       return true, err
     }
@@ -8381,19 +8832,19 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.REPLY, seqId); err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if _write_err117 != nil {
-    return false, thrift.WrapTException(_write_err117)
+  if _write_err123 != nil {
+    return false, thrift.WrapTException(_write_err123)
   }
   return true, err
 }
@@ -8403,7 +8854,7 @@ type consumerServiceProcessorTopics struct {
 }
 
 func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err119 error
+  var _write_err125 error
   args := ConsumerServiceTopicsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8453,21 +8904,21 @@ func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing topics: " + err2.Error())
+      _exc126 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing topics: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := _exc126.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if _write_err119 != nil {
-        return false, thrift.WrapTException(_write_err119)
+      if _write_err125 != nil {
+        return false, thrift.WrapTException(_write_err125)
       }
       return true, err
     }
@@ -8476,19 +8927,19 @@ func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.REPLY, seqId); err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if _write_err119 != nil {
-    return false, thrift.WrapTException(_write_err119)
+  if _write_err125 != nil {
+    return false, thrift.WrapTException(_write_err125)
   }
   return true, err
 }
@@ -8498,7 +8949,7 @@ type consumerServiceProcessorReport struct {
 }
 
 func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err121 error
+  var _write_err127 error
   args := ConsumerServiceReportArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8548,21 +8999,21 @@ func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing report: " + err2.Error())
+      _exc128 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing report: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := _exc128.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if _write_err121 != nil {
-        return false, thrift.WrapTException(_write_err121)
+      if _write_err127 != nil {
+        return false, thrift.WrapTException(_write_err127)
       }
       return true, err
     }
@@ -8571,19 +9022,19 @@ func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.REPLY, seqId); err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if _write_err121 != nil {
-    return false, thrift.WrapTException(_write_err121)
+  if _write_err127 != nil {
+    return false, thrift.WrapTException(_write_err127)
   }
   return true, err
 }
@@ -9263,11 +9714,11 @@ func (p *ConsumerServiceGetConsumeStatsResult)  ReadField0(ctx context.Context, 
   tSlice := make([]*ConsumeStats, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem123 := &ConsumeStats{}
-    if err := _elem123.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem123), err)
+    _elem129 := &ConsumeStats{}
+    if err := _elem129.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem129), err)
     }
-    p.Success = append(p.Success, _elem123)
+    p.Success = append(p.Success, _elem129)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -10406,11 +10857,11 @@ func (p *ConsumerServiceRangesResult)  ReadField0(ctx context.Context, iprot thr
   tSlice := make([]*QueueRange, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem124 := &QueueRange{}
-    if err := _elem124.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem124), err)
+    _elem130 := &QueueRange{}
+    if err := _elem130.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem130), err)
     }
-    p.Success = append(p.Success, _elem124)
+    p.Success = append(p.Success, _elem130)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -10667,13 +11118,13 @@ func (p *ConsumerServiceTopicsResult)  ReadField0(ctx context.Context, iprot thr
   tSlice := make([]string, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-var _elem125 string
+var _elem131 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _elem125 = v
+    _elem131 = v
 }
-    p.Success = append(p.Success, _elem125)
+    p.Success = append(p.Success, _elem131)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)

@@ -342,14 +342,14 @@ public class AckAnswer implements org.apache.thrift.TBase<AckAnswer, AckAnswer._
           case 1: // NOT_HELD
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list166 = iprot.readListBegin();
-                struct.notHeld = new java.util.ArrayList<LeaseRef>(_list166.size);
-                @org.apache.thrift.annotation.Nullable LeaseRef _elem167;
-                for (int _i168 = 0; _i168 < _list166.size; ++_i168)
+                org.apache.thrift.protocol.TList _list186 = iprot.readListBegin();
+                struct.notHeld = new java.util.ArrayList<LeaseRef>(_list186.size);
+                @org.apache.thrift.annotation.Nullable LeaseRef _elem187;
+                for (int _i188 = 0; _i188 < _list186.size; ++_i188)
                 {
-                  _elem167 = new LeaseRef();
-                  _elem167.read(iprot);
-                  struct.notHeld.add(_elem167);
+                  _elem187 = new LeaseRef();
+                  _elem187.read(iprot);
+                  struct.notHeld.add(_elem187);
                 }
                 iprot.readListEnd();
               }
@@ -378,9 +378,9 @@ public class AckAnswer implements org.apache.thrift.TBase<AckAnswer, AckAnswer._
         oprot.writeFieldBegin(NOT_HELD_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.notHeld.size()));
-          for (LeaseRef _iter169 : struct.notHeld)
+          for (LeaseRef _iter189 : struct.notHeld)
           {
-            _iter169.write(oprot);
+            _iter189.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -406,9 +406,9 @@ public class AckAnswer implements org.apache.thrift.TBase<AckAnswer, AckAnswer._
       org.apache.thrift.protocol.TTupleProtocol oprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
       {
         oprot.writeI32(struct.notHeld.size());
-        for (LeaseRef _iter170 : struct.notHeld)
+        for (LeaseRef _iter190 : struct.notHeld)
         {
-          _iter170.write(oprot);
+          _iter190.write(oprot);
         }
       }
     }
@@ -417,14 +417,14 @@ public class AckAnswer implements org.apache.thrift.TBase<AckAnswer, AckAnswer._
     public void read(org.apache.thrift.protocol.TProtocol prot, AckAnswer struct) throws org.apache.thrift.TException {
       org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
       {
-        org.apache.thrift.protocol.TList _list171 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-        struct.notHeld = new java.util.ArrayList<LeaseRef>(_list171.size);
-        @org.apache.thrift.annotation.Nullable LeaseRef _elem172;
-        for (int _i173 = 0; _i173 < _list171.size; ++_i173)
+        org.apache.thrift.protocol.TList _list191 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+        struct.notHeld = new java.util.ArrayList<LeaseRef>(_list191.size);
+        @org.apache.thrift.annotation.Nullable LeaseRef _elem192;
+        for (int _i193 = 0; _i193 < _list191.size; ++_i193)
         {
-          _elem172 = new LeaseRef();
-          _elem172.read(iprot);
-          struct.notHeld.add(_elem172);
+          _elem192 = new LeaseRef();
+          _elem192.read(iprot);
+          struct.notHeld.add(_elem192);
         }
       }
       struct.setNotHeldIsSet(true);

@@ -17,6 +17,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   private static final org.apache.thrift.protocol.TField ACKS_FIELD_DESC = new org.apache.thrift.protocol.TField("acks", org.apache.thrift.protocol.TType.LIST, (short)2);
   private static final org.apache.thrift.protocol.TField CLIENT_ID_FIELD_DESC = new org.apache.thrift.protocol.TField("clientId", org.apache.thrift.protocol.TType.STRING, (short)72);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
+  private static final org.apache.thrift.protocol.TField FIGURES_FIELD_DESC = new org.apache.thrift.protocol.TField("figures", org.apache.thrift.protocol.TType.STRUCT, (short)77);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new AckRequestStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new AckRequestTupleSchemeFactory();
@@ -25,6 +26,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   private @org.apache.thrift.annotation.Nullable java.util.List<AckBatch> acks; // required
   private @org.apache.thrift.annotation.Nullable java.lang.String clientId; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
+  private @org.apache.thrift.annotation.Nullable ClientFigures figures; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -37,7 +39,11 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     /**
      * Authenticates the client.
      */
-    TOKEN((short)75, "token");
+    TOKEN((short)75, "token"),
+    /**
+     * As in a pull.
+     */
+    FIGURES((short)77, "figures");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -61,6 +67,8 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
           return CLIENT_ID;
         case 75: // TOKEN
           return TOKEN;
+        case 77: // FIGURES
+          return FIGURES;
         default:
           return null;
       }
@@ -104,7 +112,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   }
 
   // isset id assignments
-  private static final _Fields optionals[] = {_Fields.CLIENT_ID,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.CLIENT_ID,_Fields.TOKEN,_Fields.FIGURES};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -117,6 +125,8 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
+    tmpMap.put(_Fields.FIGURES, new org.apache.thrift.meta_data.FieldMetaData("figures", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.StructMetaData(org.apache.thrift.protocol.TType.STRUCT, ClientFigures.class)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(AckRequest.class, metaDataMap);
   }
@@ -153,6 +163,9 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     if (other.isSetToken()) {
       this.token = other.token;
     }
+    if (other.isSetFigures()) {
+      this.figures = new ClientFigures(other.figures);
+    }
   }
 
   @Override
@@ -166,6 +179,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     this.acks = null;
     this.clientId = null;
     this.token = null;
+    this.figures = null;
   }
 
   @org.apache.thrift.annotation.Nullable
@@ -296,6 +310,37 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     }
   }
 
+  /**
+   * As in a pull.
+   */
+  @org.apache.thrift.annotation.Nullable
+  public ClientFigures getFigures() {
+    return this.figures;
+  }
+
+  /**
+   * As in a pull.
+   */
+  public AckRequest setFigures(@org.apache.thrift.annotation.Nullable ClientFigures figures) {
+    this.figures = figures;
+    return this;
+  }
+
+  public void unsetFigures() {
+    this.figures = null;
+  }
+
+  /** Returns true if field figures is set (has been assigned a value) and false otherwise */
+  public boolean isSetFigures() {
+    return this.figures != null;
+  }
+
+  public void setFiguresIsSet(boolean value) {
+    if (!value) {
+      this.figures = null;
+    }
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -331,6 +376,14 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       }
       break;
 
+    case FIGURES:
+      if (value == null) {
+        unsetFigures();
+      } else {
+        setFigures((ClientFigures)value);
+      }
+      break;
+
     }
   }
 
@@ -349,6 +402,9 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
 
     case TOKEN:
       return getToken();
+
+    case FIGURES:
+      return getFigures();
 
     }
     throw new java.lang.IllegalStateException();
@@ -370,6 +426,8 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       return isSetClientId();
     case TOKEN:
       return isSetToken();
+    case FIGURES:
+      return isSetFigures();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -423,6 +481,15 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
         return false;
     }
 
+    boolean this_present_figures = true && this.isSetFigures();
+    boolean that_present_figures = true && that.isSetFigures();
+    if (this_present_figures || that_present_figures) {
+      if (!(this_present_figures && that_present_figures))
+        return false;
+      if (!this.figures.equals(that.figures))
+        return false;
+    }
+
     return true;
   }
 
@@ -445,6 +512,10 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
       hashCode = hashCode * 8191 + token.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetFigures()) ? 131071 : 524287);
+    if (isSetFigures())
+      hashCode = hashCode * 8191 + figures.hashCode();
 
     return hashCode;
   }
@@ -493,6 +564,16 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     }
     if (isSetToken()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.token, other.token);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetFigures(), other.isSetFigures());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetFigures()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.figures, other.figures);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -556,6 +637,16 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       }
       first = false;
     }
+    if (isSetFigures()) {
+      if (!first) sb.append(", ");
+      sb.append("figures:");
+      if (this.figures == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.figures);
+      }
+      first = false;
+    }
     sb.append(")");
     return sb.toString();
   }
@@ -569,6 +660,9 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       throw new org.apache.thrift.protocol.TProtocolException("Required field 'acks' was not present! Struct: " + toString());
     }
     // check for sub-struct validity
+    if (figures != null) {
+      figures.validate();
+    }
   }
 
   private void writeObject(java.io.ObjectOutputStream out) throws java.io.IOException {
@@ -618,14 +712,14 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
           case 2: // ACKS
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list158 = iprot.readListBegin();
-                struct.acks = new java.util.ArrayList<AckBatch>(_list158.size);
-                @org.apache.thrift.annotation.Nullable AckBatch _elem159;
-                for (int _i160 = 0; _i160 < _list158.size; ++_i160)
+                org.apache.thrift.protocol.TList _list178 = iprot.readListBegin();
+                struct.acks = new java.util.ArrayList<AckBatch>(_list178.size);
+                @org.apache.thrift.annotation.Nullable AckBatch _elem179;
+                for (int _i180 = 0; _i180 < _list178.size; ++_i180)
                 {
-                  _elem159 = new AckBatch();
-                  _elem159.read(iprot);
-                  struct.acks.add(_elem159);
+                  _elem179 = new AckBatch();
+                  _elem179.read(iprot);
+                  struct.acks.add(_elem179);
                 }
                 iprot.readListEnd();
               }
@@ -646,6 +740,15 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.token = iprot.readString();
               struct.setTokenIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
+          case 77: // FIGURES
+            if (schemeField.type == org.apache.thrift.protocol.TType.STRUCT) {
+              struct.figures = new ClientFigures();
+              struct.figures.read(iprot);
+              struct.setFiguresIsSet(true);
             } else {
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
@@ -675,9 +778,9 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
         oprot.writeFieldBegin(ACKS_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.acks.size()));
-          for (AckBatch _iter161 : struct.acks)
+          for (AckBatch _iter181 : struct.acks)
           {
-            _iter161.write(oprot);
+            _iter181.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -694,6 +797,13 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
         if (struct.isSetToken()) {
           oprot.writeFieldBegin(TOKEN_FIELD_DESC);
           oprot.writeString(struct.token);
+          oprot.writeFieldEnd();
+        }
+      }
+      if (struct.figures != null) {
+        if (struct.isSetFigures()) {
+          oprot.writeFieldBegin(FIGURES_FIELD_DESC);
+          struct.figures.write(oprot);
           oprot.writeFieldEnd();
         }
       }
@@ -718,9 +828,9 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       oprot.writeString(struct.groupId);
       {
         oprot.writeI32(struct.acks.size());
-        for (AckBatch _iter162 : struct.acks)
+        for (AckBatch _iter182 : struct.acks)
         {
-          _iter162.write(oprot);
+          _iter182.write(oprot);
         }
       }
       java.util.BitSet optionals = new java.util.BitSet();
@@ -730,12 +840,18 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       if (struct.isSetToken()) {
         optionals.set(1);
       }
-      oprot.writeBitSet(optionals, 2);
+      if (struct.isSetFigures()) {
+        optionals.set(2);
+      }
+      oprot.writeBitSet(optionals, 3);
       if (struct.isSetClientId()) {
         oprot.writeString(struct.clientId);
       }
       if (struct.isSetToken()) {
         oprot.writeString(struct.token);
+      }
+      if (struct.isSetFigures()) {
+        struct.figures.write(oprot);
       }
     }
 
@@ -745,18 +861,18 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       struct.groupId = iprot.readString();
       struct.setGroupIdIsSet(true);
       {
-        org.apache.thrift.protocol.TList _list163 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-        struct.acks = new java.util.ArrayList<AckBatch>(_list163.size);
-        @org.apache.thrift.annotation.Nullable AckBatch _elem164;
-        for (int _i165 = 0; _i165 < _list163.size; ++_i165)
+        org.apache.thrift.protocol.TList _list183 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+        struct.acks = new java.util.ArrayList<AckBatch>(_list183.size);
+        @org.apache.thrift.annotation.Nullable AckBatch _elem184;
+        for (int _i185 = 0; _i185 < _list183.size; ++_i185)
         {
-          _elem164 = new AckBatch();
-          _elem164.read(iprot);
-          struct.acks.add(_elem164);
+          _elem184 = new AckBatch();
+          _elem184.read(iprot);
+          struct.acks.add(_elem184);
         }
       }
       struct.setAcksIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(2);
+      java.util.BitSet incoming = iprot.readBitSet(3);
       if (incoming.get(0)) {
         struct.clientId = iprot.readString();
         struct.setClientIdIsSet(true);
@@ -764,6 +880,11 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
       if (incoming.get(1)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
+      }
+      if (incoming.get(2)) {
+        struct.figures = new ClientFigures();
+        struct.figures.read(iprot);
+        struct.setFiguresIsSet(true);
       }
     }
   }

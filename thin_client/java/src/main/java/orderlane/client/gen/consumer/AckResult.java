@@ -737,27 +737,27 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
           case 4: // OFFSETS
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map138 = iprot.readMapBegin();
-                struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map138.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key139;
-                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val140;
-                for (int _i141 = 0; _i141 < _map138.size; ++_i141)
+                org.apache.thrift.protocol.TMap _map158 = iprot.readMapBegin();
+                struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map158.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key159;
+                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val160;
+                for (int _i161 = 0; _i161 < _map158.size; ++_i161)
                 {
-                  _key139 = iprot.readString();
+                  _key159 = iprot.readString();
                   {
-                    org.apache.thrift.protocol.TMap _map142 = iprot.readMapBegin();
-                    _val140 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map142.size);
-                    @org.apache.thrift.annotation.Nullable java.lang.String _key143;
-                    long _val144;
-                    for (int _i145 = 0; _i145 < _map142.size; ++_i145)
+                    org.apache.thrift.protocol.TMap _map162 = iprot.readMapBegin();
+                    _val160 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map162.size);
+                    @org.apache.thrift.annotation.Nullable java.lang.String _key163;
+                    long _val164;
+                    for (int _i165 = 0; _i165 < _map162.size; ++_i165)
                     {
-                      _key143 = iprot.readString();
-                      _val144 = iprot.readI64();
-                      _val140.put(_key143, _val144);
+                      _key163 = iprot.readString();
+                      _val164 = iprot.readI64();
+                      _val160.put(_key163, _val164);
                     }
                     iprot.readMapEnd();
                   }
-                  struct.offsets.put(_key139, _val140);
+                  struct.offsets.put(_key159, _val160);
                 }
                 iprot.readMapEnd();
               }
@@ -809,15 +809,15 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
         oprot.writeFieldBegin(OFFSETS_FIELD_DESC);
         {
           oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP, struct.offsets.size()));
-          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter146 : struct.offsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter166 : struct.offsets.entrySet())
           {
-            oprot.writeString(_iter146.getKey());
+            oprot.writeString(_iter166.getKey());
             {
-              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter146.getValue().size()));
-              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter147 : _iter146.getValue().entrySet())
+              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter166.getValue().size()));
+              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter167 : _iter166.getValue().entrySet())
               {
-                oprot.writeString(_iter147.getKey());
-                oprot.writeI64(_iter147.getValue());
+                oprot.writeString(_iter167.getKey());
+                oprot.writeI64(_iter167.getValue());
               }
               oprot.writeMapEnd();
             }
@@ -856,15 +856,15 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
       oprot.writeString(struct.cluster);
       {
         oprot.writeI32(struct.offsets.size());
-        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter148 : struct.offsets.entrySet())
+        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter168 : struct.offsets.entrySet())
         {
-          oprot.writeString(_iter148.getKey());
+          oprot.writeString(_iter168.getKey());
           {
-            oprot.writeI32(_iter148.getValue().size());
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter149 : _iter148.getValue().entrySet())
+            oprot.writeI32(_iter168.getValue().size());
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter169 : _iter168.getValue().entrySet())
             {
-              oprot.writeString(_iter149.getKey());
-              oprot.writeI64(_iter149.getValue());
+              oprot.writeString(_iter169.getKey());
+              oprot.writeI64(_iter169.getValue());
             }
           }
         }
@@ -889,26 +889,26 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
       struct.cluster = iprot.readString();
       struct.setClusterIsSet(true);
       {
-        org.apache.thrift.protocol.TMap _map150 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
-        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map150.size);
-        @org.apache.thrift.annotation.Nullable java.lang.String _key151;
-        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val152;
-        for (int _i153 = 0; _i153 < _map150.size; ++_i153)
+        org.apache.thrift.protocol.TMap _map170 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
+        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map170.size);
+        @org.apache.thrift.annotation.Nullable java.lang.String _key171;
+        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val172;
+        for (int _i173 = 0; _i173 < _map170.size; ++_i173)
         {
-          _key151 = iprot.readString();
+          _key171 = iprot.readString();
           {
-            org.apache.thrift.protocol.TMap _map154 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-            _val152 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map154.size);
-            @org.apache.thrift.annotation.Nullable java.lang.String _key155;
-            long _val156;
-            for (int _i157 = 0; _i157 < _map154.size; ++_i157)
+            org.apache.thrift.protocol.TMap _map174 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+            _val172 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map174.size);
+            @org.apache.thrift.annotation.Nullable java.lang.String _key175;
+            long _val176;
+            for (int _i177 = 0; _i177 < _map174.size; ++_i177)
             {
-              _key155 = iprot.readString();
-              _val156 = iprot.readI64();
-              _val152.put(_key155, _val156);
+              _key175 = iprot.readString();
+              _val176 = iprot.readI64();
+              _val172.put(_key175, _val176);
             }
           }
-          struct.offsets.put(_key151, _val152);
+          struct.offsets.put(_key171, _val172);
         }
       }
       struct.setOffsetsIsSet(true);

@@ -626,15 +626,15 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
           case 3: // CONSUME_OFFSETS
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map82 = iprot.readMapBegin();
-                struct.consumeOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map82.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key83;
-                long _val84;
-                for (int _i85 = 0; _i85 < _map82.size; ++_i85)
+                org.apache.thrift.protocol.TMap _map102 = iprot.readMapBegin();
+                struct.consumeOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map102.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key103;
+                long _val104;
+                for (int _i105 = 0; _i105 < _map102.size; ++_i105)
                 {
-                  _key83 = iprot.readString();
-                  _val84 = iprot.readI64();
-                  struct.consumeOffsets.put(_key83, _val84);
+                  _key103 = iprot.readString();
+                  _val104 = iprot.readI64();
+                  struct.consumeOffsets.put(_key103, _val104);
                 }
                 iprot.readMapEnd();
               }
@@ -646,15 +646,15 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
           case 4: // PRODUCE_OFFSETS
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map86 = iprot.readMapBegin();
-                struct.produceOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map86.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key87;
-                long _val88;
-                for (int _i89 = 0; _i89 < _map86.size; ++_i89)
+                org.apache.thrift.protocol.TMap _map106 = iprot.readMapBegin();
+                struct.produceOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map106.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key107;
+                long _val108;
+                for (int _i109 = 0; _i109 < _map106.size; ++_i109)
                 {
-                  _key87 = iprot.readString();
-                  _val88 = iprot.readI64();
-                  struct.produceOffsets.put(_key87, _val88);
+                  _key107 = iprot.readString();
+                  _val108 = iprot.readI64();
+                  struct.produceOffsets.put(_key107, _val108);
                 }
                 iprot.readMapEnd();
               }
@@ -693,10 +693,10 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
         oprot.writeFieldBegin(CONSUME_OFFSETS_FIELD_DESC);
         {
           oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.consumeOffsets.size()));
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter90 : struct.consumeOffsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter110 : struct.consumeOffsets.entrySet())
           {
-            oprot.writeString(_iter90.getKey());
-            oprot.writeI64(_iter90.getValue());
+            oprot.writeString(_iter110.getKey());
+            oprot.writeI64(_iter110.getValue());
           }
           oprot.writeMapEnd();
         }
@@ -706,10 +706,10 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
         oprot.writeFieldBegin(PRODUCE_OFFSETS_FIELD_DESC);
         {
           oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.produceOffsets.size()));
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter91 : struct.produceOffsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter111 : struct.produceOffsets.entrySet())
           {
-            oprot.writeString(_iter91.getKey());
-            oprot.writeI64(_iter91.getValue());
+            oprot.writeString(_iter111.getKey());
+            oprot.writeI64(_iter111.getValue());
           }
           oprot.writeMapEnd();
         }
@@ -756,20 +756,20 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
       if (struct.isSetConsumeOffsets()) {
         {
           oprot.writeI32(struct.consumeOffsets.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter92 : struct.consumeOffsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter112 : struct.consumeOffsets.entrySet())
           {
-            oprot.writeString(_iter92.getKey());
-            oprot.writeI64(_iter92.getValue());
+            oprot.writeString(_iter112.getKey());
+            oprot.writeI64(_iter112.getValue());
           }
         }
       }
       if (struct.isSetProduceOffsets()) {
         {
           oprot.writeI32(struct.produceOffsets.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter93 : struct.produceOffsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter113 : struct.produceOffsets.entrySet())
           {
-            oprot.writeString(_iter93.getKey());
-            oprot.writeI64(_iter93.getValue());
+            oprot.writeString(_iter113.getKey());
+            oprot.writeI64(_iter113.getValue());
           }
         }
       }
@@ -789,30 +789,30 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
       }
       if (incoming.get(2)) {
         {
-          org.apache.thrift.protocol.TMap _map94 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.consumeOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map94.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key95;
-          long _val96;
-          for (int _i97 = 0; _i97 < _map94.size; ++_i97)
+          org.apache.thrift.protocol.TMap _map114 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.consumeOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map114.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key115;
+          long _val116;
+          for (int _i117 = 0; _i117 < _map114.size; ++_i117)
           {
-            _key95 = iprot.readString();
-            _val96 = iprot.readI64();
-            struct.consumeOffsets.put(_key95, _val96);
+            _key115 = iprot.readString();
+            _val116 = iprot.readI64();
+            struct.consumeOffsets.put(_key115, _val116);
           }
         }
         struct.setConsumeOffsetsIsSet(true);
       }
       if (incoming.get(3)) {
         {
-          org.apache.thrift.protocol.TMap _map98 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.produceOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map98.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key99;
-          long _val100;
-          for (int _i101 = 0; _i101 < _map98.size; ++_i101)
+          org.apache.thrift.protocol.TMap _map118 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.produceOffsets = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map118.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key119;
+          long _val120;
+          for (int _i121 = 0; _i121 < _map118.size; ++_i121)
           {
-            _key99 = iprot.readString();
-            _val100 = iprot.readI64();
-            struct.produceOffsets.put(_key99, _val100);
+            _key119 = iprot.readString();
+            _val120 = iprot.readI64();
+            struct.produceOffsets.put(_key119, _val120);
           }
         }
         struct.setProduceOffsetsIsSet(true);

@@ -4362,14 +4362,14 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list240 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<ConsumeStats>(_list240.size);
-                  @org.apache.thrift.annotation.Nullable ConsumeStats _elem241;
-                  for (int _i242 = 0; _i242 < _list240.size; ++_i242)
+                  org.apache.thrift.protocol.TList _list260 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<ConsumeStats>(_list260.size);
+                  @org.apache.thrift.annotation.Nullable ConsumeStats _elem261;
+                  for (int _i262 = 0; _i262 < _list260.size; ++_i262)
                   {
-                    _elem241 = new ConsumeStats();
-                    _elem241.read(iprot);
-                    struct.success.add(_elem241);
+                    _elem261 = new ConsumeStats();
+                    _elem261.read(iprot);
+                    struct.success.add(_elem261);
                   }
                   iprot.readListEnd();
                 }
@@ -4407,9 +4407,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.success.size()));
-            for (ConsumeStats _iter243 : struct.success)
+            for (ConsumeStats _iter263 : struct.success)
             {
-              _iter243.write(oprot);
+              _iter263.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -4449,9 +4449,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (ConsumeStats _iter244 : struct.success)
+            for (ConsumeStats _iter264 : struct.success)
             {
-              _iter244.write(oprot);
+              _iter264.write(oprot);
             }
           }
         }
@@ -4466,14 +4466,14 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list245 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-            struct.success = new java.util.ArrayList<ConsumeStats>(_list245.size);
-            @org.apache.thrift.annotation.Nullable ConsumeStats _elem246;
-            for (int _i247 = 0; _i247 < _list245.size; ++_i247)
+            org.apache.thrift.protocol.TList _list265 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+            struct.success = new java.util.ArrayList<ConsumeStats>(_list265.size);
+            @org.apache.thrift.annotation.Nullable ConsumeStats _elem266;
+            for (int _i267 = 0; _i267 < _list265.size; ++_i267)
             {
-              _elem246 = new ConsumeStats();
-              _elem246.read(iprot);
-              struct.success.add(_elem246);
+              _elem266 = new ConsumeStats();
+              _elem266.read(iprot);
+              struct.success.add(_elem266);
             }
           }
           struct.setSuccessIsSet(true);
@@ -8560,14 +8560,14 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list248 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<QueueRange>(_list248.size);
-                  @org.apache.thrift.annotation.Nullable QueueRange _elem249;
-                  for (int _i250 = 0; _i250 < _list248.size; ++_i250)
+                  org.apache.thrift.protocol.TList _list268 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<QueueRange>(_list268.size);
+                  @org.apache.thrift.annotation.Nullable QueueRange _elem269;
+                  for (int _i270 = 0; _i270 < _list268.size; ++_i270)
                   {
-                    _elem249 = new QueueRange();
-                    _elem249.read(iprot);
-                    struct.success.add(_elem249);
+                    _elem269 = new QueueRange();
+                    _elem269.read(iprot);
+                    struct.success.add(_elem269);
                   }
                   iprot.readListEnd();
                 }
@@ -8605,9 +8605,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.success.size()));
-            for (QueueRange _iter251 : struct.success)
+            for (QueueRange _iter271 : struct.success)
             {
-              _iter251.write(oprot);
+              _iter271.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -8647,9 +8647,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (QueueRange _iter252 : struct.success)
+            for (QueueRange _iter272 : struct.success)
             {
-              _iter252.write(oprot);
+              _iter272.write(oprot);
             }
           }
         }
@@ -8664,14 +8664,14 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list253 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-            struct.success = new java.util.ArrayList<QueueRange>(_list253.size);
-            @org.apache.thrift.annotation.Nullable QueueRange _elem254;
-            for (int _i255 = 0; _i255 < _list253.size; ++_i255)
+            org.apache.thrift.protocol.TList _list273 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+            struct.success = new java.util.ArrayList<QueueRange>(_list273.size);
+            @org.apache.thrift.annotation.Nullable QueueRange _elem274;
+            for (int _i275 = 0; _i275 < _list273.size; ++_i275)
             {
-              _elem254 = new QueueRange();
-              _elem254.read(iprot);
-              struct.success.add(_elem254);
+              _elem274 = new QueueRange();
+              _elem274.read(iprot);
+              struct.success.add(_elem274);
             }
           }
           struct.setSuccessIsSet(true);
@@ -9481,13 +9481,13 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list256 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<java.lang.String>(_list256.size);
-                  @org.apache.thrift.annotation.Nullable java.lang.String _elem257;
-                  for (int _i258 = 0; _i258 < _list256.size; ++_i258)
+                  org.apache.thrift.protocol.TList _list276 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<java.lang.String>(_list276.size);
+                  @org.apache.thrift.annotation.Nullable java.lang.String _elem277;
+                  for (int _i278 = 0; _i278 < _list276.size; ++_i278)
                   {
-                    _elem257 = iprot.readString();
-                    struct.success.add(_elem257);
+                    _elem277 = iprot.readString();
+                    struct.success.add(_elem277);
                   }
                   iprot.readListEnd();
                 }
@@ -9525,9 +9525,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRING, struct.success.size()));
-            for (java.lang.String _iter259 : struct.success)
+            for (java.lang.String _iter279 : struct.success)
             {
-              oprot.writeString(_iter259);
+              oprot.writeString(_iter279);
             }
             oprot.writeListEnd();
           }
@@ -9567,9 +9567,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (java.lang.String _iter260 : struct.success)
+            for (java.lang.String _iter280 : struct.success)
             {
-              oprot.writeString(_iter260);
+              oprot.writeString(_iter280);
             }
           }
         }
@@ -9584,13 +9584,13 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list261 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
-            struct.success = new java.util.ArrayList<java.lang.String>(_list261.size);
-            @org.apache.thrift.annotation.Nullable java.lang.String _elem262;
-            for (int _i263 = 0; _i263 < _list261.size; ++_i263)
+            org.apache.thrift.protocol.TList _list281 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
+            struct.success = new java.util.ArrayList<java.lang.String>(_list281.size);
+            @org.apache.thrift.annotation.Nullable java.lang.String _elem282;
+            for (int _i283 = 0; _i283 < _list281.size; ++_i283)
             {
-              _elem262 = iprot.readString();
-              struct.success.add(_elem262);
+              _elem282 = iprot.readString();
+              struct.success.add(_elem282);
             }
           }
           struct.setSuccessIsSet(true);

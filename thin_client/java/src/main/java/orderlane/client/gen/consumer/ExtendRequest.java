@@ -707,14 +707,14 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
           case 2: // LEASES
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list174 = iprot.readListBegin();
-                struct.leases = new java.util.ArrayList<LeaseRef>(_list174.size);
-                @org.apache.thrift.annotation.Nullable LeaseRef _elem175;
-                for (int _i176 = 0; _i176 < _list174.size; ++_i176)
+                org.apache.thrift.protocol.TList _list194 = iprot.readListBegin();
+                struct.leases = new java.util.ArrayList<LeaseRef>(_list194.size);
+                @org.apache.thrift.annotation.Nullable LeaseRef _elem195;
+                for (int _i196 = 0; _i196 < _list194.size; ++_i196)
                 {
-                  _elem175 = new LeaseRef();
-                  _elem175.read(iprot);
-                  struct.leases.add(_elem175);
+                  _elem195 = new LeaseRef();
+                  _elem195.read(iprot);
+                  struct.leases.add(_elem195);
                 }
                 iprot.readListEnd();
               }
@@ -775,9 +775,9 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
         oprot.writeFieldBegin(LEASES_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.leases.size()));
-          for (LeaseRef _iter177 : struct.leases)
+          for (LeaseRef _iter197 : struct.leases)
           {
-            _iter177.write(oprot);
+            _iter197.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -821,9 +821,9 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
       oprot.writeString(struct.groupId);
       {
         oprot.writeI32(struct.leases.size());
-        for (LeaseRef _iter178 : struct.leases)
+        for (LeaseRef _iter198 : struct.leases)
         {
-          _iter178.write(oprot);
+          _iter198.write(oprot);
         }
       }
       oprot.writeI32(struct.ms);
@@ -849,14 +849,14 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
       struct.groupId = iprot.readString();
       struct.setGroupIdIsSet(true);
       {
-        org.apache.thrift.protocol.TList _list179 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-        struct.leases = new java.util.ArrayList<LeaseRef>(_list179.size);
-        @org.apache.thrift.annotation.Nullable LeaseRef _elem180;
-        for (int _i181 = 0; _i181 < _list179.size; ++_i181)
+        org.apache.thrift.protocol.TList _list199 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+        struct.leases = new java.util.ArrayList<LeaseRef>(_list199.size);
+        @org.apache.thrift.annotation.Nullable LeaseRef _elem200;
+        for (int _i201 = 0; _i201 < _list199.size; ++_i201)
         {
-          _elem180 = new LeaseRef();
-          _elem180.read(iprot);
-          struct.leases.add(_elem180);
+          _elem200 = new LeaseRef();
+          _elem200.read(iprot);
+          struct.leases.add(_elem200);
         }
       }
       struct.setLeasesIsSet(true);

@@ -1102,27 +1102,27 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
           case 4: // FETCH_OFFSET
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map102 = iprot.readMapBegin();
-                struct.fetchOffset = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map102.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key103;
-                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val104;
-                for (int _i105 = 0; _i105 < _map102.size; ++_i105)
+                org.apache.thrift.protocol.TMap _map122 = iprot.readMapBegin();
+                struct.fetchOffset = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map122.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key123;
+                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val124;
+                for (int _i125 = 0; _i125 < _map122.size; ++_i125)
                 {
-                  _key103 = iprot.readString();
+                  _key123 = iprot.readString();
                   {
-                    org.apache.thrift.protocol.TMap _map106 = iprot.readMapBegin();
-                    _val104 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map106.size);
-                    @org.apache.thrift.annotation.Nullable java.lang.String _key107;
-                    long _val108;
-                    for (int _i109 = 0; _i109 < _map106.size; ++_i109)
+                    org.apache.thrift.protocol.TMap _map126 = iprot.readMapBegin();
+                    _val124 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map126.size);
+                    @org.apache.thrift.annotation.Nullable java.lang.String _key127;
+                    long _val128;
+                    for (int _i129 = 0; _i129 < _map126.size; ++_i129)
                     {
-                      _key107 = iprot.readString();
-                      _val108 = iprot.readI64();
-                      _val104.put(_key107, _val108);
+                      _key127 = iprot.readString();
+                      _val128 = iprot.readI64();
+                      _val124.put(_key127, _val128);
                     }
                     iprot.readMapEnd();
                   }
-                  struct.fetchOffset.put(_key103, _val104);
+                  struct.fetchOffset.put(_key123, _val124);
                 }
                 iprot.readMapEnd();
               }
@@ -1207,15 +1207,15 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
           oprot.writeFieldBegin(FETCH_OFFSET_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP, struct.fetchOffset.size()));
-            for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter110 : struct.fetchOffset.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter130 : struct.fetchOffset.entrySet())
             {
-              oprot.writeString(_iter110.getKey());
+              oprot.writeString(_iter130.getKey());
               {
-                oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter110.getValue().size()));
-                for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter111 : _iter110.getValue().entrySet())
+                oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter130.getValue().size()));
+                for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter131 : _iter130.getValue().entrySet())
                 {
-                  oprot.writeString(_iter111.getKey());
-                  oprot.writeI64(_iter111.getValue());
+                  oprot.writeString(_iter131.getKey());
+                  oprot.writeI64(_iter131.getValue());
                 }
                 oprot.writeMapEnd();
               }
@@ -1298,15 +1298,15 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       if (struct.isSetFetchOffset()) {
         {
           oprot.writeI32(struct.fetchOffset.size());
-          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter112 : struct.fetchOffset.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter132 : struct.fetchOffset.entrySet())
           {
-            oprot.writeString(_iter112.getKey());
+            oprot.writeString(_iter132.getKey());
             {
-              oprot.writeI32(_iter112.getValue().size());
-              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter113 : _iter112.getValue().entrySet())
+              oprot.writeI32(_iter132.getValue().size());
+              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter133 : _iter132.getValue().entrySet())
               {
-                oprot.writeString(_iter113.getKey());
-                oprot.writeI64(_iter113.getValue());
+                oprot.writeString(_iter133.getKey());
+                oprot.writeI64(_iter133.getValue());
               }
             }
           }
@@ -1341,26 +1341,26 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       java.util.BitSet incoming = iprot.readBitSet(6);
       if (incoming.get(0)) {
         {
-          org.apache.thrift.protocol.TMap _map114 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
-          struct.fetchOffset = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map114.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key115;
-          @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val116;
-          for (int _i117 = 0; _i117 < _map114.size; ++_i117)
+          org.apache.thrift.protocol.TMap _map134 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
+          struct.fetchOffset = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map134.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key135;
+          @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val136;
+          for (int _i137 = 0; _i137 < _map134.size; ++_i137)
           {
-            _key115 = iprot.readString();
+            _key135 = iprot.readString();
             {
-              org.apache.thrift.protocol.TMap _map118 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-              _val116 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map118.size);
-              @org.apache.thrift.annotation.Nullable java.lang.String _key119;
-              long _val120;
-              for (int _i121 = 0; _i121 < _map118.size; ++_i121)
+              org.apache.thrift.protocol.TMap _map138 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+              _val136 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map138.size);
+              @org.apache.thrift.annotation.Nullable java.lang.String _key139;
+              long _val140;
+              for (int _i141 = 0; _i141 < _map138.size; ++_i141)
               {
-                _key119 = iprot.readString();
-                _val120 = iprot.readI64();
-                _val116.put(_key119, _val120);
+                _key139 = iprot.readString();
+                _val140 = iprot.readI64();
+                _val136.put(_key139, _val140);
               }
             }
-            struct.fetchOffset.put(_key115, _val116);
+            struct.fetchOffset.put(_key135, _val136);
           }
         }
         struct.setFetchOffsetIsSet(true);

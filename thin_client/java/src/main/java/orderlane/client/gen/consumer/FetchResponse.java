@@ -440,14 +440,14 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
           case 10: // RESULTS
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list130 = iprot.readListBegin();
-                struct.results = new java.util.ArrayList<QidResponse>(_list130.size);
-                @org.apache.thrift.annotation.Nullable QidResponse _elem131;
-                for (int _i132 = 0; _i132 < _list130.size; ++_i132)
+                org.apache.thrift.protocol.TList _list150 = iprot.readListBegin();
+                struct.results = new java.util.ArrayList<QidResponse>(_list150.size);
+                @org.apache.thrift.annotation.Nullable QidResponse _elem151;
+                for (int _i152 = 0; _i152 < _list150.size; ++_i152)
                 {
-                  _elem131 = new QidResponse();
-                  _elem131.read(iprot);
-                  struct.results.add(_elem131);
+                  _elem151 = new QidResponse();
+                  _elem151.read(iprot);
+                  struct.results.add(_elem151);
                 }
                 iprot.readListEnd();
               }
@@ -481,9 +481,9 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
         oprot.writeFieldBegin(RESULTS_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.results.size()));
-          for (QidResponse _iter133 : struct.results)
+          for (QidResponse _iter153 : struct.results)
           {
-            _iter133.write(oprot);
+            _iter153.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -509,9 +509,9 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
       org.apache.thrift.protocol.TTupleProtocol oprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
       {
         oprot.writeI32(struct.results.size());
-        for (QidResponse _iter134 : struct.results)
+        for (QidResponse _iter154 : struct.results)
         {
-          _iter134.write(oprot);
+          _iter154.write(oprot);
         }
       }
       java.util.BitSet optionals = new java.util.BitSet();
@@ -528,14 +528,14 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
     public void read(org.apache.thrift.protocol.TProtocol prot, FetchResponse struct) throws org.apache.thrift.TException {
       org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
       {
-        org.apache.thrift.protocol.TList _list135 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-        struct.results = new java.util.ArrayList<QidResponse>(_list135.size);
-        @org.apache.thrift.annotation.Nullable QidResponse _elem136;
-        for (int _i137 = 0; _i137 < _list135.size; ++_i137)
+        org.apache.thrift.protocol.TList _list155 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+        struct.results = new java.util.ArrayList<QidResponse>(_list155.size);
+        @org.apache.thrift.annotation.Nullable QidResponse _elem156;
+        for (int _i157 = 0; _i157 < _list155.size; ++_i157)
         {
-          _elem136 = new QidResponse();
-          _elem136.read(iprot);
-          struct.results.add(_elem136);
+          _elem156 = new QidResponse();
+          _elem156.read(iprot);
+          struct.results.add(_elem156);
         }
       }
       struct.setResultsIsSet(true);

@@ -73,7 +73,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
      */
     BORN_AT_MS((short)72, "bornAtMs"),
     /**
-     * The order key's value; absent: the message is unordered.
+     * The order key's value; absent: the message is unordered. Messages of a queue without a key of
+     * their own have one that starts with the byte FF and differs between queues.
      */
     ORDER_KEY((short)73, "orderKey"),
     /**
@@ -524,7 +525,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The order key's value; absent: the message is unordered.
+   * The order key's value; absent: the message is unordered. Messages of a queue without a key of
+   * their own have one that starts with the byte FF and differs between queues.
    */
   public byte[] getOrderKey() {
     setOrderKey(org.apache.thrift.TBaseHelper.rightSize(orderKey));
@@ -536,7 +538,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The order key's value; absent: the message is unordered.
+   * The order key's value; absent: the message is unordered. Messages of a queue without a key of
+   * their own have one that starts with the byte FF and differs between queues.
    */
   public Message setOrderKey(byte[] orderKey) {
     this.orderKey = orderKey == null ? (java.nio.ByteBuffer)null   : java.nio.ByteBuffer.wrap(orderKey.clone());

@@ -950,27 +950,27 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           case 3: // OFFSETS
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map190 = iprot.readMapBegin();
-                struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map190.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key191;
-                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val192;
-                for (int _i193 = 0; _i193 < _map190.size; ++_i193)
+                org.apache.thrift.protocol.TMap _map210 = iprot.readMapBegin();
+                struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map210.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key211;
+                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val212;
+                for (int _i213 = 0; _i213 < _map210.size; ++_i213)
                 {
-                  _key191 = iprot.readString();
+                  _key211 = iprot.readString();
                   {
-                    org.apache.thrift.protocol.TMap _map194 = iprot.readMapBegin();
-                    _val192 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map194.size);
-                    @org.apache.thrift.annotation.Nullable java.lang.String _key195;
-                    long _val196;
-                    for (int _i197 = 0; _i197 < _map194.size; ++_i197)
+                    org.apache.thrift.protocol.TMap _map214 = iprot.readMapBegin();
+                    _val212 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map214.size);
+                    @org.apache.thrift.annotation.Nullable java.lang.String _key215;
+                    long _val216;
+                    for (int _i217 = 0; _i217 < _map214.size; ++_i217)
                     {
-                      _key195 = iprot.readString();
-                      _val196 = iprot.readI64();
-                      _val192.put(_key195, _val196);
+                      _key215 = iprot.readString();
+                      _val216 = iprot.readI64();
+                      _val212.put(_key215, _val216);
                     }
                     iprot.readMapEnd();
                   }
-                  struct.offsets.put(_key191, _val192);
+                  struct.offsets.put(_key211, _val212);
                 }
                 iprot.readMapEnd();
               }
@@ -982,15 +982,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           case 4: // LOST
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map198 = iprot.readMapBegin();
-                struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map198.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key199;
-                long _val200;
-                for (int _i201 = 0; _i201 < _map198.size; ++_i201)
+                org.apache.thrift.protocol.TMap _map218 = iprot.readMapBegin();
+                struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map218.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key219;
+                long _val220;
+                for (int _i221 = 0; _i221 < _map218.size; ++_i221)
                 {
-                  _key199 = iprot.readString();
-                  _val200 = iprot.readI64();
-                  struct.lost.put(_key199, _val200);
+                  _key219 = iprot.readString();
+                  _val220 = iprot.readI64();
+                  struct.lost.put(_key219, _val220);
                 }
                 iprot.readMapEnd();
               }
@@ -1002,15 +1002,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           case 5: // SKIPPED
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map202 = iprot.readMapBegin();
-                struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map202.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key203;
-                long _val204;
-                for (int _i205 = 0; _i205 < _map202.size; ++_i205)
+                org.apache.thrift.protocol.TMap _map222 = iprot.readMapBegin();
+                struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map222.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key223;
+                long _val224;
+                for (int _i225 = 0; _i225 < _map222.size; ++_i225)
                 {
-                  _key203 = iprot.readString();
-                  _val204 = iprot.readI64();
-                  struct.skipped.put(_key203, _val204);
+                  _key223 = iprot.readString();
+                  _val224 = iprot.readI64();
+                  struct.skipped.put(_key223, _val224);
                 }
                 iprot.readMapEnd();
               }
@@ -1022,15 +1022,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           case 6: // REPEATED
             if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
               {
-                org.apache.thrift.protocol.TMap _map206 = iprot.readMapBegin();
-                struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map206.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _key207;
-                long _val208;
-                for (int _i209 = 0; _i209 < _map206.size; ++_i209)
+                org.apache.thrift.protocol.TMap _map226 = iprot.readMapBegin();
+                struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map226.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key227;
+                long _val228;
+                for (int _i229 = 0; _i229 < _map226.size; ++_i229)
                 {
-                  _key207 = iprot.readString();
-                  _val208 = iprot.readI64();
-                  struct.repeated.put(_key207, _val208);
+                  _key227 = iprot.readString();
+                  _val228 = iprot.readI64();
+                  struct.repeated.put(_key227, _val228);
                 }
                 iprot.readMapEnd();
               }
@@ -1077,15 +1077,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
         oprot.writeFieldBegin(OFFSETS_FIELD_DESC);
         {
           oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP, struct.offsets.size()));
-          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter210 : struct.offsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter230 : struct.offsets.entrySet())
           {
-            oprot.writeString(_iter210.getKey());
+            oprot.writeString(_iter230.getKey());
             {
-              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter210.getValue().size()));
-              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter211 : _iter210.getValue().entrySet())
+              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter230.getValue().size()));
+              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter231 : _iter230.getValue().entrySet())
               {
-                oprot.writeString(_iter211.getKey());
-                oprot.writeI64(_iter211.getValue());
+                oprot.writeString(_iter231.getKey());
+                oprot.writeI64(_iter231.getValue());
               }
               oprot.writeMapEnd();
             }
@@ -1099,10 +1099,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(LOST_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.lost.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter212 : struct.lost.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter232 : struct.lost.entrySet())
             {
-              oprot.writeString(_iter212.getKey());
-              oprot.writeI64(_iter212.getValue());
+              oprot.writeString(_iter232.getKey());
+              oprot.writeI64(_iter232.getValue());
             }
             oprot.writeMapEnd();
           }
@@ -1114,10 +1114,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(SKIPPED_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.skipped.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter213 : struct.skipped.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter233 : struct.skipped.entrySet())
             {
-              oprot.writeString(_iter213.getKey());
-              oprot.writeI64(_iter213.getValue());
+              oprot.writeString(_iter233.getKey());
+              oprot.writeI64(_iter233.getValue());
             }
             oprot.writeMapEnd();
           }
@@ -1129,10 +1129,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(REPEATED_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.repeated.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter214 : struct.repeated.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter234 : struct.repeated.entrySet())
             {
-              oprot.writeString(_iter214.getKey());
-              oprot.writeI64(_iter214.getValue());
+              oprot.writeString(_iter234.getKey());
+              oprot.writeI64(_iter234.getValue());
             }
             oprot.writeMapEnd();
           }
@@ -1168,15 +1168,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       oprot.writeString(struct.consumerId);
       {
         oprot.writeI32(struct.offsets.size());
-        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter215 : struct.offsets.entrySet())
+        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter235 : struct.offsets.entrySet())
         {
-          oprot.writeString(_iter215.getKey());
+          oprot.writeString(_iter235.getKey());
           {
-            oprot.writeI32(_iter215.getValue().size());
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter216 : _iter215.getValue().entrySet())
+            oprot.writeI32(_iter235.getValue().size());
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter236 : _iter235.getValue().entrySet())
             {
-              oprot.writeString(_iter216.getKey());
-              oprot.writeI64(_iter216.getValue());
+              oprot.writeString(_iter236.getKey());
+              oprot.writeI64(_iter236.getValue());
             }
           }
         }
@@ -1198,30 +1198,30 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       if (struct.isSetLost()) {
         {
           oprot.writeI32(struct.lost.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter217 : struct.lost.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter237 : struct.lost.entrySet())
           {
-            oprot.writeString(_iter217.getKey());
-            oprot.writeI64(_iter217.getValue());
+            oprot.writeString(_iter237.getKey());
+            oprot.writeI64(_iter237.getValue());
           }
         }
       }
       if (struct.isSetSkipped()) {
         {
           oprot.writeI32(struct.skipped.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter218 : struct.skipped.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter238 : struct.skipped.entrySet())
           {
-            oprot.writeString(_iter218.getKey());
-            oprot.writeI64(_iter218.getValue());
+            oprot.writeString(_iter238.getKey());
+            oprot.writeI64(_iter238.getValue());
           }
         }
       }
       if (struct.isSetRepeated()) {
         {
           oprot.writeI32(struct.repeated.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter219 : struct.repeated.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter239 : struct.repeated.entrySet())
           {
-            oprot.writeString(_iter219.getKey());
-            oprot.writeI64(_iter219.getValue());
+            oprot.writeString(_iter239.getKey());
+            oprot.writeI64(_iter239.getValue());
           }
         }
       }
@@ -1238,71 +1238,71 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       struct.consumerId = iprot.readString();
       struct.setConsumerIdIsSet(true);
       {
-        org.apache.thrift.protocol.TMap _map220 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
-        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map220.size);
-        @org.apache.thrift.annotation.Nullable java.lang.String _key221;
-        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val222;
-        for (int _i223 = 0; _i223 < _map220.size; ++_i223)
+        org.apache.thrift.protocol.TMap _map240 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
+        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map240.size);
+        @org.apache.thrift.annotation.Nullable java.lang.String _key241;
+        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val242;
+        for (int _i243 = 0; _i243 < _map240.size; ++_i243)
         {
-          _key221 = iprot.readString();
+          _key241 = iprot.readString();
           {
-            org.apache.thrift.protocol.TMap _map224 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-            _val222 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map224.size);
-            @org.apache.thrift.annotation.Nullable java.lang.String _key225;
-            long _val226;
-            for (int _i227 = 0; _i227 < _map224.size; ++_i227)
+            org.apache.thrift.protocol.TMap _map244 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+            _val242 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map244.size);
+            @org.apache.thrift.annotation.Nullable java.lang.String _key245;
+            long _val246;
+            for (int _i247 = 0; _i247 < _map244.size; ++_i247)
             {
-              _key225 = iprot.readString();
-              _val226 = iprot.readI64();
-              _val222.put(_key225, _val226);
+              _key245 = iprot.readString();
+              _val246 = iprot.readI64();
+              _val242.put(_key245, _val246);
             }
           }
-          struct.offsets.put(_key221, _val222);
+          struct.offsets.put(_key241, _val242);
         }
       }
       struct.setOffsetsIsSet(true);
       java.util.BitSet incoming = iprot.readBitSet(4);
       if (incoming.get(0)) {
         {
-          org.apache.thrift.protocol.TMap _map228 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map228.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key229;
-          long _val230;
-          for (int _i231 = 0; _i231 < _map228.size; ++_i231)
+          org.apache.thrift.protocol.TMap _map248 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map248.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key249;
+          long _val250;
+          for (int _i251 = 0; _i251 < _map248.size; ++_i251)
           {
-            _key229 = iprot.readString();
-            _val230 = iprot.readI64();
-            struct.lost.put(_key229, _val230);
+            _key249 = iprot.readString();
+            _val250 = iprot.readI64();
+            struct.lost.put(_key249, _val250);
           }
         }
         struct.setLostIsSet(true);
       }
       if (incoming.get(1)) {
         {
-          org.apache.thrift.protocol.TMap _map232 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map232.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key233;
-          long _val234;
-          for (int _i235 = 0; _i235 < _map232.size; ++_i235)
+          org.apache.thrift.protocol.TMap _map252 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map252.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key253;
+          long _val254;
+          for (int _i255 = 0; _i255 < _map252.size; ++_i255)
           {
-            _key233 = iprot.readString();
-            _val234 = iprot.readI64();
-            struct.skipped.put(_key233, _val234);
+            _key253 = iprot.readString();
+            _val254 = iprot.readI64();
+            struct.skipped.put(_key253, _val254);
           }
         }
         struct.setSkippedIsSet(true);
       }
       if (incoming.get(2)) {
         {
-          org.apache.thrift.protocol.TMap _map236 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map236.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key237;
-          long _val238;
-          for (int _i239 = 0; _i239 < _map236.size; ++_i239)
+          org.apache.thrift.protocol.TMap _map256 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map256.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key257;
+          long _val258;
+          for (int _i259 = 0; _i259 < _map256.size; ++_i259)
           {
-            _key237 = iprot.readString();
-            _val238 = iprot.readI64();
-            struct.repeated.put(_key237, _val238);
+            _key257 = iprot.readString();
+            _val258 = iprot.readI64();
+            struct.repeated.put(_key257, _val258);
           }
         }
         struct.setRepeatedIsSet(true);

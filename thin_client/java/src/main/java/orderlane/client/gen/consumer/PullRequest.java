@@ -26,6 +26,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   private static final org.apache.thrift.protocol.TField MANY_QUEUES_FIELD_DESC = new org.apache.thrift.protocol.TField("manyQueues", org.apache.thrift.protocol.TType.BOOL, (short)74);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
   private static final org.apache.thrift.protocol.TField TOPICS_FIELD_DESC = new org.apache.thrift.protocol.TField("topics", org.apache.thrift.protocol.TType.LIST, (short)76);
+  private static final org.apache.thrift.protocol.TField FIGURES_FIELD_DESC = new org.apache.thrift.protocol.TField("figures", org.apache.thrift.protocol.TType.STRUCT, (short)77);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new PullRequestStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new PullRequestTupleSchemeFactory();
@@ -43,6 +44,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   private boolean manyQueues; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
   private @org.apache.thrift.annotation.Nullable java.util.List<java.lang.String> topics; // optional
+  private @org.apache.thrift.annotation.Nullable ClientFigures figures; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -100,7 +102,11 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     /**
      * Limits messages to these topics; excludes field 2.
      */
-    TOPICS((short)76, "topics");
+    TOPICS((short)76, "topics"),
+    /**
+     * For statistics only; a few times a second is enough.
+     */
+    FIGURES((short)77, "figures");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -142,6 +148,8 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
           return TOKEN;
         case 76: // TOPICS
           return TOPICS;
+        case 77: // FIGURES
+          return FIGURES;
         default:
           return null;
       }
@@ -190,7 +198,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   private static final int __MAXRUN_ISSET_ID = 2;
   private static final int __MANYQUEUES_ISSET_ID = 3;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.TOPIC,_Fields.MAX_BATCH_SIZE,_Fields.MAX_LINGER_TIME,_Fields.RESULT,_Fields.VERSION,_Fields.ACKS,_Fields.REQUEST_ID,_Fields.CLIENT_ID,_Fields.MAX_RUN,_Fields.MANY_QUEUES,_Fields.TOKEN,_Fields.TOPICS};
+  private static final _Fields optionals[] = {_Fields.TOPIC,_Fields.MAX_BATCH_SIZE,_Fields.MAX_LINGER_TIME,_Fields.RESULT,_Fields.VERSION,_Fields.ACKS,_Fields.REQUEST_ID,_Fields.CLIENT_ID,_Fields.MAX_RUN,_Fields.MANY_QUEUES,_Fields.TOKEN,_Fields.TOPICS,_Fields.FIGURES};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -222,6 +230,8 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     tmpMap.put(_Fields.TOPICS, new org.apache.thrift.meta_data.FieldMetaData("topics", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.ListMetaData(org.apache.thrift.protocol.TType.LIST,
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING))));
+    tmpMap.put(_Fields.FIGURES, new org.apache.thrift.meta_data.FieldMetaData("figures", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.StructMetaData(org.apache.thrift.protocol.TType.STRUCT, ClientFigures.class)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(PullRequest.class, metaDataMap);
   }
@@ -277,6 +287,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       java.util.List<java.lang.String> __this__topics = new java.util.ArrayList<java.lang.String>(other.topics);
       this.topics = __this__topics;
     }
+    if (other.isSetFigures()) {
+      this.figures = new ClientFigures(other.figures);
+    }
   }
 
   @Override
@@ -303,6 +316,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     this.manyQueues = false;
     this.token = null;
     this.topics = null;
+    this.figures = null;
   }
 
   @org.apache.thrift.annotation.Nullable
@@ -738,6 +752,37 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     }
   }
 
+  /**
+   * For statistics only; a few times a second is enough.
+   */
+  @org.apache.thrift.annotation.Nullable
+  public ClientFigures getFigures() {
+    return this.figures;
+  }
+
+  /**
+   * For statistics only; a few times a second is enough.
+   */
+  public PullRequest setFigures(@org.apache.thrift.annotation.Nullable ClientFigures figures) {
+    this.figures = figures;
+    return this;
+  }
+
+  public void unsetFigures() {
+    this.figures = null;
+  }
+
+  /** Returns true if field figures is set (has been assigned a value) and false otherwise */
+  public boolean isSetFigures() {
+    return this.figures != null;
+  }
+
+  public void setFiguresIsSet(boolean value) {
+    if (!value) {
+      this.figures = null;
+    }
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -845,6 +890,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       }
       break;
 
+    case FIGURES:
+      if (value == null) {
+        unsetFigures();
+      } else {
+        setFigures((ClientFigures)value);
+      }
+      break;
+
     }
   }
 
@@ -891,6 +944,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     case TOPICS:
       return getTopics();
 
+    case FIGURES:
+      return getFigures();
+
     }
     throw new java.lang.IllegalStateException();
   }
@@ -929,6 +985,8 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       return isSetToken();
     case TOPICS:
       return isSetTopics();
+    case FIGURES:
+      return isSetFigures();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -1063,6 +1121,15 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
         return false;
     }
 
+    boolean this_present_figures = true && this.isSetFigures();
+    boolean that_present_figures = true && that.isSetFigures();
+    if (this_present_figures || that_present_figures) {
+      if (!(this_present_figures && that_present_figures))
+        return false;
+      if (!this.figures.equals(that.figures))
+        return false;
+    }
+
     return true;
   }
 
@@ -1121,6 +1188,10 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     hashCode = hashCode * 8191 + ((isSetTopics()) ? 131071 : 524287);
     if (isSetTopics())
       hashCode = hashCode * 8191 + topics.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetFigures()) ? 131071 : 524287);
+    if (isSetFigures())
+      hashCode = hashCode * 8191 + figures.hashCode();
 
     return hashCode;
   }
@@ -1263,6 +1334,16 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
         return lastComparison;
       }
     }
+    lastComparison = java.lang.Boolean.compare(isSetFigures(), other.isSetFigures());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetFigures()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.figures, other.figures);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
     return 0;
   }
 
@@ -1398,6 +1479,16 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       }
       first = false;
     }
+    if (isSetFigures()) {
+      if (!first) sb.append(", ");
+      sb.append("figures:");
+      if (this.figures == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.figures);
+      }
+      first = false;
+    }
     sb.append(")");
     return sb.toString();
   }
@@ -1410,6 +1501,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
     // check for sub-struct validity
     if (result != null) {
       result.validate();
+    }
+    if (figures != null) {
+      figures.validate();
     }
   }
 
@@ -1503,14 +1597,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
           case 70: // ACKS
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list50 = iprot.readListBegin();
-                struct.acks = new java.util.ArrayList<AckBatch>(_list50.size);
-                @org.apache.thrift.annotation.Nullable AckBatch _elem51;
-                for (int _i52 = 0; _i52 < _list50.size; ++_i52)
+                org.apache.thrift.protocol.TList _list70 = iprot.readListBegin();
+                struct.acks = new java.util.ArrayList<AckBatch>(_list70.size);
+                @org.apache.thrift.annotation.Nullable AckBatch _elem71;
+                for (int _i72 = 0; _i72 < _list70.size; ++_i72)
                 {
-                  _elem51 = new AckBatch();
-                  _elem51.read(iprot);
-                  struct.acks.add(_elem51);
+                  _elem71 = new AckBatch();
+                  _elem71.read(iprot);
+                  struct.acks.add(_elem71);
                 }
                 iprot.readListEnd();
               }
@@ -1562,17 +1656,26 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
           case 76: // TOPICS
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list53 = iprot.readListBegin();
-                struct.topics = new java.util.ArrayList<java.lang.String>(_list53.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _elem54;
-                for (int _i55 = 0; _i55 < _list53.size; ++_i55)
+                org.apache.thrift.protocol.TList _list73 = iprot.readListBegin();
+                struct.topics = new java.util.ArrayList<java.lang.String>(_list73.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _elem74;
+                for (int _i75 = 0; _i75 < _list73.size; ++_i75)
                 {
-                  _elem54 = iprot.readString();
-                  struct.topics.add(_elem54);
+                  _elem74 = iprot.readString();
+                  struct.topics.add(_elem74);
                 }
                 iprot.readListEnd();
               }
               struct.setTopicsIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
+          case 77: // FIGURES
+            if (schemeField.type == org.apache.thrift.protocol.TType.STRUCT) {
+              struct.figures = new ClientFigures();
+              struct.figures.read(iprot);
+              struct.setFiguresIsSet(true);
             } else {
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
@@ -1634,9 +1737,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
           oprot.writeFieldBegin(ACKS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.acks.size()));
-            for (AckBatch _iter56 : struct.acks)
+            for (AckBatch _iter76 : struct.acks)
             {
-              _iter56.write(oprot);
+              _iter76.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -1679,12 +1782,19 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
           oprot.writeFieldBegin(TOPICS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRING, struct.topics.size()));
-            for (java.lang.String _iter57 : struct.topics)
+            for (java.lang.String _iter77 : struct.topics)
             {
-              oprot.writeString(_iter57);
+              oprot.writeString(_iter77);
             }
             oprot.writeListEnd();
           }
+          oprot.writeFieldEnd();
+        }
+      }
+      if (struct.figures != null) {
+        if (struct.isSetFigures()) {
+          oprot.writeFieldBegin(FIGURES_FIELD_DESC);
+          struct.figures.write(oprot);
           oprot.writeFieldEnd();
         }
       }
@@ -1744,7 +1854,10 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       if (struct.isSetTopics()) {
         optionals.set(11);
       }
-      oprot.writeBitSet(optionals, 12);
+      if (struct.isSetFigures()) {
+        optionals.set(12);
+      }
+      oprot.writeBitSet(optionals, 13);
       if (struct.isSetTopic()) {
         oprot.writeString(struct.topic);
       }
@@ -1763,9 +1876,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       if (struct.isSetAcks()) {
         {
           oprot.writeI32(struct.acks.size());
-          for (AckBatch _iter58 : struct.acks)
+          for (AckBatch _iter78 : struct.acks)
           {
-            _iter58.write(oprot);
+            _iter78.write(oprot);
           }
         }
       }
@@ -1787,11 +1900,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       if (struct.isSetTopics()) {
         {
           oprot.writeI32(struct.topics.size());
-          for (java.lang.String _iter59 : struct.topics)
+          for (java.lang.String _iter79 : struct.topics)
           {
-            oprot.writeString(_iter59);
+            oprot.writeString(_iter79);
           }
         }
+      }
+      if (struct.isSetFigures()) {
+        struct.figures.write(oprot);
       }
     }
 
@@ -1800,7 +1916,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
       struct.groupId = iprot.readString();
       struct.setGroupIdIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(12);
+      java.util.BitSet incoming = iprot.readBitSet(13);
       if (incoming.get(0)) {
         struct.topic = iprot.readString();
         struct.setTopicIsSet(true);
@@ -1824,14 +1940,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       }
       if (incoming.get(5)) {
         {
-          org.apache.thrift.protocol.TList _list60 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-          struct.acks = new java.util.ArrayList<AckBatch>(_list60.size);
-          @org.apache.thrift.annotation.Nullable AckBatch _elem61;
-          for (int _i62 = 0; _i62 < _list60.size; ++_i62)
+          org.apache.thrift.protocol.TList _list80 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+          struct.acks = new java.util.ArrayList<AckBatch>(_list80.size);
+          @org.apache.thrift.annotation.Nullable AckBatch _elem81;
+          for (int _i82 = 0; _i82 < _list80.size; ++_i82)
           {
-            _elem61 = new AckBatch();
-            _elem61.read(iprot);
-            struct.acks.add(_elem61);
+            _elem81 = new AckBatch();
+            _elem81.read(iprot);
+            struct.acks.add(_elem81);
           }
         }
         struct.setAcksIsSet(true);
@@ -1858,16 +1974,21 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
       }
       if (incoming.get(11)) {
         {
-          org.apache.thrift.protocol.TList _list63 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
-          struct.topics = new java.util.ArrayList<java.lang.String>(_list63.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _elem64;
-          for (int _i65 = 0; _i65 < _list63.size; ++_i65)
+          org.apache.thrift.protocol.TList _list83 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
+          struct.topics = new java.util.ArrayList<java.lang.String>(_list83.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _elem84;
+          for (int _i85 = 0; _i85 < _list83.size; ++_i85)
           {
-            _elem64 = iprot.readString();
-            struct.topics.add(_elem64);
+            _elem84 = iprot.readString();
+            struct.topics.add(_elem84);
           }
         }
         struct.setTopicsIsSet(true);
+      }
+      if (incoming.get(12)) {
+        struct.figures = new ClientFigures();
+        struct.figures.read(iprot);
+        struct.setFiguresIsSet(true);
       }
     }
   }

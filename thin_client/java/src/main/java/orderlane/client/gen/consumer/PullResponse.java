@@ -18,6 +18,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   private static final org.apache.thrift.protocol.TField MORE_FIELD_DESC = new org.apache.thrift.protocol.TField("more", org.apache.thrift.protocol.TType.LIST, (short)70);
   private static final org.apache.thrift.protocol.TField LEASE_MS_FIELD_DESC = new org.apache.thrift.protocol.TField("leaseMs", org.apache.thrift.protocol.TType.I32, (short)71);
   private static final org.apache.thrift.protocol.TField HOME_FIELD_DESC = new org.apache.thrift.protocol.TField("home", org.apache.thrift.protocol.TType.STRING, (short)72);
+  private static final org.apache.thrift.protocol.TField WAITED_FIELD_DESC = new org.apache.thrift.protocol.TField("waited", org.apache.thrift.protocol.TType.BOOL, (short)73);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new PullResponseStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new PullResponseTupleSchemeFactory();
@@ -27,6 +28,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   private @org.apache.thrift.annotation.Nullable java.util.List<PullResponse> more; // optional
   private int leaseMs; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String home; // optional
+  private boolean waited; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -50,7 +52,11 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     /**
      * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
      */
-    HOME((short)72, "home");
+    HOME((short)72, "home"),
+    /**
+     * True: the pull waited at the proxy for a message. Default false.
+     */
+    WAITED((short)73, "waited");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -76,6 +82,8 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
           return LEASE_MS;
         case 72: // HOME
           return HOME;
+        case 73: // WAITED
+          return WAITED;
         default:
           return null;
       }
@@ -120,8 +128,9 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
 
   // isset id assignments
   private static final int __LEASEMS_ISSET_ID = 0;
+  private static final int __WAITED_ISSET_ID = 1;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.MORE,_Fields.LEASE_MS,_Fields.HOME};
+  private static final _Fields optionals[] = {_Fields.MORE,_Fields.LEASE_MS,_Fields.HOME,_Fields.WAITED};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -137,6 +146,8 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I32)));
     tmpMap.put(_Fields.HOME, new org.apache.thrift.meta_data.FieldMetaData("home", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
+    tmpMap.put(_Fields.WAITED, new org.apache.thrift.meta_data.FieldMetaData("waited", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.BOOL)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(PullResponse.class, metaDataMap);
   }
@@ -179,6 +190,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     if (other.isSetHome()) {
       this.home = other.home;
     }
+    this.waited = other.waited;
   }
 
   @Override
@@ -194,6 +206,8 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     setLeaseMsIsSet(false);
     this.leaseMs = 0;
     this.home = null;
+    setWaitedIsSet(false);
+    this.waited = false;
   }
 
   /**
@@ -383,6 +397,35 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     }
   }
 
+  /**
+   * True: the pull waited at the proxy for a message. Default false.
+   */
+  public boolean isWaited() {
+    return this.waited;
+  }
+
+  /**
+   * True: the pull waited at the proxy for a message. Default false.
+   */
+  public PullResponse setWaited(boolean waited) {
+    this.waited = waited;
+    setWaitedIsSet(true);
+    return this;
+  }
+
+  public void unsetWaited() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __WAITED_ISSET_ID);
+  }
+
+  /** Returns true if field waited is set (has been assigned a value) and false otherwise */
+  public boolean isSetWaited() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __WAITED_ISSET_ID);
+  }
+
+  public void setWaitedIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __WAITED_ISSET_ID, value);
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -426,6 +469,14 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       }
       break;
 
+    case WAITED:
+      if (value == null) {
+        unsetWaited();
+      } else {
+        setWaited((java.lang.Boolean)value);
+      }
+      break;
+
     }
   }
 
@@ -447,6 +498,9 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
 
     case HOME:
       return getHome();
+
+    case WAITED:
+      return isWaited();
 
     }
     throw new java.lang.IllegalStateException();
@@ -470,6 +524,8 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       return isSetLeaseMs();
     case HOME:
       return isSetHome();
+    case WAITED:
+      return isSetWaited();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -532,6 +588,15 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
         return false;
     }
 
+    boolean this_present_waited = true && this.isSetWaited();
+    boolean that_present_waited = true && that.isSetWaited();
+    if (this_present_waited || that_present_waited) {
+      if (!(this_present_waited && that_present_waited))
+        return false;
+      if (this.waited != that.waited)
+        return false;
+    }
+
     return true;
   }
 
@@ -558,6 +623,10 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     hashCode = hashCode * 8191 + ((isSetHome()) ? 131071 : 524287);
     if (isSetHome())
       hashCode = hashCode * 8191 + home.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetWaited()) ? 131071 : 524287);
+    if (isSetWaited())
+      hashCode = hashCode * 8191 + ((waited) ? 131071 : 524287);
 
     return hashCode;
   }
@@ -616,6 +685,16 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
     }
     if (isSetHome()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.home, other.home);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetWaited(), other.isSetWaited());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetWaited()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.waited, other.waited);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -685,6 +764,12 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       }
       first = false;
     }
+    if (isSetWaited()) {
+      if (!first) sb.append(", ");
+      sb.append("waited:");
+      sb.append(this.waited);
+      first = false;
+    }
     sb.append(")");
     return sb.toString();
   }
@@ -747,14 +832,14 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
           case 2: // MESSAGES
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list66 = iprot.readListBegin();
-                struct.messages = new java.util.ArrayList<Message>(_list66.size);
-                @org.apache.thrift.annotation.Nullable Message _elem67;
-                for (int _i68 = 0; _i68 < _list66.size; ++_i68)
+                org.apache.thrift.protocol.TList _list86 = iprot.readListBegin();
+                struct.messages = new java.util.ArrayList<Message>(_list86.size);
+                @org.apache.thrift.annotation.Nullable Message _elem87;
+                for (int _i88 = 0; _i88 < _list86.size; ++_i88)
                 {
-                  _elem67 = new Message();
-                  _elem67.read(iprot);
-                  struct.messages.add(_elem67);
+                  _elem87 = new Message();
+                  _elem87.read(iprot);
+                  struct.messages.add(_elem87);
                 }
                 iprot.readListEnd();
               }
@@ -766,14 +851,14 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
           case 70: // MORE
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list69 = iprot.readListBegin();
-                struct.more = new java.util.ArrayList<PullResponse>(_list69.size);
-                @org.apache.thrift.annotation.Nullable PullResponse _elem70;
-                for (int _i71 = 0; _i71 < _list69.size; ++_i71)
+                org.apache.thrift.protocol.TList _list89 = iprot.readListBegin();
+                struct.more = new java.util.ArrayList<PullResponse>(_list89.size);
+                @org.apache.thrift.annotation.Nullable PullResponse _elem90;
+                for (int _i91 = 0; _i91 < _list89.size; ++_i91)
                 {
-                  _elem70 = new PullResponse();
-                  _elem70.read(iprot);
-                  struct.more.add(_elem70);
+                  _elem90 = new PullResponse();
+                  _elem90.read(iprot);
+                  struct.more.add(_elem90);
                 }
                 iprot.readListEnd();
               }
@@ -794,6 +879,14 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.home = iprot.readString();
               struct.setHomeIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
+          case 73: // WAITED
+            if (schemeField.type == org.apache.thrift.protocol.TType.BOOL) {
+              struct.waited = iprot.readBool();
+              struct.setWaitedIsSet(true);
             } else {
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
@@ -823,9 +916,9 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
         oprot.writeFieldBegin(MESSAGES_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.messages.size()));
-          for (Message _iter72 : struct.messages)
+          for (Message _iter92 : struct.messages)
           {
-            _iter72.write(oprot);
+            _iter92.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -836,9 +929,9 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
           oprot.writeFieldBegin(MORE_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.more.size()));
-            for (PullResponse _iter73 : struct.more)
+            for (PullResponse _iter93 : struct.more)
             {
-              _iter73.write(oprot);
+              _iter93.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -856,6 +949,11 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
           oprot.writeString(struct.home);
           oprot.writeFieldEnd();
         }
+      }
+      if (struct.isSetWaited()) {
+        oprot.writeFieldBegin(WAITED_FIELD_DESC);
+        oprot.writeBool(struct.waited);
+        oprot.writeFieldEnd();
       }
       oprot.writeFieldStop();
       oprot.writeStructEnd();
@@ -891,25 +989,28 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       if (struct.isSetHome()) {
         optionals.set(4);
       }
-      oprot.writeBitSet(optionals, 5);
+      if (struct.isSetWaited()) {
+        optionals.set(5);
+      }
+      oprot.writeBitSet(optionals, 6);
       if (struct.isSetContext()) {
         struct.context.write(oprot);
       }
       if (struct.isSetMessages()) {
         {
           oprot.writeI32(struct.messages.size());
-          for (Message _iter74 : struct.messages)
+          for (Message _iter94 : struct.messages)
           {
-            _iter74.write(oprot);
+            _iter94.write(oprot);
           }
         }
       }
       if (struct.isSetMore()) {
         {
           oprot.writeI32(struct.more.size());
-          for (PullResponse _iter75 : struct.more)
+          for (PullResponse _iter95 : struct.more)
           {
-            _iter75.write(oprot);
+            _iter95.write(oprot);
           }
         }
       }
@@ -919,12 +1020,15 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       if (struct.isSetHome()) {
         oprot.writeString(struct.home);
       }
+      if (struct.isSetWaited()) {
+        oprot.writeBool(struct.waited);
+      }
     }
 
     @Override
     public void read(org.apache.thrift.protocol.TProtocol prot, PullResponse struct) throws org.apache.thrift.TException {
       org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
-      java.util.BitSet incoming = iprot.readBitSet(5);
+      java.util.BitSet incoming = iprot.readBitSet(6);
       if (incoming.get(0)) {
         struct.context = new Context();
         struct.context.read(iprot);
@@ -932,28 +1036,28 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       }
       if (incoming.get(1)) {
         {
-          org.apache.thrift.protocol.TList _list76 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-          struct.messages = new java.util.ArrayList<Message>(_list76.size);
-          @org.apache.thrift.annotation.Nullable Message _elem77;
-          for (int _i78 = 0; _i78 < _list76.size; ++_i78)
+          org.apache.thrift.protocol.TList _list96 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+          struct.messages = new java.util.ArrayList<Message>(_list96.size);
+          @org.apache.thrift.annotation.Nullable Message _elem97;
+          for (int _i98 = 0; _i98 < _list96.size; ++_i98)
           {
-            _elem77 = new Message();
-            _elem77.read(iprot);
-            struct.messages.add(_elem77);
+            _elem97 = new Message();
+            _elem97.read(iprot);
+            struct.messages.add(_elem97);
           }
         }
         struct.setMessagesIsSet(true);
       }
       if (incoming.get(2)) {
         {
-          org.apache.thrift.protocol.TList _list79 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-          struct.more = new java.util.ArrayList<PullResponse>(_list79.size);
-          @org.apache.thrift.annotation.Nullable PullResponse _elem80;
-          for (int _i81 = 0; _i81 < _list79.size; ++_i81)
+          org.apache.thrift.protocol.TList _list99 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+          struct.more = new java.util.ArrayList<PullResponse>(_list99.size);
+          @org.apache.thrift.annotation.Nullable PullResponse _elem100;
+          for (int _i101 = 0; _i101 < _list99.size; ++_i101)
           {
-            _elem80 = new PullResponse();
-            _elem80.read(iprot);
-            struct.more.add(_elem80);
+            _elem100 = new PullResponse();
+            _elem100.read(iprot);
+            struct.more.add(_elem100);
           }
         }
         struct.setMoreIsSet(true);
@@ -965,6 +1069,10 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
       if (incoming.get(4)) {
         struct.home = iprot.readString();
         struct.setHomeIsSet(true);
+      }
+      if (incoming.get(5)) {
+        struct.waited = iprot.readBool();
+        struct.setWaitedIsSet(true);
       }
     }
   }

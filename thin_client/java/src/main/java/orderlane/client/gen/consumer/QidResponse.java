@@ -836,14 +836,14 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
           case 10: // MESSAGES
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list122 = iprot.readListBegin();
-                struct.messages = new java.util.ArrayList<Message>(_list122.size);
-                @org.apache.thrift.annotation.Nullable Message _elem123;
-                for (int _i124 = 0; _i124 < _list122.size; ++_i124)
+                org.apache.thrift.protocol.TList _list142 = iprot.readListBegin();
+                struct.messages = new java.util.ArrayList<Message>(_list142.size);
+                @org.apache.thrift.annotation.Nullable Message _elem143;
+                for (int _i144 = 0; _i144 < _list142.size; ++_i144)
                 {
-                  _elem123 = new Message();
-                  _elem123.read(iprot);
-                  struct.messages.add(_elem123);
+                  _elem143 = new Message();
+                  _elem143.read(iprot);
+                  struct.messages.add(_elem143);
                 }
                 iprot.readListEnd();
               }
@@ -903,9 +903,9 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
         oprot.writeFieldBegin(MESSAGES_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.messages.size()));
-          for (Message _iter125 : struct.messages)
+          for (Message _iter145 : struct.messages)
           {
-            _iter125.write(oprot);
+            _iter145.write(oprot);
           }
           oprot.writeListEnd();
         }
@@ -945,9 +945,9 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       oprot.writeString(struct.qid);
       {
         oprot.writeI32(struct.messages.size());
-        for (Message _iter126 : struct.messages)
+        for (Message _iter146 : struct.messages)
         {
-          _iter126.write(oprot);
+          _iter146.write(oprot);
         }
       }
       java.util.BitSet optionals = new java.util.BitSet();
@@ -980,14 +980,14 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       struct.qid = iprot.readString();
       struct.setQidIsSet(true);
       {
-        org.apache.thrift.protocol.TList _list127 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-        struct.messages = new java.util.ArrayList<Message>(_list127.size);
-        @org.apache.thrift.annotation.Nullable Message _elem128;
-        for (int _i129 = 0; _i129 < _list127.size; ++_i129)
+        org.apache.thrift.protocol.TList _list147 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+        struct.messages = new java.util.ArrayList<Message>(_list147.size);
+        @org.apache.thrift.annotation.Nullable Message _elem148;
+        for (int _i149 = 0; _i149 < _list147.size; ++_i149)
         {
-          _elem128 = new Message();
-          _elem128.read(iprot);
-          struct.messages.add(_elem128);
+          _elem148 = new Message();
+          _elem148.read(iprot);
+          struct.messages.add(_elem148);
         }
       }
       struct.setMessagesIsSet(true);

@@ -613,13 +613,13 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
           case 2: // TOPICS
             if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
               {
-                org.apache.thrift.protocol.TList _list182 = iprot.readListBegin();
-                struct.topics = new java.util.ArrayList<java.lang.String>(_list182.size);
-                @org.apache.thrift.annotation.Nullable java.lang.String _elem183;
-                for (int _i184 = 0; _i184 < _list182.size; ++_i184)
+                org.apache.thrift.protocol.TList _list202 = iprot.readListBegin();
+                struct.topics = new java.util.ArrayList<java.lang.String>(_list202.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _elem203;
+                for (int _i204 = 0; _i204 < _list202.size; ++_i204)
                 {
-                  _elem183 = iprot.readString();
-                  struct.topics.add(_elem183);
+                  _elem203 = iprot.readString();
+                  struct.topics.add(_elem203);
                 }
                 iprot.readListEnd();
               }
@@ -669,9 +669,9 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
         oprot.writeFieldBegin(TOPICS_FIELD_DESC);
         {
           oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRING, struct.topics.size()));
-          for (java.lang.String _iter185 : struct.topics)
+          for (java.lang.String _iter205 : struct.topics)
           {
-            oprot.writeString(_iter185);
+            oprot.writeString(_iter205);
           }
           oprot.writeListEnd();
         }
@@ -710,9 +710,9 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       oprot.writeString(struct.groupId);
       {
         oprot.writeI32(struct.topics.size());
-        for (java.lang.String _iter186 : struct.topics)
+        for (java.lang.String _iter206 : struct.topics)
         {
-          oprot.writeString(_iter186);
+          oprot.writeString(_iter206);
         }
       }
       java.util.BitSet optionals = new java.util.BitSet();
@@ -737,13 +737,13 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       struct.groupId = iprot.readString();
       struct.setGroupIdIsSet(true);
       {
-        org.apache.thrift.protocol.TList _list187 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
-        struct.topics = new java.util.ArrayList<java.lang.String>(_list187.size);
-        @org.apache.thrift.annotation.Nullable java.lang.String _elem188;
-        for (int _i189 = 0; _i189 < _list187.size; ++_i189)
+        org.apache.thrift.protocol.TList _list207 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
+        struct.topics = new java.util.ArrayList<java.lang.String>(_list207.size);
+        @org.apache.thrift.annotation.Nullable java.lang.String _elem208;
+        for (int _i209 = 0; _i209 < _list207.size; ++_i209)
         {
-          _elem188 = iprot.readString();
-          struct.topics.add(_elem188);
+          _elem208 = iprot.readString();
+          struct.topics.add(_elem208);
         }
       }
       struct.setTopicsIsSet(true);
