@@ -190,6 +190,11 @@ struct FetchRequest {
     60: optional string version,
     /** 0 (default): messages; 1: stored records. */
     70: optional i32 format,
+    /**
+     * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+     * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+     */
+    71: optional bool withoutBodies,
     /** Authenticates the client. */
     75: optional string token
 }

@@ -18,6 +18,7 @@ from testkit.certificates import make_certificates
 from testkit.spark_site import SparkGateway
 from thin_client.spark.data_source import BatchReader
 from thin_client.spark.options import ReadOptions
+from thin_client.spark.records import column_names
 
 
 def options_of(gateway: SparkGateway, topic: str, **options: object) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def test_a_repeated_task_reads_the_same_messages(spark: Any, gateway: SparkGatew
     topic = gateway.a_topic(queues=1)
     gateway.send(topic, [b"x"] * 100)
     options = ReadOptions.parse(options_of(gateway, topic), streaming=False)
-    reader = BatchReader(options)
+    reader = BatchReader(options, column_names(include_headers=False))
     (task,) = reader.partitions()
     copy = pickle.loads(pickle.dumps(reader))
     first, second = ([batch.to_pydict() for batch in each.read(task)] for each in (copy, reader))

@@ -16,6 +16,7 @@ nothing depends on it, because a proxy keeps no state for a reader.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,15 @@ from thin_client.spark.planning import (
     plan_stream,
 )
 from thin_client.spark.queues import Queues
-from thin_client.spark.records import arrow_schema, record_batches, schema_ddl
+from thin_client.spark.records import (
+    arrow_schema,
+    chosen_columns,
+    column_names,
+    need_records,
+    position_batches,
+    record_batches,
+    schema_ddl,
+)
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import HOLDER, effective, new_table
 from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
@@ -75,6 +84,8 @@ from thin_client.spark.writing import BatchWriter, StreamWriter
 _log = logging.getLogger("orderlane")
 
 Log = logging.Logger | QueryLog
+#: The module of the worker in which Spark offers filters, if the session's setting allows it.
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 #: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
 _ASK_EVERY_S = 0.1
 
@@ -152,25 +163,29 @@ class OrderlaneDataSource(DataSource):
         with without_tracebacks():
             if (table := new_table(self.options)) is not None:
                 return _table_schema(table)
-            return schema_ddl(include_headers=_checked(self.options).include_headers)
+            headers = _checked(self.options).include_headers
+            return schema_ddl(column_names(include_headers=headers))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
         with without_tracebacks():
             given = effective(schema.fields, self.options, READ)
             options = ReadOptions.parse(given, streaming=False)
-            _check_schema(schema, options)
-        return PruningReader(options) if options.filter_pushdown else BatchReader(options)
+            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
+        pushed = options.filter_pushdown
+        if _filters_are_pushed() if pushed is None else pushed:
+            return PruningReader(options, columns)
+        return BatchReader(options, columns)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of ``spark.readStream``."""
         try:
             given = effective(schema.fields, self.options, STREAM)
             options = ReadOptions.parse(given, streaming=True)
-            _check_schema(schema, options)
+            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
         except OptionError as error:
             return RefusedReader(error)
-        return StreamReader(options)
+        return StreamReader(options, columns)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Return the writer of ``df.write``."""
@@ -186,8 +201,9 @@ class OrderlaneDataSource(DataSource):
 class BatchReader(DataSourceReader):
     """Reader of a batch: the messages stored when the query is planned."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
@@ -204,7 +220,9 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
         # For a plan without tasks Spark creates a partition without a slice.
-        return iter(()) if partition.value is None else _rows(partition.value, self._options)
+        if partition.value is None:
+            return iter(())
+        return _rows(partition.value, self._options, self._columns)
 
     def _plan(self, queues: Queues) -> Plan:
         options, prune = self._options, self._pruning
@@ -212,9 +230,10 @@ class BatchReader(DataSourceReader):
         at_time = queues.at_time
         first = starting(options.starting, states, at_time=at_time, strategy=options.strategy)
         last = ending(options.ending, states, at_time=at_time)
+        since_ms, until_ms = prune.lookups_ms
         return plan_batch(
-            prune.starts(first, _offsets_at(queues, prune.since_ms)),
-            prune.ends(last, _offsets_at(queues, prune.until_ms)),
+            prune.starts(first, _offsets_at(queues, since_ms)),
+            prune.ends(last, _offsets_at(queues, until_ms)),
             states,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
@@ -225,7 +244,9 @@ class PruningReader(BatchReader):
     """Reader of a batch with filter pushdown.
 
     A separate class, because Spark fails a query whose reader defines ``pushFilters`` unless
-    ``spark.sql.python.filterPushdown.enabled`` is set.
+    ``spark.sql.python.filterPushdown.enabled`` is set. A source does not see this setting, but
+    Spark offers filters in a worker of its own: only there does ``reader`` return this class by
+    default.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
@@ -237,8 +258,9 @@ class PruningReader(BatchReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of a stream. Its offsets are topic → qid → next offset to read."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
         self._admission = Admission(options)
         self._client = BulkClient(options.connecting)
         self._queues = Queues(self._client, options.selection)
@@ -319,7 +341,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
-        return _rows(partition.value, self._options)
+        return _rows(partition.value, self._options, self._columns)
 
     def commit(self, end: Offsets) -> None:
         """Report the end of a batch, unless ``latestOffset`` has already reported it."""
@@ -405,18 +427,25 @@ def report(
     return True
 
 
-def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
+def _rows(part: Slice, options: ReadOptions, columns: Sequence[str]) -> Iterator[Any]:
+    if not need_records(columns):
+        yield from position_batches(part, columns)
+        return
     with without_tracebacks(), closing(BulkClient(options.connecting)) as client:
-        chunks = _chunks(client, part, options)
-        yield from record_batches(chunks, part, include_headers=options.include_headers)
+        chunks = _chunks(client, part, options, with_bodies="value" in columns)
+        yield from record_batches(chunks, part, columns)
 
 
-def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[bytes]:
+def _chunks(
+    client: BulkClient, part: Slice, options: ReadOptions, *, with_bodies: bool
+) -> Iterator[bytes]:
     """Yield the slice's stored records; raise DataLost or skip lost ones by ``failOnDataLoss``."""
     log = query_log(options, task=TaskContext.get())
     while True:
         try:
-            yield from client.records(part, batch_bytes=options.batch_bytes)
+            yield from client.records(
+                part, batch_bytes=options.batch_bytes, with_bodies=with_bodies
+            )
         except DataLost as lost:
             if options.fail_on_data_loss:
                 raise
@@ -452,7 +481,7 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
 def _table_schema(options: Mapping[str, str]) -> StructType:
     """Return the columns of a new table with *options*."""
     headers = options.get("includeheaders", "").lower() == "true"
-    columns = from_arrow_schema(arrow_schema(include_headers=headers))
+    columns = from_arrow_schema(arrow_schema(column_names(include_headers=headers)))
     return StructType(
         [
             StructField(
@@ -481,9 +510,6 @@ def _checked(options: Mapping[str, str]) -> ReadOptions:
         raise
 
 
-def _check_schema(schema: Any, options: ReadOptions) -> None:
-    given = to_arrow_schema(schema, timezone="UTC")
-    if not given.equals(arrow_schema(include_headers=options.include_headers)):
-        raise OptionError(
-            "the columns of orderlane are fixed: remove schema(), and choose columns with select()"
-        )
+def _filters_are_pushed() -> bool:
+    """Return whether this process is a worker to which Spark offers filters."""
+    return _PUSHING_WORKER in sys.modules

@@ -67,15 +67,19 @@ OPTIONS: tuple[Option, ...] = (
            "queue are split.", _READS),
     Option("includeHeaders", "`false`", "Add a column `headers`, the properties as "
            "`array<struct<key:string,value:binary>>`.", _READS),
-    Option("filterPushdown", "`false`", "Use filters on topic, qid, offset and timestamp to read "
-           "less; also needs Spark's `spark.sql.python.filterPushdown.enabled`.",
-           (READ,)),
+    Option("filterPushdown", "by Spark's setting", "Use filters on topic, qid, offset and "
+           "timestamp to read less, if Spark's `spark.sql.python.filterPushdown.enabled` is true; "
+           "`false`: never; `true`: fail if the setting is false.", (READ,)),
     Option("batchBytes", "`4m`", "Bytes of messages that a task reads and decodes at a time; "
            "64k to 64m.", _READS),
     Option("consumerId", "`spark`", "Name under which the group's progress is reported. The proxy "
            "accepts one at a time, and another one after 60 s: queries that share a group should "
            "not share queues.", _READS),
     Option("topic", "the column `topic`", "Topic for all rows.", _WRITES),
+    Option("keyEncoding", "`utf8`", "Text of a binary column `key`: `utf8`, `hex` or `base64`.",
+           _WRITES),
+    Option("extraColumns", "`error`", "Columns that cannot be written: `error`, or `ignore`.",
+           _WRITES),
     Option("batchSize", "`500`", "Messages that a task sends in one request; 1 to 10000.",
            _WRITES),
     Option("maxRowsPerSecond", "", "Maximum rate of each task, fractions allowed; by default "

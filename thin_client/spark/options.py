@@ -22,12 +22,14 @@ from thin_client.spark.option_values import (
     duration_ms,
     json_object,
     number,
+    one_of,
     positive,
     refusal,
     size_bytes,
     text,
     whole,
 )
+from thin_client.spark.outgoing import KEY_ENCODINGS
 from thin_client.spark.selection import Selection
 
 __all__ = ["OPTIONS", "Connecting", "Option", "OptionError", "ReadOptions", "WriteOptions"]
@@ -63,7 +65,7 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     include_headers: bool = False
-    filter_pushdown: bool = False
+    filter_pushdown: bool | None = None
     batch_bytes: int = 4 << 20
 
     @classmethod
@@ -103,7 +105,7 @@ class ReadOptions:
             min_partitions=given.take("minPartitions", _partitions),
             max_records_per_partition=given.take("maxRecordsPerPartition", positive),
             include_headers=given.get("includeHeaders", boolean, False),
-            filter_pushdown=given.get("filterPushdown", boolean, False),
+            filter_pushdown=given.take("filterPushdown", boolean),
             batch_bytes=given.get("batchBytes", _batch_bytes, 4 << 20),
         )
 
@@ -118,6 +120,8 @@ class WriteOptions:
     max_rows_per_second: float | None = None
     batch_id_property: str = "sparkBatchId"
     job_id: str | None = None
+    key_encoding: str | None = None
+    ignore_extra_columns: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -130,6 +134,9 @@ class WriteOptions:
             max_rows_per_second=given.take("maxRowsPerSecond", number),
             batch_id_property=given.get("batchIdProperty", text, "sparkBatchId"),
             job_id=given.take("jobId", text),
+            key_encoding=given.take("keyEncoding", one_of(*KEY_ENCODINGS)),
+            ignore_extra_columns=given.get("extraColumns", one_of("error", "ignore"), "error")
+            == "ignore",
         )
 
 

@@ -2253,6 +2253,11 @@ void FetchRequest::__set_format(const int32_t val) {
 __isset.format = true;
 }
 
+void FetchRequest::__set_withoutBodies(const bool val) {
+  this->withoutBodies = val;
+__isset.withoutBodies = true;
+}
+
 void FetchRequest::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -2382,6 +2387,14 @@ uint32_t FetchRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 71:
+        if (ftype == ::apache::thrift::protocol::T_BOOL) {
+          xfer += iprot->readBool(this->withoutBodies);
+          this->__isset.withoutBodies = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -2468,6 +2481,11 @@ uint32_t FetchRequest::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeI32(this->format);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.withoutBodies) {
+    xfer += oprot->writeFieldBegin("withoutBodies", ::apache::thrift::protocol::T_BOOL, 71);
+    xfer += oprot->writeBool(this->withoutBodies);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.token) {
     xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
     xfer += oprot->writeString(this->token);
@@ -2488,6 +2506,7 @@ void swap(FetchRequest &a, FetchRequest &b) {
   swap(a.maxLingerTime, b.maxLingerTime);
   swap(a.version, b.version);
   swap(a.format, b.format);
+  swap(a.withoutBodies, b.withoutBodies);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
@@ -2501,6 +2520,7 @@ FetchRequest::FetchRequest(const FetchRequest& other130) {
   maxLingerTime = other130.maxLingerTime;
   version = other130.version;
   format = other130.format;
+  withoutBodies = other130.withoutBodies;
   token = other130.token;
   __isset = other130.__isset;
 }
@@ -2513,6 +2533,7 @@ FetchRequest::FetchRequest(FetchRequest&& other131) noexcept {
   maxLingerTime = other131.maxLingerTime;
   version = std::move(other131.version);
   format = other131.format;
+  withoutBodies = other131.withoutBodies;
   token = std::move(other131.token);
   __isset = other131.__isset;
 }
@@ -2525,6 +2546,7 @@ FetchRequest& FetchRequest::operator=(const FetchRequest& other132) {
   maxLingerTime = other132.maxLingerTime;
   version = other132.version;
   format = other132.format;
+  withoutBodies = other132.withoutBodies;
   token = other132.token;
   __isset = other132.__isset;
   return *this;
@@ -2538,6 +2560,7 @@ FetchRequest& FetchRequest::operator=(FetchRequest&& other133) noexcept {
   maxLingerTime = other133.maxLingerTime;
   version = std::move(other133.version);
   format = other133.format;
+  withoutBodies = other133.withoutBodies;
   token = std::move(other133.token);
   __isset = other133.__isset;
   return *this;
@@ -2553,6 +2576,7 @@ void FetchRequest::printTo(std::ostream& out) const {
   out << ", " << "maxLingerTime="; (__isset.maxLingerTime ? (out << to_string(maxLingerTime)) : (out << "<null>"));
   out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));
   out << ", " << "format="; (__isset.format ? (out << to_string(format)) : (out << "<null>"));
+  out << ", " << "withoutBodies="; (__isset.withoutBodies ? (out << to_string(withoutBodies)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }

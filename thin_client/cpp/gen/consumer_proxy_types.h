@@ -991,12 +991,13 @@ void swap(ConsumeStats &a, ConsumeStats &b);
 std::ostream& operator<<(std::ostream& out, const ConsumeStats& obj);
 
 typedef struct _FetchRequest__isset {
-  _FetchRequest__isset() : fetchOffset(false), maxBatchSize(false), maxLingerTime(false), version(false), format(false), token(false) {}
+  _FetchRequest__isset() : fetchOffset(false), maxBatchSize(false), maxLingerTime(false), version(false), format(false), withoutBodies(false), token(false) {}
   bool fetchOffset :1;
   bool maxBatchSize :1;
   bool maxLingerTime :1;
   bool version :1;
   bool format :1;
+  bool withoutBodies :1;
   bool token :1;
 } _FetchRequest__isset;
 
@@ -1018,6 +1019,7 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
                  maxLingerTime(0),
                  version(),
                  format(0),
+                 withoutBodies(0),
                  token() {
   }
 
@@ -1055,6 +1057,11 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
    */
   int32_t format;
   /**
+   * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+   * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+   */
+  bool withoutBodies;
+  /**
    * Authenticates the client.
    */
   std::string token;
@@ -1076,6 +1083,8 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
   void __set_version(const std::string& val);
 
   void __set_format(const int32_t val);
+
+  void __set_withoutBodies(const bool val);
 
   void __set_token(const std::string& val);
 
@@ -1106,6 +1115,10 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
     if (__isset.format != rhs.__isset.format)
       return false;
     else if (__isset.format && !(format == rhs.format))
+      return false;
+    if (__isset.withoutBodies != rhs.__isset.withoutBodies)
+      return false;
+    else if (__isset.withoutBodies && !(withoutBodies == rhs.withoutBodies))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;

@@ -145,9 +145,10 @@ declare class FetchRequest {
     public maxLingerTime?: number;
     public version?: string;
     public format?: number;
+    public withoutBodies?: boolean;
     public token?: string;
 
-      constructor(args?: { consumerId: string; groupId: string; cluster: string; fetchOffset?: { [k: string]: { [k: string]: Int64; }; }; maxBatchSize?: number; maxLingerTime?: number; version?: string; format?: number; token?: string; });
+      constructor(args?: { consumerId: string; groupId: string; cluster: string; fetchOffset?: { [k: string]: { [k: string]: Int64; }; }; maxBatchSize?: number; maxLingerTime?: number; version?: string; format?: number; withoutBodies?: boolean; token?: string; });
   }
 
 /**

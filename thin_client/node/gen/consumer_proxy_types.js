@@ -1356,6 +1356,7 @@ const FetchRequest = module.exports.FetchRequest = class {
     this.maxLingerTime = null;
     this.version = null;
     this.format = null;
+    this.withoutBodies = null;
     this.token = null;
     if (args) {
       if (args.consumerId !== undefined && args.consumerId !== null) {
@@ -1387,6 +1388,9 @@ const FetchRequest = module.exports.FetchRequest = class {
       }
       if (args.format !== undefined && args.format !== null) {
         this.format = args.format;
+      }
+      if (args.withoutBodies !== undefined && args.withoutBodies !== null) {
+        this.withoutBodies = args.withoutBodies;
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -1480,6 +1484,13 @@ const FetchRequest = module.exports.FetchRequest = class {
           input.skip(ftype);
         }
         break;
+        case 71:
+        if (ftype == Thrift.Type.BOOL) {
+          this.withoutBodies = input.readBool();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -1552,6 +1563,11 @@ const FetchRequest = module.exports.FetchRequest = class {
     if (this.format !== null && this.format !== undefined) {
       output.writeFieldBegin('format', Thrift.Type.I32, 70);
       output.writeI32(this.format);
+      output.writeFieldEnd();
+    }
+    if (this.withoutBodies !== null && this.withoutBodies !== undefined) {
+      output.writeFieldBegin('withoutBodies', Thrift.Type.BOOL, 71);
+      output.writeBool(this.withoutBodies);
       output.writeFieldEnd();
     }
     if (this.token !== null && this.token !== undefined) {

@@ -1305,6 +1305,8 @@ class FetchRequest(object):
     30,000.
      - version: Name and version of the client library; for statistics only.
      - format: 0 (default): messages; 1: stored records.
+     - withoutBodies: True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+    empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
      - token: Authenticates the client.
 
     """
@@ -1318,11 +1320,12 @@ class FetchRequest(object):
         'maxLingerTime',
         'version',
         'format',
+        'withoutBodies',
         'token',
     )
 
 
-    def __init__(self, consumerId=None, groupId=None, cluster=None, fetchOffset=None, maxBatchSize=None, maxLingerTime=None, version=None, format=None, token=None,):
+    def __init__(self, consumerId=None, groupId=None, cluster=None, fetchOffset=None, maxBatchSize=None, maxLingerTime=None, version=None, format=None, withoutBodies=None, token=None,):
         self.consumerId = consumerId
         self.groupId = groupId
         self.cluster = cluster
@@ -1331,6 +1334,7 @@ class FetchRequest(object):
         self.maxLingerTime = maxLingerTime
         self.version = version
         self.format = format
+        self.withoutBodies = withoutBodies
         self.token = token
 
     def read(self, iprot):
@@ -1394,6 +1398,11 @@ class FetchRequest(object):
                     self.format = iprot.readI32()
                 else:
                     iprot.skip(ftype)
+            elif fid == 71:
+                if ftype == TType.BOOL:
+                    self.withoutBodies = iprot.readBool()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -1448,6 +1457,10 @@ class FetchRequest(object):
         if self.format is not None:
             oprot.writeFieldBegin('format', TType.I32, 70)
             oprot.writeI32(self.format)
+            oprot.writeFieldEnd()
+        if self.withoutBodies is not None:
+            oprot.writeFieldBegin('withoutBodies', TType.BOOL, 71)
+            oprot.writeBool(self.withoutBodies)
             oprot.writeFieldEnd()
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
@@ -3509,7 +3522,7 @@ FetchRequest.thrift_spec = (
     None,  # 68
     None,  # 69
     (70, TType.I32, 'format', None, None, ),  # 70
-    None,  # 71
+    (71, TType.BOOL, 'withoutBodies', None, None, ),  # 71
     None,  # 72
     None,  # 73
     None,  # 74

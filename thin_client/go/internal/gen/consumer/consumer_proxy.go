@@ -3312,6 +3312,8 @@ func (p *ConsumeStats) String() string {
 // 30,000.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Format: 0 (default): messages; 1: stored records.
+//  - WithoutBodies: True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+// empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
 //  - Token: Authenticates the client.
 type FetchRequest struct {
   ConsumerId string `thrift:"consumerId,1,required" db:"consumerId" json:"consumerId"`
@@ -3325,7 +3327,8 @@ type FetchRequest struct {
   Version *string `thrift:"version,60" db:"version" json:"version,omitempty"`
   // unused fields # 61 to 69
   Format *int32 `thrift:"format,70" db:"format" json:"format,omitempty"`
-  // unused fields # 71 to 74
+  WithoutBodies *bool `thrift:"withoutBodies,71" db:"withoutBodies" json:"withoutBodies,omitempty"`
+  // unused fields # 72 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -3378,6 +3381,13 @@ func (p *FetchRequest) GetFormat() int32 {
   }
 return *p.Format
 }
+var FetchRequest_WithoutBodies_DEFAULT bool
+func (p *FetchRequest) GetWithoutBodies() bool {
+  if !p.IsSetWithoutBodies() {
+    return FetchRequest_WithoutBodies_DEFAULT
+  }
+return *p.WithoutBodies
+}
 var FetchRequest_Token_DEFAULT string
 func (p *FetchRequest) GetToken() string {
   if !p.IsSetToken() {
@@ -3403,6 +3413,10 @@ func (p *FetchRequest) IsSetVersion() bool {
 
 func (p *FetchRequest) IsSetFormat() bool {
   return p.Format != nil
+}
+
+func (p *FetchRequest) IsSetWithoutBodies() bool {
+  return p.WithoutBodies != nil
 }
 
 func (p *FetchRequest) IsSetToken() bool {
@@ -3501,6 +3515,16 @@ func (p *FetchRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 70:
       if fieldTypeId == thrift.I32 {
         if err := p.ReadField70(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 71:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField71(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -3651,6 +3675,15 @@ func (p *FetchRequest)  ReadField70(ctx context.Context, iprot thrift.TProtocol)
   return nil
 }
 
+func (p *FetchRequest)  ReadField71(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 71: ", err)
+} else {
+  p.WithoutBodies = &v
+}
+  return nil
+}
+
 func (p *FetchRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -3672,6 +3705,7 @@ func (p *FetchRequest) Write(ctx context.Context, oprot thrift.TProtocol) error 
     if err := p.writeField11(ctx, oprot); err != nil { return err }
     if err := p.writeField60(ctx, oprot); err != nil { return err }
     if err := p.writeField70(ctx, oprot); err != nil { return err }
+    if err := p.writeField71(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -3791,6 +3825,18 @@ func (p *FetchRequest) writeField70(ctx context.Context, oprot thrift.TProtocol)
   return err
 }
 
+func (p *FetchRequest) writeField71(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetWithoutBodies() {
+    if err := oprot.WriteFieldBegin(ctx, "withoutBodies", thrift.BOOL, 71); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 71:withoutBodies: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.WithoutBodies)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.withoutBodies (71) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 71:withoutBodies: ", p), err) }
+  }
+  return err
+}
+
 func (p *FetchRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -3844,6 +3890,12 @@ func (p *FetchRequest) Equals(other *FetchRequest) bool {
       return false
     }
     if (*p.Format) != (*other.Format) { return false }
+  }
+  if p.WithoutBodies != other.WithoutBodies {
+    if p.WithoutBodies == nil || other.WithoutBodies == nil {
+      return false
+    }
+    if (*p.WithoutBodies) != (*other.WithoutBodies) { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
