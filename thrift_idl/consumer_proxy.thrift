@@ -294,6 +294,8 @@ struct RangesRequest {
     2: required list<string> topics,
     /** Also requests the first offset stored at or after this time: milliseconds since 1970. */
     3: optional i64 timestampMs,
+    /** True: the committed offsets are not needed; their absence means nothing. Default: false. */
+    4: optional bool withoutCommitted,
     /** Authenticates the client. */
     75: optional string token
 }

@@ -18,6 +18,7 @@ from thin_client.options import client_version
 from thin_client.spark.offsets import QueueState, Slice, flat, sorted_offsets
 from thin_client.spark.options import Connecting
 from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import consumer
 
 #: The same for a report: the next one supersedes it, and the query must not wait.
@@ -75,11 +76,20 @@ class Counts:
 class BulkClient:
     """Bulk reader of one group. Not thread-safe."""
 
-    def __init__(self, connecting: Connecting, *, patience_s: float = PATIENCE_S) -> None:
-        """Raise ValueError for an invalid address or certificate. The first request connects."""
+    def __init__(
+        self,
+        connecting: Connecting,
+        *,
+        patience_s: float = PATIENCE_S,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """Raise ValueError for an invalid address or certificate. The first request connects.
+
+        *failures*: as of ``ProxyCalls``.
+        """
         self._connecting = connecting
         self._patience_s = patience_s
-        self._calls = ProxyCalls(connecting, patience_s=patience_s)
+        self._calls = ProxyCalls(connecting, patience_s=patience_s, failures=failures)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the connection settings, never the connection."""
@@ -105,6 +115,7 @@ class BulkClient:
                 groupId=self._connecting.group,
                 topics=wanted[at : at + _MOST_TOPICS],
                 timestampMs=timestamp_ms,
+                withoutCommitted=True,
                 token=self._connecting.token,
             )
             answer = self._calls.ask(partial(calls.ranges, request))
@@ -309,9 +320,7 @@ def _state(found: consumer.QueueRange, sender: object) -> QueueState:
     topic, qid, begin, end = found.topic, found.qid, found.beginOffset, found.endOffset
     if topic is None or qid is None or begin is None or end is None:
         raise ProtocolError(f"{sender} answered ranges with an incomplete queue: {found!r}")
-    return QueueState(
-        *(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp), life=found.life
-    )
+    return QueueState(*(topic, qid, begin, end, found.offsetAtTimestamp, found.life))
 
 
 def _first_offset(chunk: bytes, part: Slice) -> int:

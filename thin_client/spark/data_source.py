@@ -50,6 +50,7 @@ from thin_client.spark.offsets import (
     Offsets,
     Queue,
     Slice,
+    Task,
     batch_of,
     ending,
     ends,
@@ -57,15 +58,17 @@ from thin_client.spark.offsets import (
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
 from thin_client.spark.option_values import names
-from thin_client.spark.options import OptionError, ReadOptions
+from thin_client.spark.options import Connecting, OptionError, ReadOptions
 from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
     loss_summary,
+    pack,
     plan_batch,
     plan_stream,
 )
+from thin_client.spark.poll_pace import PollPace
 from thin_client.spark.queues import Queues
 from thin_client.spark.records import (
     arrow_schema,
@@ -77,6 +80,7 @@ from thin_client.spark.records import (
     schema_ddl,
 )
 from thin_client.spark.sentences import without_tracebacks
+from thin_client.spark.server_order import KnownFailures
 from thin_client.spark.tables import HOLDER, effective, new_table
 from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
 from thin_client.spark.writing import BatchWriter, StreamWriter
@@ -86,8 +90,8 @@ _log = logging.getLogger("orderlane")
 Log = logging.Logger | QueryLog
 #: The module of the worker in which Spark offers filters, if the session's setting allows it.
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-#: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
-_ASK_EVERY_S = 0.1
+#: Of all queries of this process: workers of Spark serve one after another.
+_FAILURES = KnownFailures()
 
 
 class OrderlaneDataSource(DataSource):
@@ -208,14 +212,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each task."""
-        with without_tracebacks(), closing(BulkClient(self._options.connecting)) as client:
+        with without_tracebacks(), closing(_client(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
             counts = Counts()
             _count(plan.losses, counts)
             if counts:
                 report(client, {}, counts, log=query_log(self._options))
-        return list(map(InputPartition, plan.slices))
+        return _tasks(plan, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
@@ -262,12 +266,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._admission = Admission(options)
-        self._client = BulkClient(options.connecting)
+        self._client = _client(options.connecting)
+        self._pace = PollPace()
         self._queues = Queues(self._client, options.selection)
         self._ends_now = False
         self._latest: Offsets | None = None
         self._reported_losses: set[Loss] = set()
-        self._asked_s = float("-inf")
         self._begun: Offsets | None = None
         self._reported: Offsets | None = None
         self._decided: Offsets | None = None
@@ -303,11 +307,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where it begins, and has no messages.
         """
         with without_tracebacks():
-            self._pause()
+            time.sleep(self._pace.wait_s(time.monotonic()))
+            began_s = time.monotonic()
             # Before it has read anything, a query has no progress.
             self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
-            self._latest = ends(states)
+            before, self._latest = self._latest, ends(states)
+            self._pace.asked(began_s, time.monotonic(), news=self._latest != before)
             if self._ends_now:
                 self._ends_now = False
                 self._admission.end_at(states)
@@ -337,7 +343,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self._judge(plan.losses)
             self._note_repetition(end, plan)
-        return list(map(InputPartition, plan.slices))
+        return _tasks(plan, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
@@ -380,12 +386,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "an unfinished batch is repeated: %s", names(map(str, plan.slices))
         )
 
-    def _pause(self) -> None:
-        wait_s = self._asked_s + _ASK_EVERY_S - time.monotonic()
-        if wait_s > 0:
-            time.sleep(wait_s)
-        self._asked_s = time.monotonic()
-
 
 class RefusedReader(DataSourceStreamReader):
     """Reader of a stream with invalid options: each call raises their error.
@@ -427,13 +427,30 @@ def report(
     return True
 
 
-def _rows(part: Slice, options: ReadOptions, columns: Sequence[str]) -> Iterator[Any]:
+def _client(connecting: Connecting) -> BulkClient:
+    return BulkClient(connecting, failures=_FAILURES)
+
+
+def _tasks(plan: Plan, options: ReadOptions) -> list[InputPartition]:
+    """Return the tasks of *plan*; they begin at different proxies, of those that answer."""
+    packed = pack(plan.slices, options.max_partitions, options.max_records_per_partition)
+    servers, now_s = options.connecting.servers, time.monotonic()
+    return [
+        InputPartition(Task(parts, _FAILURES.order(servers, now_s, turn=turn)))
+        for turn, parts in enumerate(packed)
+    ]
+
+
+def _rows(task: Task, options: ReadOptions, columns: Sequence[str]) -> Iterator[Any]:
     if not need_records(columns):
-        yield from position_batches(part, columns)
+        for part in task.parts:
+            yield from position_batches(part, columns)
         return
-    with without_tracebacks(), closing(BulkClient(options.connecting)) as client:
-        chunks = _chunks(client, part, options, with_bodies="value" in columns)
-        yield from record_batches(chunks, part, columns)
+    connecting = replace(options.connecting, servers=task.servers)
+    with without_tracebacks(), closing(_client(connecting)) as client:
+        for part in task.parts:
+            chunks = _chunks(client, part, options, with_bodies="value" in columns)
+            yield from record_batches(chunks, part, columns)
 
 
 def _chunks(

@@ -25,7 +25,7 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("servers", "required", "Addresses of proxies, `host:port` (default port 9713), "
-           "separated by commas; if one fails, the next is tried.", _ALL),
+           "separated by commas; tasks begin at different ones, and if one fails, the next is tried.", _ALL),
     Option("group", "required", "Consumer group to read as; no thin client may consume with it. "
            "Its topics come from the proxy's settings, unless these have `auto_create_groups`.",
            _READS),
@@ -63,6 +63,8 @@ OPTIONS: tuple[Option, ...] = (
            "micro-batch.", (STREAM,)),
     Option("minPartitions", "", "Minimum number of tasks: the largest queues are split. By default "
            "there is one task for each queue with messages to read.", _READS),
+    Option("maxPartitions", "`200`, or `minPartitions`", "Maximum number of tasks: the slices of "
+           "several queues share a task, unless it would exceed `maxRecordsPerPartition`.", _READS),
     Option("maxRecordsPerPartition", "", "Maximum messages for a task: larger slices of a "
            "queue are split.", _READS),
     Option("includeHeaders", "`false`", "Add a column `headers`, the properties as "

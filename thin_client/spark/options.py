@@ -34,6 +34,8 @@ from thin_client.spark.selection import Selection
 
 __all__ = ["OPTIONS", "Connecting", "Option", "OptionError", "ReadOptions", "WriteOptions"]
 
+#: Default of ``maxPartitions``: as many tasks as Spark's shuffles have by default.
+MAX_PARTITIONS = 200
 _ASSIGN_FORM = '{"orders": ["broker-a_0", "broker-a_1"]}'
 
 
@@ -64,6 +66,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    max_partitions: int = MAX_PARTITIONS
     include_headers: bool = False
     filter_pushdown: bool | None = None
     batch_bytes: int = 4 << 20
@@ -82,6 +85,13 @@ class ReadOptions:
         most = given.take("maxOffsetsPerTrigger", positive)
         least = given.take("minOffsetsPerTrigger", positive)
         delay_ms = given.take("maxTriggerDelay", duration_ms)
+        fewest = given.take("minPartitions", _partitions)
+        tasks = given.get("maxPartitions", _partitions, max(MAX_PARTITIONS, fewest or 0))
+        if fewest is not None and fewest > tasks:
+            raise OptionError(
+                f"minPartitions is {fewest} and maxPartitions {tasks}: "
+                "set a minimum that is not above the maximum"
+            )
         if most is not None and least is not None and least > most:
             raise OptionError(
                 f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: "
@@ -102,7 +112,8 @@ class ReadOptions:
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=15 * 60_000 if delay_ms is None else delay_ms,
-            min_partitions=given.take("minPartitions", _partitions),
+            min_partitions=fewest,
+            max_partitions=tasks,
             max_records_per_partition=given.take("maxRecordsPerPartition", positive),
             include_headers=given.get("includeHeaders", boolean, False),
             filter_pushdown=given.take("filterPushdown", boolean),

@@ -21,6 +21,7 @@ from thin_client.connection import Connection
 from thin_client.errors import ClientError
 from thin_client.servers import Servers
 from thin_client.spark.options import Connecting
+from thin_client.spark.server_order import KnownFailures
 
 T = TypeVar("T")
 _log = logging.getLogger("orderlane")
@@ -32,10 +33,21 @@ PATIENCE_S = 60.0
 class ProxyCalls:
     """Calls to the proxies of *connecting*, over one connection. Not thread-safe."""
 
-    def __init__(self, connecting: Connecting, *, patience_s: float = PATIENCE_S) -> None:
-        """Raise ValueError for an invalid address or certificate. The first call connects."""
+    def __init__(
+        self,
+        connecting: Connecting,
+        *,
+        patience_s: float = PATIENCE_S,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """Raise ValueError for an invalid address or certificate. The first call connects.
+
+        *failures*: what other calls of this process know of the proxies, and learn from these.
+        """
         self._timeout_s = connecting.request_timeout_s
-        self._servers = Servers(connecting.servers, tls=connecting.tls)
+        self._failures = failures or KnownFailures()
+        order = self._failures.order(connecting.servers, time.monotonic())
+        self._servers = Servers(order, tls=connecting.tls)
         self._patience_s = patience_s
         self._connection: Connection | None = None
         self._ahead: _Ahead | None = None
@@ -73,7 +85,9 @@ class ProxyCalls:
         while True:
             call = make()
             try:
-                return self._answer(call, about)
+                answer = self._answer(call, about)
+                self._failures.answered(str(self.address))
+                return answer
             except ClientError as error:
                 failures += 1
                 if not error.leaves_connection:
@@ -83,6 +97,7 @@ class ProxyCalls:
                 if is_news(failures):
                     _log.warning("%s failed, retrying: %s", call.method, error)
                 if tries_elsewhere(error, failures):
+                    self._failures.failed(str(self.address), time.monotonic())
                     self.close()
                     self._servers.go_on()
             time.sleep(backoff_ns(failures, random.random()) / 1e9)

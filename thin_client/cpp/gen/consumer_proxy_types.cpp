@@ -4040,6 +4040,11 @@ void RangesRequest::__set_timestampMs(const int64_t val) {
 __isset.timestampMs = true;
 }
 
+void RangesRequest::__set_withoutCommitted(const bool val) {
+  this->withoutCommitted = val;
+__isset.withoutCommitted = true;
+}
+
 void RangesRequest::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -4110,6 +4115,14 @@ uint32_t RangesRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_BOOL) {
+          xfer += iprot->readBool(this->withoutCommitted);
+          this->__isset.withoutCommitted = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -4160,6 +4173,11 @@ uint32_t RangesRequest::write(::apache::thrift::protocol::TProtocol* oprot) cons
     xfer += oprot->writeI64(this->timestampMs);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.withoutCommitted) {
+    xfer += oprot->writeFieldBegin("withoutCommitted", ::apache::thrift::protocol::T_BOOL, 4);
+    xfer += oprot->writeBool(this->withoutCommitted);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.token) {
     xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
     xfer += oprot->writeString(this->token);
@@ -4175,6 +4193,7 @@ void swap(RangesRequest &a, RangesRequest &b) {
   swap(a.groupId, b.groupId);
   swap(a.topics, b.topics);
   swap(a.timestampMs, b.timestampMs);
+  swap(a.withoutCommitted, b.withoutCommitted);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
@@ -4183,6 +4202,7 @@ RangesRequest::RangesRequest(const RangesRequest& other218) {
   groupId = other218.groupId;
   topics = other218.topics;
   timestampMs = other218.timestampMs;
+  withoutCommitted = other218.withoutCommitted;
   token = other218.token;
   __isset = other218.__isset;
 }
@@ -4190,6 +4210,7 @@ RangesRequest::RangesRequest(RangesRequest&& other219) noexcept {
   groupId = std::move(other219.groupId);
   topics = std::move(other219.topics);
   timestampMs = other219.timestampMs;
+  withoutCommitted = other219.withoutCommitted;
   token = std::move(other219.token);
   __isset = other219.__isset;
 }
@@ -4197,6 +4218,7 @@ RangesRequest& RangesRequest::operator=(const RangesRequest& other220) {
   groupId = other220.groupId;
   topics = other220.topics;
   timestampMs = other220.timestampMs;
+  withoutCommitted = other220.withoutCommitted;
   token = other220.token;
   __isset = other220.__isset;
   return *this;
@@ -4205,6 +4227,7 @@ RangesRequest& RangesRequest::operator=(RangesRequest&& other221) noexcept {
   groupId = std::move(other221.groupId);
   topics = std::move(other221.topics);
   timestampMs = other221.timestampMs;
+  withoutCommitted = other221.withoutCommitted;
   token = std::move(other221.token);
   __isset = other221.__isset;
   return *this;
@@ -4215,6 +4238,7 @@ void RangesRequest::printTo(std::ostream& out) const {
   out << "groupId=" << to_string(groupId);
   out << ", " << "topics=" << to_string(topics);
   out << ", " << "timestampMs="; (__isset.timestampMs ? (out << to_string(timestampMs)) : (out << "<null>"));
+  out << ", " << "withoutCommitted="; (__isset.withoutCommitted ? (out << to_string(withoutCommitted)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }

@@ -1701,8 +1701,9 @@ void swap(ExtendRequest &a, ExtendRequest &b);
 std::ostream& operator<<(std::ostream& out, const ExtendRequest& obj);
 
 typedef struct _RangesRequest__isset {
-  _RangesRequest__isset() : timestampMs(false), token(false) {}
+  _RangesRequest__isset() : timestampMs(false), withoutCommitted(false), token(false) {}
   bool timestampMs :1;
+  bool withoutCommitted :1;
   bool token :1;
 } _RangesRequest__isset;
 
@@ -1719,6 +1720,7 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
   RangesRequest() noexcept
                 : groupId(),
                   timestampMs(0),
+                  withoutCommitted(0),
                   token() {
   }
 
@@ -1729,6 +1731,10 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
    * Also requests the first offset stored at or after this time: milliseconds since 1970.
    */
   int64_t timestampMs;
+  /**
+   * True: the committed offsets are not needed; their absence means nothing. Default: false.
+   */
+  bool withoutCommitted;
   /**
    * Authenticates the client.
    */
@@ -1742,6 +1748,8 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
 
   void __set_timestampMs(const int64_t val);
 
+  void __set_withoutCommitted(const bool val);
+
   void __set_token(const std::string& val);
 
   bool operator == (const RangesRequest & rhs) const
@@ -1753,6 +1761,10 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
     if (__isset.timestampMs != rhs.__isset.timestampMs)
       return false;
     else if (__isset.timestampMs && !(timestampMs == rhs.timestampMs))
+      return false;
+    if (__isset.withoutCommitted != rhs.__isset.withoutCommitted)
+      return false;
+    else if (__isset.withoutCommitted && !(withoutCommitted == rhs.withoutCommitted))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;

@@ -249,9 +249,10 @@ declare class RangesRequest {
     public groupId: string;
     public topics: string[];
     public timestampMs?: Int64;
+    public withoutCommitted?: boolean;
     public token?: string;
 
-      constructor(args?: { groupId: string; topics: string[]; timestampMs?: Int64; token?: string; });
+      constructor(args?: { groupId: string; topics: string[]; timestampMs?: Int64; withoutCommitted?: boolean; token?: string; });
   }
 
 /**

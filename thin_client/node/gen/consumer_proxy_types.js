@@ -2436,6 +2436,7 @@ const RangesRequest = module.exports.RangesRequest = class {
     this.groupId = null;
     this.topics = null;
     this.timestampMs = null;
+    this.withoutCommitted = null;
     this.token = null;
     if (args) {
       if (args.groupId !== undefined && args.groupId !== null) {
@@ -2450,6 +2451,9 @@ const RangesRequest = module.exports.RangesRequest = class {
       }
       if (args.timestampMs !== undefined && args.timestampMs !== null) {
         this.timestampMs = args.timestampMs;
+      }
+      if (args.withoutCommitted !== undefined && args.withoutCommitted !== null) {
+        this.withoutCommitted = args.withoutCommitted;
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -2496,6 +2500,13 @@ const RangesRequest = module.exports.RangesRequest = class {
           input.skip(ftype);
         }
         break;
+        case 4:
+        if (ftype == Thrift.Type.BOOL) {
+          this.withoutCommitted = input.readBool();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -2534,6 +2545,11 @@ const RangesRequest = module.exports.RangesRequest = class {
     if (this.timestampMs !== null && this.timestampMs !== undefined) {
       output.writeFieldBegin('timestampMs', Thrift.Type.I64, 3);
       output.writeI64(this.timestampMs);
+      output.writeFieldEnd();
+    }
+    if (this.withoutCommitted !== null && this.withoutCommitted !== undefined) {
+      output.writeFieldBegin('withoutCommitted', Thrift.Type.BOOL, 4);
+      output.writeBool(this.withoutCommitted);
       output.writeFieldEnd();
     }
     if (this.token !== null && this.token !== undefined) {

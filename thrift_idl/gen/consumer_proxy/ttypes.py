@@ -2415,6 +2415,7 @@ class RangesRequest(object):
      - groupId
      - topics
      - timestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+     - withoutCommitted: True: the committed offsets are not needed; their absence means nothing. Default: false.
      - token: Authenticates the client.
 
     """
@@ -2423,14 +2424,16 @@ class RangesRequest(object):
         'groupId',
         'topics',
         'timestampMs',
+        'withoutCommitted',
         'token',
     )
 
 
-    def __init__(self, groupId=None, topics=None, timestampMs=None, token=None,):
+    def __init__(self, groupId=None, topics=None, timestampMs=None, withoutCommitted=None, token=None,):
         self.groupId = groupId
         self.topics = topics
         self.timestampMs = timestampMs
+        self.withoutCommitted = withoutCommitted
         self.token = token
 
     def read(self, iprot):
@@ -2462,6 +2465,11 @@ class RangesRequest(object):
                     self.timestampMs = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.BOOL:
+                    self.withoutCommitted = iprot.readBool()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -2491,6 +2499,10 @@ class RangesRequest(object):
         if self.timestampMs is not None:
             oprot.writeFieldBegin('timestampMs', TType.I64, 3)
             oprot.writeI64(self.timestampMs)
+            oprot.writeFieldEnd()
+        if self.withoutCommitted is not None:
+            oprot.writeFieldBegin('withoutCommitted', TType.BOOL, 4)
+            oprot.writeBool(self.withoutCommitted)
             oprot.writeFieldEnd()
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
@@ -3876,7 +3888,7 @@ RangesRequest.thrift_spec = (
     (1, TType.STRING, 'groupId', 'UTF8', None, ),  # 1
     (2, TType.LIST, 'topics', (TType.STRING, 'UTF8', False), None, ),  # 2
     (3, TType.I64, 'timestampMs', None, None, ),  # 3
-    None,  # 4
+    (4, TType.BOOL, 'withoutCommitted', None, None, ),  # 4
     None,  # 5
     None,  # 6
     None,  # 7

@@ -5861,12 +5861,14 @@ func (p *ExtendRequest) String() string {
 //  - GroupId
 //  - Topics
 //  - TimestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+//  - WithoutCommitted: True: the committed offsets are not needed; their absence means nothing. Default: false.
 //  - Token: Authenticates the client.
 type RangesRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Topics []string `thrift:"topics,2,required" db:"topics" json:"topics"`
   TimestampMs *int64 `thrift:"timestampMs,3" db:"timestampMs" json:"timestampMs,omitempty"`
-  // unused fields # 4 to 74
+  WithoutCommitted *bool `thrift:"withoutCommitted,4" db:"withoutCommitted" json:"withoutCommitted,omitempty"`
+  // unused fields # 5 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -5889,6 +5891,13 @@ func (p *RangesRequest) GetTimestampMs() int64 {
   }
 return *p.TimestampMs
 }
+var RangesRequest_WithoutCommitted_DEFAULT bool
+func (p *RangesRequest) GetWithoutCommitted() bool {
+  if !p.IsSetWithoutCommitted() {
+    return RangesRequest_WithoutCommitted_DEFAULT
+  }
+return *p.WithoutCommitted
+}
 var RangesRequest_Token_DEFAULT string
 func (p *RangesRequest) GetToken() string {
   if !p.IsSetToken() {
@@ -5898,6 +5907,10 @@ return *p.Token
 }
 func (p *RangesRequest) IsSetTimestampMs() bool {
   return p.TimestampMs != nil
+}
+
+func (p *RangesRequest) IsSetWithoutCommitted() bool {
+  return p.WithoutCommitted != nil
 }
 
 func (p *RangesRequest) IsSetToken() bool {
@@ -5944,6 +5957,16 @@ func (p *RangesRequest) Read(ctx context.Context, iprot thrift.TProtocol) error 
     case 3:
       if fieldTypeId == thrift.I64 {
         if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField4(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -6022,6 +6045,15 @@ func (p *RangesRequest)  ReadField3(ctx context.Context, iprot thrift.TProtocol)
   return nil
 }
 
+func (p *RangesRequest)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.WithoutCommitted = &v
+}
+  return nil
+}
+
 func (p *RangesRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -6038,6 +6070,7 @@ func (p *RangesRequest) Write(ctx context.Context, oprot thrift.TProtocol) error
     if err := p.writeField1(ctx, oprot); err != nil { return err }
     if err := p.writeField2(ctx, oprot); err != nil { return err }
     if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -6087,6 +6120,18 @@ func (p *RangesRequest) writeField3(ctx context.Context, oprot thrift.TProtocol)
   return err
 }
 
+func (p *RangesRequest) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetWithoutCommitted() {
+    if err := oprot.WriteFieldBegin(ctx, "withoutCommitted", thrift.BOOL, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:withoutCommitted: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.WithoutCommitted)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.withoutCommitted (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:withoutCommitted: ", p), err) }
+  }
+  return err
+}
+
 func (p *RangesRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -6116,6 +6161,12 @@ func (p *RangesRequest) Equals(other *RangesRequest) bool {
       return false
     }
     if (*p.TimestampMs) != (*other.TimestampMs) { return false }
+  }
+  if p.WithoutCommitted != other.WithoutCommitted {
+    if p.WithoutCommitted == nil || other.WithoutCommitted == nil {
+      return false
+    }
+    if (*p.WithoutCommitted) != (*other.WithoutCommitted) { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
