@@ -97,7 +97,7 @@ def test_rows_that_were_read_can_be_written(spark: Any, gateway: SparkGateway) -
     copied = spark.read.format("orderlane").options(**options, subscribe=copy).load()
     kept = ["key", "value", "qid", "tag", "messageId"]
     of_first, of_copy = (
-        sorted(tuple(row[name] for name in kept) for row in each.collect())
+        sorted((tuple(row[name] for name in kept) for row in each.collect()), key=repr)
         for each in (read, copied)
     )
     assert of_first == of_copy

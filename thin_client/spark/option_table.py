@@ -25,7 +25,8 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("servers", "required", "Addresses of proxies, `host:port` (default port 9713), "
-           "separated by commas; tasks begin at different ones, and if one fails, the next is tried.", _ALL),
+           "separated by commas; tasks begin at different ones, and if one fails, the next is "
+           "tried.", _ALL),
     Option("group", "required", "Consumer group to read as; no thin client may consume with it. "
            "Its topics come from the proxy's settings, unless these have `auto_create_groups`.",
            _READS),

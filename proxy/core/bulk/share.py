@@ -42,7 +42,7 @@ class AdaptiveShare:
     def delayed(self, delay_ns: int, now_ns: int) -> None:
         """Note a delay of the event loop, and adapt the rate if it is time."""
         if self._since_ns is None or now_ns - self._since_ns > 4 * WINDOW_NS:
-            self._begin(now_ns)  # nobody read meanwhile
+            self._begin(now_ns)  # there was no reader meanwhile
         self._delays_ns.append(delay_ns)
         lasted_ns = now_ns - (self._since_ns or 0)
         if lasted_ns < WINDOW_NS or len(self._delays_ns) < _FEWEST:

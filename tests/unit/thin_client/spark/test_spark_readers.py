@@ -7,10 +7,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType
 
 from thin_client.spark.data_source import BatchReader, OrderlaneDataSource, PruningReader
+from thin_client.spark.offsets import Slice, Task
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.records import arrow_schema, column_names
 
@@ -38,7 +40,9 @@ def test_filters_are_taken_where_spark_offers_them(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_schema_chooses_columns() -> None:
-    assert reader("offset", "key")._columns == ("offset", "key")
+    task = InputPartition(Task((Slice("orders", "q", 5, 7), Slice("orders", "r", 0, 1)), ("p",)))
+    rows = [row for batch in reader("qid", "offset").read(task) for row in batch.to_pylist()]
+    assert rows == [{"qid": qid, "offset": n} for qid, n in (("q", 5), ("q", 6), ("r", 0))]
     wrong = from_arrow_schema(arrow_schema(ALL)).add("amount", LongType())
     with pytest.raises(OptionError, match=r"schema\(\) names the column 'amount'"):
         OrderlaneDataSource(GIVEN).reader(wrong)
