@@ -85,6 +85,8 @@ OPTIONS: tuple[Option, ...] = (
            _WRITES),
     Option("batchSize", "`500`", "Messages that a task sends in one request; 1 to 10000.",
            _WRITES),
+    Option("concurrentRequests", "`4`", "Requests that a task has under way; those of a key follow "
+           "each other. 1 to 16.", _WRITES),
     Option("maxRowsPerSecond", "", "Maximum rate of each task, fractions allowed; by default "
            "unlimited.", _WRITES),
     Option("batchIdProperty", "`sparkBatchId`", "Property with the batch that sent a message, so "

@@ -128,6 +128,7 @@ class WriteOptions:
     connecting: Connecting
     topic: str | None = None
     batch_size: int = 500
+    concurrent_requests: int = 4
     max_rows_per_second: float | None = None
     batch_id_property: str = "sparkBatchId"
     job_id: str | None = None
@@ -142,6 +143,7 @@ class WriteOptions:
             connecting=_connecting(given, group=""),
             topic=given.take("topic", text),
             batch_size=given.get("batchSize", _batch_size, 500),
+            concurrent_requests=given.get("concurrentRequests", _requests, 4),
             max_rows_per_second=given.take("maxRowsPerSecond", number),
             batch_id_property=given.get("batchIdProperty", text, "sparkBatchId"),
             job_id=given.take("jobId", text),
@@ -157,6 +159,10 @@ def _batch_bytes(option: str, given: str) -> int:
 
 def _partitions(option: str, given: str) -> int:
     return whole(option, given, least=1, most=1_000_000)
+
+
+def _requests(option: str, given: str) -> int:
+    return whole(option, given, least=1, most=16)
 
 
 def _batch_size(option: str, given: str) -> int:

@@ -1,7 +1,8 @@
 """The sink: ``df.write`` and ``df.writeStream`` with format ``orderlane``.
 
-Rows are sent through the proxy in the order of their task, at least once. Spark creates the writer
-on the driver, where it refuses invalid columns before any task runs, and sends copies to tasks.
+Rows are sent through the proxy, those of a key in the order of their task, at least once. Spark
+creates the writer on the driver, where it refuses invalid columns, and topics that take no rows,
+before any task runs, and sends copies to tasks.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
 from thin_client.spark.destinations import check_destination
 from thin_client.spark.option_table import WRITE, WRITE_STREAM
-from thin_client.spark.options import OptionError, WriteOptions
+from thin_client.spark.options import Connecting, OptionError, WriteOptions
 from thin_client.spark.outgoing import COLUMNS, Origin, Pace, check_columns, portions
+from thin_client.spark.sending import Lanes
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import effective
 
@@ -105,19 +107,24 @@ def _origin(options: WriteOptions, batch: str) -> Origin:
 
 
 def _send_all(batches: Iterator[Any], options: WriteOptions, origin: Origin) -> Written:
-    connecting, rate = options.connecting, options.max_rows_per_second
+    rate = options.max_rows_per_second
     pace = None if rate is None else Pace(rate, time.monotonic())
+    lanes = options.concurrent_requests
     rows = 0
-    with Producer(
-        connecting.servers, timeout_s=_PATIENCE_S, token=connecting.token, tls=connecting.tls
-    ) as producer:
+    with Lanes(lanes, lambda: _producer(options.connecting)) as sending:
         for batch in batches:
             names = [name for name in batch.schema.names if name in COLUMNS]
-            for part in portions(batch.num_rows, options.batch_size, rows_per_second=rate):
+            for part in portions(batch.num_rows, options.batch_size * lanes, rows_per_second=rate):
                 some = batch.slice(part.start, part.stop - part.start)
                 columns = {name: some.column(name).to_pylist() for name in names}
-                producer.send_batch(origin.messages(columns, first=rows))
+                sending.send(origin.messages(columns, first=rows))
                 rows += some.num_rows
                 if pace is not None:
                     time.sleep(pace.wait_s(some.num_rows, time.monotonic()))
     return Written(rows)
+
+
+def _producer(connecting: Connecting) -> Producer:
+    return Producer(
+        connecting.servers, timeout_s=_PATIENCE_S, token=connecting.token, tls=connecting.tls
+    )
