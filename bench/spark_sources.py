@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from thin_client.spark.records import arrow_schema, schema_ddl
+from thin_client.spark.records import arrow_schema, column_names, schema_ddl
 
 #: Prepared rows; only their offsets change.
 _READY = 10_000
@@ -69,7 +69,7 @@ class ArrowRows(_Rows):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        schema = arrow_schema(include_headers=False)
+        schema = arrow_schema(column_names(include_headers=False))
         columns = zip(*self._ready(partition), strict=True)
         ready = [
             pa.array([list(each) for each in column] if pa.types.is_map(kind) else column, kind)
@@ -86,7 +86,7 @@ class ArrowRows(_Rows):
 class _Source(DataSource):
     def schema(self) -> str:
         """Return the columns of orderlane's source."""
-        return schema_ddl(include_headers=False)
+        return schema_ddl(column_names(include_headers=False))
 
 
 class TupleSource(_Source):

@@ -211,7 +211,8 @@ class ScriptedProxy:
     async def _answer(self, frame: bytes, connection: int) -> bytes | Raw:
         protocol = TCompactProtocolAccelerated(TMemoryBuffer(frame), fallback=False)
         method, _, sequence_id = protocol.readMessageBegin()
-        service = producer_service if method.startswith("send") else consumer_service
+        of_producers = hasattr(producer_service, f"{method}_args")
+        service = producer_service if of_producers else consumer_service
         arguments = getattr(service, f"{method}_args")()
         arguments.read(protocol)
         argument = next(getattr(arguments, name) for name in arguments.__slots__)

@@ -74,6 +74,12 @@ def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
     return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())
 
 
+def writable_queues(request: producer.QueuesRequest) -> Call[producer.WritableQueues]:
+    """Return the call for the queues to which the client can send."""
+    arguments = producer_service.writableQueues_args(request=request)
+    return Call("writableQueues", arguments, producer_service.writableQueues_result())
+
+
 def fetch(request: consumer.FetchRequest) -> Call[consumer.FetchResponse]:
     """Return the call that reads by offset."""
     arguments = consumer_service.fetch_args(request=request)

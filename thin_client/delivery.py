@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from thin_client import calls, chance
 from thin_client.backoff import backoff_ns, is_news
@@ -28,6 +29,8 @@ Answer = producer.Result | producer.DelayResult
 UNIQUE_ID = "UNIQ_KEY"
 #: The proxy's default limit for a request, and the size at which a batch is split.
 MAX_REQUEST_BYTES, _BATCH_BYTES = 5_000_000, 2_000_000
+#: The name of a queue: its broker's and its number there.
+_QID = re.compile(r".+_[0-9]+", re.DOTALL)
 #: The highest queue number on the wire.
 _LAST_QUEUE = 2**31 - 1
 #: Time-out of one try, after which the next one starts.
@@ -56,8 +59,9 @@ class Outgoing:
         tag: RocketMQ's tag, for filters.
         properties: the application's properties; may contain UNIQ_KEY, otherwise generated.
         sharding_path: plain JSON path into the body, such as ``$.order.id``.
-        queue: number of the queue, from 0 over the brokers sorted by name, or ``"random"``;
-            overrides the keys. A number that the topic does not have is refused with code 11.
+        queue: number of the queue, from 0 over the brokers sorted by name, its name, as in
+            ``"broker-a_0"``, or ``"random"``; overrides the keys. A queue that the topic does not
+            have is refused with code 11.
         delay_s: deliver after this time, in whole seconds.
     """
 
@@ -68,7 +72,7 @@ class Outgoing:
     tag: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     sharding_path: str | None = None
-    queue: int | Literal["random"] | None = None
+    queue: int | str | None = None
     delay_s: float | None = None
 
 
@@ -294,6 +298,7 @@ def _wire_message(
         version=client_version(),
         properties=properties,
         token=stamp.token,
+        qid=each.queue if isinstance(each.queue, str) and partition == -1 else None,
     )
     return message, message_id
 
@@ -333,15 +338,16 @@ def _sharding_key(each: Outgoing, body: bytes) -> str | None:
 
 
 def _partition(each: Outgoing) -> int:
-    if each.queue is None:
-        return -1
-    if each.queue == "random":
-        return -2
+    """Return the number of the queue; -1: by name or keys; -2: any."""
     queue = each.queue
+    if queue == "random":
+        return -2
+    if queue is None or (isinstance(queue, str) and _QID.fullmatch(queue)):
+        return -1
     if isinstance(queue, bool) or not isinstance(queue, int) or not 0 <= queue <= _LAST_QUEUE:
         raise ValueError(
-            f"queue of a message to {each.topic} is {queue!r}: expected a number of at least 0 or"
-            ' "random"'
+            f"queue of a message to {each.topic} is {queue!r}: expected a number of at least 0, a"
+            ' name as in "broker-a_0", or "random"'
         )
     return queue
 

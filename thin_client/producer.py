@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, Self
+from typing import Self
 
 from thin_client import chance, forks
 from thin_client.aio_connection import AsyncConnection
@@ -137,7 +137,7 @@ class Producer(_Sender):
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_path: str | None = None,
-        queue: int | Literal["random"] | None = None,
+        queue: int | str | None = None,
         delay_s: float | None = None,
     ) -> str:
         """Store one message (arguments: see Outgoing) and return its ID.
@@ -265,7 +265,7 @@ class AsyncProducer(_Sender):
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_path: str | None = None,
-        queue: int | Literal["random"] | None = None,
+        queue: int | str | None = None,
         delay_s: float | None = None,
     ) -> str:
         """Store one message; see ``Producer.send``."""

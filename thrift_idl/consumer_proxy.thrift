@@ -213,6 +213,11 @@ struct FetchRequest {
     60: optional string version,
     /** 0 (default): messages; 1: stored records. */
     70: optional i32 format,
+    /**
+     * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+     * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+     */
+    71: optional bool withoutBodies,
     /** Authenticates the client. */
     75: optional string token
 }
@@ -314,6 +319,8 @@ struct RangesRequest {
     2: required list<string> topics,
     /** Also requests the first offset stored at or after this time: milliseconds since 1970. */
     3: optional i64 timestampMs,
+    /** True: the committed offsets are not needed; their absence means nothing. Default: false. */
+    4: optional bool withoutCommitted,
     /** Authenticates the client. */
     75: optional string token
 }

@@ -35,7 +35,12 @@ struct Message {
     /** The application's properties; UNIQ_KEY sets the message's id. */
     9: optional map<string, string> properties,
     /** Authenticates the client. */
-    75: optional string token
+    75: optional string token,
+    /**
+     * The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+     * has no such queue.
+     */
+    76: optional string qid
 }
 
 /** The result of one message of a batch. */
@@ -106,6 +111,23 @@ struct DelayResult {
     3: string uniqDelayMsgId
 }
 
+/** Asks for the queues to which the caller can send. */
+struct QueuesRequest {
+    1: required string topic,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** The queues to which the caller can send. */
+struct WritableQueues {
+    /** 0, or why a send would fail, as in Result: 10, 11, 14, 71. */
+    1: required i32 code,
+    /** A readable text: what was wrong, and what would be right; absent with code 0. */
+    2: optional string msg,
+    /** By name, as in broker-a_0, in the order of partitionId; absent unless the code is 0. */
+    3: optional list<string> qids
+}
+
 service ProducerService {
     /** Stores one message; timeout in milliseconds. Code 0: stored. */
     Result sendSync(1: Message message, 2: i64 timeout),
@@ -117,5 +139,7 @@ service ProducerService {
     /** As sendSync; the answer is also sent after the message is stored. */
     Result sendAsync(1: Message message),
     /** timeout in milliseconds. */
-    DelayResult sendDelaySync(1: DelayMessage delayMessage, 2: i64 timeout)
+    DelayResult sendDelaySync(1: DelayMessage delayMessage, 2: i64 timeout),
+    /** As with a send, an unknown topic is created where the brokers allow it. */
+    WritableQueues writableQueues(1: QueuesRequest request)
 }

@@ -142,6 +142,11 @@ def _ending(request: RemotingCommand) -> list[Need]:
     return [_topic(topic, Right.PUB)] if topic else []
 
 
+def _ranges(request: RemotingCommand) -> list[Need]:
+    """As those of codes 30 and 31, which need none, unless committed offsets are asked for."""
+    return _BOTH(request) if "consumerGroup" in request.ext else []
+
+
 _BOTH = _consuming(topic="topic", group="consumerGroup")
 _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.SEND_MESSAGE: _publishing("topic"),
@@ -159,6 +164,7 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.RENEW_LOCKS: _renewals,
+    RequestCode.READ_RANGES: _ranges,
     # READ_QUEUES, COMMIT_OFFSETS and SEND_MESSAGES: checked for each queue, so that a refusal
     # concerns no other queue.
     36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back

@@ -7,6 +7,7 @@ decided here, and only ``Producer`` retries.
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.membership import Membership
 from broker_core.client.producer import Producer
+from broker_core.client.queue_ranges import QueueRange
 from broker_core.client.read_sessions import ReadSessions
 from broker_core.client.results import (
     LockAnswer,
@@ -29,6 +30,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PulledRecords",
+    "QueueRange",
     "ReadSessions",
     "SendReceipt",
     "SendStatus",

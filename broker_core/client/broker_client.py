@@ -15,6 +15,7 @@ from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
 from broker_core.client.locking import Locking
 from broker_core.client.queries import Queries
+from broker_core.client.queue_ranges import QueueRange, QueueRanges
 from broker_core.client.read_sessions import ReadSessions
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
@@ -127,6 +128,7 @@ class BrokerClient:
         self.sessions = ReadSessions(self._requests, decode=self._decoded)
         self._sends = SendsTogether(self._requests)
         self._commits = CommitsTogether(self._requests)
+        self._ranges = QueueRanges(self._requests)
         self._refresher: asyncio.Task[None] | None = None
         self._silent: set[str] = set()  # brokers that did not return a group's members
 
@@ -305,6 +307,15 @@ class BrokerClient:
     async def max_offset(self, queue: QueueName) -> int:
         """Return the next offset that will be written."""
         return await self._queue_offset(RequestCode.GET_MAX_OFFSET, queue)
+
+    async def queue_ranges(
+        self, queues: Iterable[QueueName], *, group: Group | None = None
+    ) -> dict[QueueName, QueueRange]:
+        """Return the offsets of *queues*, by few requests; of *group* also the committed ones.
+
+        Only the embedded broker returns committed offsets and lives.
+        """
+        return await self._ranges.read(queues, group)
 
     async def life(self, queue: QueueName) -> int | None:
         """Return the life of the queue's topic at its broker, or None if it reports none.
@@ -668,5 +679,6 @@ class BrokerClient:
             self.sessions.broker_lost(broker)
             self._sends.broker_lost(broker)
             self._commits.broker_lost(broker)
+            self._ranges.broker_lost(broker)
             if self._on_broker_lost is not None:
                 self._on_broker_lost(broker)

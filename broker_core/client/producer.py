@@ -61,13 +61,13 @@ class Outbound:
 
     *place*: hash of the sharding key; the absolute value of its remainder by the number of queues
     is the index of the queue. Messages of one topic and place keep their order. None: any queue of
-    a broker that is not slow. *queue*: the index itself, without order; the send fails if the topic
-    has fewer queues.
+    a broker that is not slow. *queue*: the index itself, or the name (as in broker-a_0), without
+    order; the send fails if the topic has no such queue.
     """
 
     message: OutgoingMessage
     place: int | None = None
-    queue: int | None = field(default=None, kw_only=True)
+    queue: int | str | None = field(default=None, kw_only=True)
 
     @property
     def lane(self) -> tuple[Topic, int] | None:
@@ -206,7 +206,7 @@ class Producer:
             if isinstance(route, RemotingError):
                 batch.ended(i, route)
                 continue
-            if each.queue is not None and not 0 <= each.queue < len(route):
+            if each.queue is not None and _named(each.queue, route) is None:
                 batch.ended(i, _no_queue(each, route))
                 continue
             # Sorted by broker: true if there are several brokers.
@@ -305,11 +305,11 @@ class Producer:
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
     def _choose(self, queues: Sequence[QueueName], each: Outbound) -> QueueName:
-        """Return the queue of its number or place, or the next one of a broker that is not
+        """Return the queue of its number, name or place, or the next one of a broker that is not
         resting.
         """
-        if each.queue is not None:
-            return queues[each.queue]
+        if each.queue is not None and (named := _named(each.queue, queues)) is not None:
+            return named
         if each.place is not None:
             return queues[abs(each.place) % len(queues)]
         usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
@@ -329,11 +329,19 @@ class _Moved(Exception):
         self.begin = begin
 
 
+def _named(queue: int | str, route: Sequence[QueueName]) -> QueueName | None:
+    """Return the queue of *route* with this index or name; None if there is none."""
+    if isinstance(queue, int):
+        return route[queue] if 0 <= queue < len(route) else None
+    return next((each for each in route if each.qid == queue), None)
+
+
 def _no_queue(each: Outbound, route: Sequence[QueueName]) -> NoSuchQueue:
-    topic, last = each.message.topic, len(route) - 1
-    return NoSuchQueue(
-        f"topic {topic} has no queue {each.queue}: expected a number from 0 to {last}"
-    )
+    if isinstance(each.queue, int):
+        expected = f"expected a number from 0 to {len(route) - 1}"
+    else:
+        expected = f"expected one of its {len(route)} queues, as in {route[0].qid}"
+    return NoSuchQueue(f"topic {each.message.topic} has no queue {each.queue}: {expected}")
 
 
 @dataclass(frozen=True, slots=True)

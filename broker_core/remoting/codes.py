@@ -89,6 +89,7 @@ class RequestCode(IntEnum):
     READ_QUEUES = 7111  # an extension: one read of all queues of a client; may be held
     COMMIT_OFFSETS = 7112  # an extension: commits of many queues, each as of 15
     SEND_MESSAGES = 7113  # an extension: messages for many queues, each as of 310
+    READ_RANGES = 7114  # an extension: the offsets of many queues of a topic
 
 
 class ResponseCode(IntEnum):

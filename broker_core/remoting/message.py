@@ -58,6 +58,15 @@ RESERVED_PROPERTIES = frozenset(
     " INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET POP_CK POP_CK_OFFSET 1ST_POP_TIME __CRC32#"
     " EXTEND_UNIQ_INFO".split()
 )
+#: Further names that producers do not set: brokers act on them or write them, and RocketMQ's own
+#: clients refuse them, too. __SHARDINGKEY is not how clients of the proxy choose the queue.
+_NOT_SET = frozenset(
+    "DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE"
+    " __transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC"
+    " DLQ_ORIGIN_MESSAGE_ID __SHARDINGKEY".split()
+)
+#: Brokers drop properties with this prefix.
+_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 SYS_TRANSACTION = 0xC
 SYS_TRANSACTION_PREPARED = 0x4
@@ -94,6 +103,13 @@ class Check(Enum):
     NONE = "none"
     BODIES = "those of bodies, in records without one of the whole record"
     ALL = "those of records, or of bodies in records without"
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether applications may not set a property *name*; UNIQ_KEY is one, with a field of
+    its own in most clients.
+    """
+    return name in RESERVED_PROPERTIES or name in _NOT_SET or name.startswith(_TRANSIENT_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,9 @@ from broker_core.client.sending import size_of, with_id
 from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
 from broker_core.names import INTERNAL_PREFIX, Topic, check_name
-from broker_core.remoting.message import RESERVED_PROPERTIES, OutgoingMessage
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, is_reserved
 
 MAX_KEY_CHARS = MAX_TAG_CHARS = 255
-
-#: A reserved property that clients may set: the message's unique id.
-_SETTABLE = frozenset({"UNIQ_KEY"})
-#: Further reserved names: brokers act on them or write them, and RocketMQ's own clients refuse
-#: them, too. __SHARDINGKEY is not how clients of this proxy choose the queue.
-_REFUSED = frozenset(
-    "DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE"
-    " __transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC"
-    " DLQ_ORIGIN_MESSAGE_ID __SHARDINGKEY".split()
-)
-#: Brokers drop properties with this prefix.
-_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 class IllegalMessage(Exception):
@@ -47,13 +35,6 @@ def topic_named(name: str | None) -> Topic:
     return topic
 
 
-def is_reserved(name: str) -> bool:
-    """Return whether applications may not set a property *name*."""
-    if name in RESERVED_PROPERTIES or name in _REFUSED:
-        return name not in _SETTABLE
-    return name.startswith(_TRANSIENT_PREFIX)
-
-
 def outgoing_message(
     topic: Topic,
     body: bytes,
@@ -70,7 +51,7 @@ def outgoing_message(
         if text is not None and len(text) > limit:
             raise IllegalMessage(f"a {what} of {len(text)} characters: the limit is {limit}")
     for name, value in properties.items():
-        if is_reserved(name):
+        if name != UNIQ_KEY and is_reserved(name):
             raise IllegalMessage(f"property {name!r} is reserved by the broker: rename it")
         if not name or not value:
             raise IllegalMessage(f"property {name!r} with value {value!r}: neither may be empty")

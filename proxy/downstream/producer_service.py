@@ -109,6 +109,11 @@ class ProducerService:
                 awaiting(self._send_delay),
                 *self._refusals(producer_service.sendDelaySync_result, producer.DelayResult),
             ),
+            "writableQueues": Entry(
+                producer_service.writableQueues_args,
+                awaiting(self._writable_queues),
+                *self._refusals(producer_service.writableQueues_result, producer.WritableQueues),
+            ),
         }
 
     def _refusals(
@@ -145,6 +150,18 @@ class ProducerService:
         if result.code == OK and delayed.action == ADD:
             self.counts.stored([len(delayed.body or b"")])
         return producer_service.sendDelaySync_result(success=result)
+
+    async def _writable_queues(self, arguments: Any, _reply: Reply) -> Any:
+        topic = "" if arguments.request is None else arguments.request.topic
+        try:
+            queues = await self._queues(topic_named(topic))
+        except IllegalMessage as error:
+            answer = producer.WritableQueues(code=ILLEGAL, msg=str(error))
+        except RemotingError as error:
+            answer = producer.WritableQueues(code=_code_of(error), msg=str(error))
+        else:
+            answer = producer.WritableQueues(code=OK, qids=[each.qid for each in queues])
+        return producer_service.writableQueues_result(success=answer)
 
     # ---- sending --------------------------------------------------------------------------------
 
@@ -229,6 +246,8 @@ class ProducerService:
             properties=message.properties or {},
             max_body_bytes=self._max_body_bytes,
         )
+        if message.qid is not None:
+            return Outbound(outgoing, queue=str(message.qid))
         partition = -1 if message.partitionId is None else int(message.partitionId)
         if partition >= 0:
             return Outbound(outgoing, queue=partition)
@@ -276,16 +295,19 @@ def _failure(outcome: Outcome) -> tuple[int, str] | None:
             TIMED_OUT,
             f"{outcome.queue}: the message was not flushed to disk in time: send it again",
         )
-    code = UNKNOWN
-    if isinstance(outcome, NotSent | NotConnected):
-        code = NOT_SENT
-    elif isinstance(outcome, NoSuchQueue):
-        code = ILLEGAL
-    elif isinstance(outcome, RequestTimeout):
-        code = TIMED_OUT
-    elif isinstance(outcome, BrokerError):
-        code = _CODE_OF_ANSWER.get(outcome.code, UNKNOWN)
-    return code, str(outcome)
+    return _code_of(outcome), str(outcome)
+
+
+def _code_of(error: RemotingError) -> int:
+    if isinstance(error, NotSent | NotConnected):
+        return NOT_SENT
+    if isinstance(error, NoSuchQueue):
+        return ILLEGAL
+    if isinstance(error, RequestTimeout):
+        return TIMED_OUT
+    if isinstance(error, BrokerError):
+        return _CODE_OF_ANSWER.get(error.code, UNKNOWN)
+    return UNKNOWN
 
 
 def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:

@@ -222,9 +222,11 @@ class LimitSettings(SettingsGroup):
     bulk_bytes_per_s: Bytes | None = None
     """Maximum bytes a second for the bulk readers of all groups; null: no limit."""
     bulk_bytes_per_s_beside_clients: Bytes | None = 8_388_608
-    """The same limit while thin clients of this proxy get messages, and for one second after. The
-    default slows clients by less than a tenth during a backfill, even if everything shares two
-    cores. null: no limit."""
+    """The same limit while thin clients of this proxy get messages, and for one second after; with
+    ``bulk_added_delay_ms`` it may be exceeded. null: no limit."""
+    bulk_added_delay_ms: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Bulk readers beside thin clients may read more than ``bulk_bytes_per_s_beside_clients`` as
+    long as the proxy's event loop is late by at most this at the 99th percentile. 0: never more."""
 
 
 class TracingSettings(SettingsGroup):

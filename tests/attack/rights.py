@@ -125,6 +125,7 @@ async def forged_records(at: Installation) -> str:
                 await _code(client, "sendAsync", sent),
                 await _code(client, "sendBatchSync", [sent]),
                 await _code(client, "sendDelaySync", later, _MS),
+                await _code(client, "writableQueues", producer.QueuesRequest(name, token)),
             ]
     assert set(codes) <= {11, 71}, codes
     client.abort()

@@ -76,6 +76,7 @@ _MOST_S = 0.5
 METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "topics", "report",
     "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendDelaySync",
+    "writableQueues",
 )  # fmt: skip
 #: Of a batch, without its body and properties.
 _ENTRY_BYTES = 22

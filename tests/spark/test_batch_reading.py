@@ -18,6 +18,7 @@ from testkit.certificates import make_certificates
 from testkit.spark_site import SparkGateway
 from thin_client.spark.data_source import BatchReader
 from thin_client.spark.options import ReadOptions
+from thin_client.spark.records import column_names
 
 
 def options_of(gateway: SparkGateway, topic: str, **options: object) -> dict[str, Any]:
@@ -135,10 +136,13 @@ def test_pushed_filters_reduce_the_fetched_messages(
     plain = frame(spark, gateway, topic).where(condition)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        pushed = frame(spark, gateway, topic, filterPushdown="true").where(condition)
+        pushed = frame(spark, gateway, topic).where(condition)
         assert offsets(pushed) == offsets(plain) == [("broker-a_1", n) for n in range(3, 7)]
         plan = optimized_plan(pushed, capsys)
-        assert offsets(frame(spark, gateway, topic).where(condition)) == offsets(plain)
+        unpushed = frame(spark, gateway, topic, filterPushdown="false").where(condition)
+        assert offsets(unpushed) == offsets(plain)
+        some = frame(spark, gateway, topic).where("offset IN (2, 5) AND NOT qid = 'broker-a_0'")
+        assert offsets(some) == [("broker-a_1", 2), ("broker-a_1", 5)]
         nothing = frame(spark, gateway, topic, filterPushdown="true").where("offset > 100")
         assert nothing.count() == 0
     finally:
@@ -148,11 +152,24 @@ def test_pushed_filters_reduce_the_fetched_messages(
     assert "broker-a_1" not in plan
 
 
+def test_a_schema_chooses_columns(spark: Any, gateway: SparkGateway) -> None:
+    topic = gateway.a_topic(queues=2)
+    gateway.send(topic, [bytes(2000)] * 20, key="k")
+    chosen = spark.read.format("orderlane").options(**options_of(gateway, topic))
+    positions = chosen.schema("offset bigint, qid string").load()
+    assert positions.columns == ["offset", "qid"]
+    assert offsets(positions) == offsets(frame(spark, gateway, topic))
+    keys = chosen.schema("key string, timestamp timestamp").load().distinct().collect()
+    assert {row.key for row in keys} == {"k"}
+    with pytest.raises(AnalysisException, match="names the column 'amount'"):
+        chosen.schema("amount bigint").load().collect()
+
+
 def test_a_repeated_task_reads_the_same_messages(spark: Any, gateway: SparkGateway) -> None:
     topic = gateway.a_topic(queues=1)
     gateway.send(topic, [b"x"] * 100)
     options = ReadOptions.parse(options_of(gateway, topic), streaming=False)
-    reader = BatchReader(options)
+    reader = BatchReader(options, column_names(include_headers=False))
     (task,) = reader.partitions()
     copy = pickle.loads(pickle.dumps(reader))
     first, second = ([batch.to_pydict() for batch in each.read(task)] for each in (copy, reader))

@@ -14,6 +14,9 @@ from testkit.spark_site import SparkGateway
 from thin_client.spark.data_source import StreamReader
 from thin_client.spark.offsets import ABOUT
 from thin_client.spark.options import ReadOptions
+from thin_client.spark.records import column_names
+
+ALL = column_names(include_headers=False)
 
 
 def options_of(gateway: SparkGateway, topic: str, **more: str) -> dict[str, str]:
@@ -93,7 +96,7 @@ def test_spark_receives_the_limit_and_may_request_all(gateway: SparkGateway) -> 
         ({}, ReadAllAvailable()),
     ):
         options = options_of(gateway, topic, **given)
-        reader = StreamReader(ReadOptions.parse(options, streaming=True))
+        reader = StreamReader(ReadOptions.parse(options, streaming=True), ALL)
         assert reader.getDefaultReadLimit() == limit
         start = reader.latestOffset(reader.initialOffset(), limit)
         assert start[topic] == {"broker-a_0": 0}, "the first batch records the start"
@@ -116,7 +119,7 @@ def test_topics_may_be_added_and_removed_between_runs(gateway: SparkGateway) -> 
 
     def latest(subscribe: str, start: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         options = {**options_of(gateway, subscribe), "group": group}
-        reader = StreamReader(ReadOptions.parse(options, streaming=True))
+        reader = StreamReader(ReadOptions.parse(options, streaming=True), ALL)
         found, tasks = start, []
         for _ in range(2):  # the first batch records the start of a new topic
             before, found = found, reader.latestOffset(found, ReadAllAvailable())

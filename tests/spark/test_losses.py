@@ -22,6 +22,9 @@ from thin_client.spark.data_source import BatchReader, StreamReader
 from thin_client.spark.offsets import flat
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.planning import MessagesGone
+from thin_client.spark.records import column_names
+
+ALL = column_names(include_headers=False)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +141,7 @@ def test_a_task_reports_messages_deleted_after_planning(
 ) -> None:
     given = options_of(forgetful, failOnDataLoss=str(fails))
     topic = given["subscribe"]
-    reader = BatchReader(ReadOptions.parse(given, streaming=False))
+    reader = BatchReader(ReadOptions.parse(given, streaming=False), ALL)
     forgetful.fill(topic, 20)
     (task,) = reader.partitions()
     forgetful.fill(topic, 5)
@@ -159,16 +162,18 @@ def test_a_replanned_micro_batch_reports_messages_deleted_meanwhile(
     topic = given["subscribe"]
     forgetful.fill(topic, 20)
     start, end = {topic: {"broker-a_0": 0}}, {topic: {"broker-a_0": 20}}
-    strict = StreamReader(ReadOptions.parse(given, streaming=True))
+    strict = StreamReader(ReadOptions.parse(given, streaming=True), ALL)
     assert [each.value.size for each in strict.partitions(start, end)] == [20]
     forgetful.fill(topic, 5)
     forgetful.forget()
     oldest = oldest_of(forgetful, topic)
     with pytest.raises(MessagesGone, match=f"deleted offsets 0 to {oldest - 1}"):
         strict.partitions(start, end)
-    lenient = StreamReader(ReadOptions.parse({**given, "failOnDataLoss": "false"}, streaming=True))
+    lenient = StreamReader(
+        ReadOptions.parse({**given, "failOnDataLoss": "false"}, streaming=True), ALL
+    )
     (task,) = lenient.partitions(start, end)
-    assert (task.value.start, task.value.end) == (oldest, 20)
+    assert [(each.start, each.end) for each in task.value.parts] == [(oldest, 20)]
     for reader in (strict, lenient):
         reader.stop()
 
@@ -182,7 +187,7 @@ def test_a_retried_first_batch_reports_messages_deleted_meanwhile(
     given = options_of(forgetful, startingOffsets="earliest")
     topic = given["subscribe"]
     forgetful.fill(topic, 20)
-    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True)) for _ in range(2))
+    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True), ALL) for _ in range(2))
     start = killed.initialOffset()
     end = killed.latestOffset(start, ReadAllAvailable())
     killed.partitions(start, end)
@@ -206,7 +211,7 @@ def test_lost_and_repeated_messages_are_in_the_metrics_and_in_warnings(
     given = {"servers": gateway.servers, "group": group, "subscribe": topic}
     given |= {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     gateway.send(topic, [b"x"] * 6)
-    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True)) for _ in range(2))
+    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True), ALL) for _ in range(2))
     start = killed.latestOffset({}, ReadAllAvailable())
     end = killed.latestOffset(start, ReadAllAvailable())
     assert [str(each.value) for each in killed.partitions(start, end)] == [

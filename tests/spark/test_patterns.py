@@ -12,11 +12,14 @@ from thin_client.errors import Refused
 from thin_client.spark.data_source import StreamReader
 from thin_client.spark.offsets import flat
 from thin_client.spark.options import ReadOptions
+from thin_client.spark.records import column_names
+
+ALL = column_names(include_headers=False)
 
 
 def reader_of(servers: str, group: str, **given: str) -> StreamReader:
     options = {"servers": servers, "group": group, "startingOffsets": "earliest", **given}
-    return StreamReader(ReadOptions.parse(options, streaming=True))
+    return StreamReader(ReadOptions.parse(options, streaming=True), ALL)
 
 
 def following(reader: StreamReader, start: Any) -> tuple[Any, list[str]]:

@@ -30,6 +30,8 @@ def test_a_table_is_read_written_and_followed(spark: Any, gateway: SparkGateway)
         assert bodies() == ["a", "b", "c", "d", "d"]
         spark.sql("INSERT INTO lanes SELECT * FROM lanes WHERE value = CAST('a' AS BINARY)")
         assert bodies() == ["a", "a", "b", "c", "d", "d"]
+        queues = spark.sql("SELECT DISTINCT qid FROM lanes WHERE value = CAST('a' AS BINARY)")
+        assert queues.count() == 1  # a row keeps its queue
         assert spark.read.option("endingTimestamp", "1").table("lanes").count() == 0
         assert spark.readStream.table("lanes").isStreaming
         spark.catalog.createTable("catalogued", source="orderlane", **options)

@@ -81,6 +81,32 @@ def test_a_repeated_batch_gives_its_messages_the_same_names(
     assert all(name.startswith(f"{query}/1/") for name in names)
 
 
+def test_rows_that_were_read_can_be_written(spark: Any, gateway: SparkGateway) -> None:
+    """All columns of the source, with a binary key, headers, and rows without a value."""
+    topic, copy = gateway.a_topic(queues=3), gateway.a_topic(queues=3)
+    rows = [
+        (b"k1", b"body", "broker-a_2", [("h", b"1")]),
+        (b"k1", None, None, None),
+        (None, b"", "broker-a_1", []),
+    ]
+    schema = "key binary, value binary, qid string, headers array<struct<key:string,value:binary>>"
+    save(spark.createDataFrame(rows, schema).coalesce(1), gateway, topic=topic)
+    options = {"servers": gateway.servers, "group": "look", "includeHeaders": "true"}
+    read = spark.read.format("orderlane").options(**options, subscribe=topic).load()
+    save(read.withColumn("extra", read["offset"]), gateway, topic=copy, extraColumns="ignore")
+    copied = spark.read.format("orderlane").options(**options, subscribe=copy).load()
+    kept = ["key", "value", "qid", "tag", "messageId"]
+    of_first, of_copy = (
+        sorted((tuple(row[name] for name in kept) for row in each.collect()), key=repr)
+        for each in (read, copied)
+    )
+    assert of_first == of_copy
+    values = {(row.key, row.value): row for row in copied.collect()}
+    assert values["k1", b"body"].qid == "broker-a_2"
+    assert ("h", b"1") in [(each.key, each.value) for each in values["k1", b"body"].headers]
+    assert set(values) == {("k1", b"body"), ("k1", None), (None, b"")}
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
@@ -88,6 +114,7 @@ def test_a_repeated_batch_gives_its_messages_the_same_names(
         ("1 AS value", {"topic": "orders"}, "column 'value' is int: cast it to string or binary"),
         ("'x' AS value", {}, "set the option topic, or add the column 'topic'"),
         ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not apply to write"),
+        ("'x' AS value", {"topic": "no spaces"}, "cannot be sent to the topic 'no spaces'"),
     ],
 )
 def test_invalid_writes_are_refused_before_any_task(
@@ -107,7 +134,8 @@ def test_a_row_without_a_required_value_ends_the_job_and_names_its_place(
     spark: Any, gateway: SparkGateway
 ) -> None:
     topic = gateway.a_topic()
-    rows = spark.createDataFrame([("a",), (None,)], "value string").coalesce(1)
-    with pytest.raises(Exception, match="RowRefused: row 1 of partition 0 has no value") as refused:
+    rows = spark.createDataFrame([(b"a",), (b"\xff",)], "key binary").coalesce(1)
+    rows = rows.selectExpr("key", "'x' AS value")
+    with pytest.raises(Exception, match="RowRefused: row 1 of partition 0 has the key") as refused:
         save(rows, gateway, topic=topic)
     assert "Traceback" not in str(refused.value)

@@ -23,6 +23,7 @@ from broker_core.remoting.header_fields import Header
 from broker_core.remoting.lock_renewal import RenewLocksHeader
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
+from broker_core.remoting.queue_ranges import ReadRangesHeader
 from broker_core.remoting.read_sessions import (
     Changes,
     Reading,
@@ -245,6 +246,10 @@ AT_BROKER: dict[int, Good] = {
     ),
     RequestCode.COMMIT_OFFSETS: Good(
         body=commits_to_bytes([CommitEntry(Group("g"), TOPIC, 0, 0, None, None, None)])
+    ),
+    RequestCode.READ_RANGES: Good(
+        ReadRangesHeader,
+        {"topic": TOPIC, "queueId": "0", "count": "2", "consumerGroup": "g"},
     ),
     RequestCode.SEND_MESSAGES: Good(),  # with no message, as no answer tells how many are stored
     RequestCode.CONFIRM_CLOCK: Good(

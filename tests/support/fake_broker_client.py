@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from broker_core.client import (
     PulledRecords,
     PullResult,
     PullStatus,
+    QueueRange,
     SendReceipt,
     SendStatus,
     TopicLife,
@@ -161,6 +162,19 @@ class FakeBrokerClient:
     async def max_offset(self, queue: QueueName) -> int:
         self._check("max_offset", queue)
         return len(self.stored[queue])
+
+    async def queue_ranges(
+        self, queues: Iterable[QueueName], *, group: Group | None = None
+    ) -> dict[QueueName, QueueRange]:
+        return {
+            queue: QueueRange(
+                await self.min_offset(queue),
+                await self.max_offset(queue),
+                None if group is None else self.committed.get((group, queue)),
+                await self.life(queue),
+            )
+            for queue in queues
+        }
 
     async def life(self, queue: QueueName) -> int | None:
         return self.lives.get(queue.topic)

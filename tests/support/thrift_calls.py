@@ -38,6 +38,7 @@ CALLS: dict[str, list[Any]] = {
     "sendAsync": [MESSAGE],
     "sendBatchSync": [[MESSAGE, MESSAGE]],
     "sendDelaySync": [producer.DelayMessage(topic=TOPIC, action=1), 100],
+    "writableQueues": [producer.QueuesRequest(TOPIC)],
 }
 VALID = [
     payload_of(method, structs(method)[0](*values), protocol=protocol)

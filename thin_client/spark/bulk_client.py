@@ -1,37 +1,26 @@
-"""Blocking requests of the bulk source to proxies, retried when a proxy fails.
-
-Bulk reads take no leases, and proxies keep no state for them: any proxy can answer the next
-request, and every request can be repeated.
-"""
+"""Bulk reads: topics, ranges of queues, stored records, and reports of progress."""
 
 from __future__ import annotations
 
-import logging
 import random
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
 
-from thin_client import calls, forks
-from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
+from thin_client import calls
+from thin_client.backoff import backoff_ns
 from thin_client.calls import Call
-from thin_client.connection import Connection
-from thin_client.errors import ClientError, ProtocolError, Refused
+from thin_client.errors import ProtocolError, Refused
 from thin_client.options import client_version
-from thin_client.servers import Servers
 from thin_client.spark.offsets import QueueState, Slice, flat, sorted_offsets
 from thin_client.spark.options import Connecting
+from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import consumer
 
-T = TypeVar("T")
-_log = logging.getLogger("orderlane")
-
-#: Time for which requests are retried: longer than the restart or replacement of a proxy.
-PATIENCE_S = 60.0
 #: The same for a report: the next one supersedes it, and the query must not wait.
 REPORT_PATIENCE_S = 5.0
 #: Most topics that the proxy accepts in one request.
@@ -87,18 +76,20 @@ class Counts:
 class BulkClient:
     """Bulk reader of one group. Not thread-safe."""
 
-    def __init__(self, connecting: Connecting, *, patience_s: float = PATIENCE_S) -> None:
-        """Raise ValueError for an invalid address or certificate. The first request connects."""
-        self._connecting = connecting
-        self._servers = Servers(connecting.servers, tls=connecting.tls)
-        self._patience_s = patience_s
-        self._connection: Connection | None = None
-        self._ahead: _Ahead | None = None
-        forks.register(self)
+    def __init__(
+        self,
+        connecting: Connecting,
+        *,
+        patience_s: float = PATIENCE_S,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """Raise ValueError for an invalid address or certificate. The first request connects.
 
-    def forked(self) -> None:
-        """Drop the parent's connection in a child process: the next request opens a new one."""
-        self._connection = self._ahead = None
+        *failures*: as of ``ProxyCalls``.
+        """
+        self._connecting = connecting
+        self._patience_s = patience_s
+        self._calls = ProxyCalls(connecting, patience_s=patience_s, failures=failures)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the connection settings, never the connection."""
@@ -109,7 +100,7 @@ class BulkClient:
         request = consumer.TopicsRequest(
             groupId=self._connecting.group, token=self._connecting.token
         )
-        found = self._ask(lambda: calls.topics(request))
+        found = self._calls.ask(lambda: calls.topics(request))
         return sorted(found)
 
     def ranges(self, topics: Iterable[str], timestamp_ms: int | None = None) -> list[QueueState]:
@@ -124,16 +115,20 @@ class BulkClient:
                 groupId=self._connecting.group,
                 topics=wanted[at : at + _MOST_TOPICS],
                 timestampMs=timestamp_ms,
+                withoutCommitted=True,
                 token=self._connecting.token,
             )
-            answer = self._ask(partial(calls.ranges, request))
-            found += [_state(each, self._servers.address) for each in answer]
+            answer = self._calls.ask(partial(calls.ranges, request))
+            found += [_state(each, self._calls.address) for each in answer]
         return sorted(found)
 
-    def records(self, part: Slice, *, batch_bytes: int) -> Iterator[bytes]:
+    def records(
+        self, part: Slice, *, batch_bytes: int, with_bodies: bool = True
+    ) -> Iterator[bytes]:
         """Yield chunks of stored records from ``part.start`` to ``part.end``; the last chunk may
         extend beyond it. A chunk has about *batch_bytes*, or less if the proxy's limit is lower.
-        The next chunk is requested while the caller processes one.
+        The next chunk is requested while the caller processes one. Without *with_bodies* the proxy
+        may leave bodies out.
 
         Raises DataLost if offsets are missing or belong to another incarnation of the topic than
         *part*, and ClientError.
@@ -142,7 +137,8 @@ class BulkClient:
         record_bytes = float(_FIRST_GUESS_BYTES)
         stalled = _Stall()
         while offset < part.end:
-            place = _Place(part, offset, wanted=int(batch_bytes / record_bytes))
+            wanted = int(batch_bytes / record_bytes)
+            place = _Place(part, offset, wanted, with_bodies)
             found = self._fetch(place)
             if part.life is not None and found.life not in (None, part.life):
                 rest = replace(part, start=offset)
@@ -154,13 +150,15 @@ class BulkClient:
                     raise self._lost(part, offset, first)
                 if following is None or following <= offset:
                     raise ProtocolError(
-                        f"{self._servers.address} sent records of {part.topic}/{part.qid} from"
+                        f"{self._calls.address} sent records of {part.topic}/{part.qid} from"
                         f" offset {first}, but {following} as the next offset"
                     )
                 record_bytes = max(len(chunk) / (following - first), 1.0)
                 offset = following
                 stalled.ends()
-                self._fetch_ahead(_Place(part, offset, wanted=int(batch_bytes / record_bytes)))
+                self._fetch_ahead(
+                    _Place(part, offset, int(batch_bytes / record_bytes), with_bodies)
+                )
                 yield chunk
             elif following is not None and following > offset:
                 raise self._lost(part, offset, following)
@@ -185,20 +183,17 @@ class BulkClient:
             request.lost, request.skipped = dict(counts.lost), dict(counts.skipped)
             request.repeated = dict(counts.repeated)
         patience_s = min(REPORT_PATIENCE_S, self._patience_s)
-        return self._ask(lambda: calls.report(request), patience_s=patience_s).refusal
+        return self._calls.ask(lambda: calls.report(request), patience_s=patience_s).refusal
 
     def close(self) -> None:
         """Close the connection; a later request opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._ahead = None
+        self._calls.close()
 
     # ---- requests -------------------------------------------------------------------------------
 
     def _fetch(self, place: _Place) -> consumer.QidResponse:
-        answer = self._ask(lambda: self._fetch_call(place), ahead_of=place)
-        address = self._servers.address
+        answer = self._calls.ask(lambda: self._fetch_call(place), about=place)
+        address = self._calls.address
         if answer.code == _UNAUTHORIZED:
             raise Refused(
                 _UNAUTHORIZED,
@@ -220,15 +215,8 @@ class BulkClient:
 
     def _fetch_ahead(self, place: _Place) -> None:
         """Send the request for *place* without waiting; the later fetch reports a failure."""
-        if self._connection is None or place.offset >= place.part.end:
-            return
-        call = self._fetch_call(place)
-        try:
-            self._connection.start(call, timeout_s=self._connecting.request_timeout_s)
-        except ClientError:
-            self.close()
-        else:
-            self._ahead = _Ahead(place, call)
+        if place.offset < place.part.end:
+            self._calls.ask_ahead(self._fetch_call(place), about=place)
 
     def _fetch_call(self, place: _Place) -> Call[consumer.FetchResponse]:
         part = place.part
@@ -243,6 +231,7 @@ class BulkClient:
                 maxLingerTime=_LINGER_MS,
                 version=client_version(),
                 format=_STORED_FORMAT,
+                withoutBodies=None if place.with_bodies else True,
                 token=self._connecting.token,
             )
         )
@@ -260,7 +249,7 @@ class BulkClient:
         if stalled.lasts_s() > max(STALL_S, self._patience_s):
             raise Refused(
                 500,
-                f"{self._servers.address} sent no records of {part.topic}/{part.qid} from"
+                f"{self._calls.address} sent no records of {part.topic}/{part.qid} from"
                 f" offset {offset} for {stalled.lasts_s():.0f} s, although the queue ends at"
                 f" {state.end}: see the proxy's log",
             )
@@ -291,51 +280,6 @@ class BulkClient:
             return None
         return next((each for each in found if each.qid == part.qid), None)
 
-    def _ask(
-        self,
-        make: Callable[[], Call[T]],
-        *,
-        patience_s: float | None = None,
-        ahead_of: _Place | None = None,
-    ) -> T:
-        """Return the first answer of any proxy, tried in order. Raises ClientError."""
-        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
-        failures = 0
-        while True:
-            call = make()
-            try:
-                return self._answer(call, ahead_of)
-            except ClientError as error:
-                failures += 1
-                if not error.leaves_connection:
-                    self._connection = None
-                if not error.retriable or time.monotonic() >= until:
-                    raise
-                if is_news(failures):
-                    _log.warning("%s failed, retrying: %s", call.method, error)
-                if tries_elsewhere(error, failures):
-                    self.close()
-                    self._servers.go_on()
-            time.sleep(backoff_ns(failures, random.random()) / 1e9)
-
-    def _answer(self, call: Call[T], ahead_of: _Place | None) -> T:
-        """Return the answer to *call*, or to the request sent ahead for the same place."""
-        timeout_s = self._connecting.request_timeout_s
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and self._connection is not None:
-            if ahead.place == ahead_of:
-                found: T = self._connection.finish(ahead.call, timeout_s=timeout_s)
-                return found
-            self.close()  # the connection's next answer belongs to another request
-        return self._connected().call(call, timeout_s=timeout_s)
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = Connection(
-                self._servers.destination, timeout_s=self._connecting.request_timeout_s
-            )
-        return self._connection
-
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -343,15 +287,8 @@ class _Place:
 
     part: Slice
     offset: int
-    wanted: int = field(kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """A call that was sent ahead and whose answer has not been read."""
-
-    place: _Place
-    call: Call[Any]
+    wanted: int
+    with_bodies: bool
 
 
 def _restored(connecting: Connecting, patience_s: float) -> BulkClient:
@@ -383,9 +320,7 @@ def _state(found: consumer.QueueRange, sender: object) -> QueueState:
     topic, qid, begin, end = found.topic, found.qid, found.beginOffset, found.endOffset
     if topic is None or qid is None or begin is None or end is None:
         raise ProtocolError(f"{sender} answered ranges with an incomplete queue: {found!r}")
-    return QueueState(
-        *(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp), life=found.life
-    )
+    return QueueState(*(topic, qid, begin, end, found.offsetAtTimestamp, found.life))
 
 
 def _first_offset(chunk: bytes, part: Slice) -> int:

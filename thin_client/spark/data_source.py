@@ -16,6 +16,7 @@ nothing depends on it, because a proxy keeps no state for a reader.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ from thin_client.spark.offsets import (
     Offsets,
     Queue,
     Slice,
+    Task,
     batch_of,
     ending,
     ends,
@@ -56,18 +58,29 @@ from thin_client.spark.offsets import (
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
 from thin_client.spark.option_values import names
-from thin_client.spark.options import OptionError, ReadOptions
+from thin_client.spark.options import Connecting, OptionError, ReadOptions
 from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
     loss_summary,
+    pack,
     plan_batch,
     plan_stream,
 )
+from thin_client.spark.poll_pace import PollPace
 from thin_client.spark.queues import Queues
-from thin_client.spark.records import arrow_schema, record_batches, schema_ddl
+from thin_client.spark.records import (
+    arrow_schema,
+    chosen_columns,
+    column_names,
+    need_records,
+    position_batches,
+    record_batches,
+    schema_ddl,
+)
 from thin_client.spark.sentences import without_tracebacks
+from thin_client.spark.server_order import KnownFailures
 from thin_client.spark.tables import HOLDER, effective, new_table
 from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
 from thin_client.spark.writing import BatchWriter, StreamWriter
@@ -75,8 +88,10 @@ from thin_client.spark.writing import BatchWriter, StreamWriter
 _log = logging.getLogger("orderlane")
 
 Log = logging.Logger | QueryLog
-#: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
-_ASK_EVERY_S = 0.1
+#: The module of the worker in which Spark offers filters, if the session's setting allows it.
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+#: Of all queries of this process: workers of Spark serve one after another.
+_FAILURES = KnownFailures()
 
 
 class OrderlaneDataSource(DataSource):
@@ -152,25 +167,29 @@ class OrderlaneDataSource(DataSource):
         with without_tracebacks():
             if (table := new_table(self.options)) is not None:
                 return _table_schema(table)
-            return schema_ddl(include_headers=_checked(self.options).include_headers)
+            headers = _checked(self.options).include_headers
+            return schema_ddl(column_names(include_headers=headers))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
         with without_tracebacks():
             given = effective(schema.fields, self.options, READ)
             options = ReadOptions.parse(given, streaming=False)
-            _check_schema(schema, options)
-        return PruningReader(options) if options.filter_pushdown else BatchReader(options)
+            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
+        pushed = options.filter_pushdown
+        if _filters_are_pushed() if pushed is None else pushed:
+            return PruningReader(options, columns)
+        return BatchReader(options, columns)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of ``spark.readStream``."""
         try:
             given = effective(schema.fields, self.options, STREAM)
             options = ReadOptions.parse(given, streaming=True)
-            _check_schema(schema, options)
+            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
         except OptionError as error:
             return RefusedReader(error)
-        return StreamReader(options)
+        return StreamReader(options, columns)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Return the writer of ``df.write``."""
@@ -186,25 +205,28 @@ class OrderlaneDataSource(DataSource):
 class BatchReader(DataSourceReader):
     """Reader of a batch: the messages stored when the query is planned."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each task."""
-        with without_tracebacks(), closing(BulkClient(self._options.connecting)) as client:
+        with without_tracebacks(), closing(_client(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
             counts = Counts()
             _count(plan.losses, counts)
             if counts:
                 report(client, {}, counts, log=query_log(self._options))
-        return list(map(InputPartition, plan.slices))
+        return _tasks(plan, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
         # For a plan without tasks Spark creates a partition without a slice.
-        return iter(()) if partition.value is None else _rows(partition.value, self._options)
+        if partition.value is None:
+            return iter(())
+        return _rows(partition.value, self._options, self._columns)
 
     def _plan(self, queues: Queues) -> Plan:
         options, prune = self._options, self._pruning
@@ -212,9 +234,10 @@ class BatchReader(DataSourceReader):
         at_time = queues.at_time
         first = starting(options.starting, states, at_time=at_time, strategy=options.strategy)
         last = ending(options.ending, states, at_time=at_time)
+        since_ms, until_ms = prune.lookups_ms
         return plan_batch(
-            prune.starts(first, _offsets_at(queues, prune.since_ms)),
-            prune.ends(last, _offsets_at(queues, prune.until_ms)),
+            prune.starts(first, _offsets_at(queues, since_ms)),
+            prune.ends(last, _offsets_at(queues, until_ms)),
             states,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
@@ -225,7 +248,9 @@ class PruningReader(BatchReader):
     """Reader of a batch with filter pushdown.
 
     A separate class, because Spark fails a query whose reader defines ``pushFilters`` unless
-    ``spark.sql.python.filterPushdown.enabled`` is set.
+    ``spark.sql.python.filterPushdown.enabled`` is set. A source does not see this setting, but
+    Spark offers filters in a worker of its own: only there does ``reader`` return this class by
+    default.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
@@ -237,15 +262,16 @@ class PruningReader(BatchReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of a stream. Its offsets are topic → qid → next offset to read."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
         self._admission = Admission(options)
-        self._client = BulkClient(options.connecting)
+        self._client = _client(options.connecting)
+        self._pace = PollPace()
         self._queues = Queues(self._client, options.selection)
         self._ends_now = False
         self._latest: Offsets | None = None
         self._reported_losses: set[Loss] = set()
-        self._asked_s = float("-inf")
         self._begun: Offsets | None = None
         self._reported: Offsets | None = None
         self._decided: Offsets | None = None
@@ -281,11 +307,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where it begins, and has no messages.
         """
         with without_tracebacks():
-            self._pause()
+            time.sleep(self._pace.wait_s(time.monotonic()))
+            began_s = time.monotonic()
             # Before it has read anything, a query has no progress.
             self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
-            self._latest = ends(states)
+            before, self._latest = self._latest, ends(states)
+            self._pace.asked(began_s, time.monotonic(), news=self._latest != before)
             if self._ends_now:
                 self._ends_now = False
                 self._admission.end_at(states)
@@ -315,11 +343,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self._judge(plan.losses)
             self._note_repetition(end, plan)
-        return list(map(InputPartition, plan.slices))
+        return _tasks(plan, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of a task as Arrow batches. Runs on an executor."""
-        return _rows(partition.value, self._options)
+        return _rows(partition.value, self._options, self._columns)
 
     def commit(self, end: Offsets) -> None:
         """Report the end of a batch, unless ``latestOffset`` has already reported it."""
@@ -357,12 +385,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         query_log(self._options).warning(
             "an unfinished batch is repeated: %s", names(map(str, plan.slices))
         )
-
-    def _pause(self) -> None:
-        wait_s = self._asked_s + _ASK_EVERY_S - time.monotonic()
-        if wait_s > 0:
-            time.sleep(wait_s)
-        self._asked_s = time.monotonic()
 
 
 class RefusedReader(DataSourceStreamReader):
@@ -405,18 +427,42 @@ def report(
     return True
 
 
-def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
-    with without_tracebacks(), closing(BulkClient(options.connecting)) as client:
-        chunks = _chunks(client, part, options)
-        yield from record_batches(chunks, part, include_headers=options.include_headers)
+def _client(connecting: Connecting) -> BulkClient:
+    return BulkClient(connecting, failures=_FAILURES)
 
 
-def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[bytes]:
+def _tasks(plan: Plan, options: ReadOptions) -> list[InputPartition]:
+    """Return the tasks of *plan*; they begin at different proxies, of those that answer."""
+    packed = pack(plan.slices, options.max_partitions, options.max_records_per_partition)
+    servers, now_s = options.connecting.servers, time.monotonic()
+    return [
+        InputPartition(Task(parts, _FAILURES.order(servers, now_s, turn=turn)))
+        for turn, parts in enumerate(packed)
+    ]
+
+
+def _rows(task: Task, options: ReadOptions, columns: Sequence[str]) -> Iterator[Any]:
+    if not need_records(columns):
+        for part in task.parts:
+            yield from position_batches(part, columns)
+        return
+    connecting = replace(options.connecting, servers=task.servers)
+    with without_tracebacks(), closing(_client(connecting)) as client:
+        for part in task.parts:
+            chunks = _chunks(client, part, options, with_bodies="value" in columns)
+            yield from record_batches(chunks, part, columns)
+
+
+def _chunks(
+    client: BulkClient, part: Slice, options: ReadOptions, *, with_bodies: bool
+) -> Iterator[bytes]:
     """Yield the slice's stored records; raise DataLost or skip lost ones by ``failOnDataLoss``."""
     log = query_log(options, task=TaskContext.get())
     while True:
         try:
-            yield from client.records(part, batch_bytes=options.batch_bytes)
+            yield from client.records(
+                part, batch_bytes=options.batch_bytes, with_bodies=with_bodies
+            )
         except DataLost as lost:
             if options.fail_on_data_loss:
                 raise
@@ -452,7 +498,7 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
 def _table_schema(options: Mapping[str, str]) -> StructType:
     """Return the columns of a new table with *options*."""
     headers = options.get("includeheaders", "").lower() == "true"
-    columns = from_arrow_schema(arrow_schema(include_headers=headers))
+    columns = from_arrow_schema(arrow_schema(column_names(include_headers=headers)))
     return StructType(
         [
             StructField(
@@ -481,9 +527,6 @@ def _checked(options: Mapping[str, str]) -> ReadOptions:
         raise
 
 
-def _check_schema(schema: Any, options: ReadOptions) -> None:
-    given = to_arrow_schema(schema, timezone="UTC")
-    if not given.equals(arrow_schema(include_headers=options.include_headers)):
-        raise OptionError(
-            "the columns of orderlane are fixed: remove schema(), and choose columns with select()"
-        )
+def _filters_are_pushed() -> bool:
+    """Return whether this process is a worker to which Spark offers filters."""
+    return _PUSHING_WORKER in sys.modules

@@ -1,9 +1,14 @@
 """Filter pushdown: the queues and offsets that a query's filters leave to read. Pure.
 
 Spark's filters are identified by their class names, so that this module does not import Spark.
-Filters on topic, qid and offset are applied exactly; Spark does not apply them again. Filters on
-times prune by the broker's lookup (the first message stored at or after a time), and Spark applies
-them again; a queue whose stored times go backwards may be cut too short.
+Filters on topic, qid and offset are applied exactly, except lists of offsets; Spark does not apply
+them again. Filters on times prune by the broker's lookup (the first message stored at or after a
+time), with a margin, because a clock may step back; Spark applies them again.
+
+Spark passes each condition that is joined by AND, as far as it is a comparison of one column with
+constants. It passes no OR of different comparisons: Spark 4.3 has no form for it
+(``UserDefinedPythonDataSourceFilterPushdownRunner``). An OR that compares one column with ``=`` is
+passed if it is written as IN.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from thin_client.spark.offsets import Offsets, Queue, flat, sorted_offsets
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+#: Stored times may step back by this much, as a broker's clock did, without a lost row.
+CLOCK_STEP_MS = 600_000
 Test = Callable[[str], bool]
 
 
@@ -32,18 +39,31 @@ class Pruning:
     since_ms: int | None = None
     until_ms: int | None = None
 
+    @property
+    def lookups_ms(self) -> tuple[int | None, int | None]:
+        """The times to look up, for the starts and the ends of queues; None: no bound."""
+        return (
+            None if self.since_ms is None else self.since_ms - CLOCK_STEP_MS,
+            None if self.until_ms is None else self.until_ms + CLOCK_STEP_MS,
+        )
+
     def takes(self, queue: Queue) -> bool:
         """Return whether rows of *queue* may pass."""
         topic, qid = queue
         return all(test(topic if name == "topic" else qid) for name, test in self.tests)
 
     def starts(self, offsets: Offsets, at_since: Mapping[Queue, int]) -> Offsets:
-        """Return the query's start *offsets*, pruned; *at_since*: the offsets at ``since_ms``."""
+        """Return the query's start *offsets*, pruned; *at_since*: the offsets at the first of
+        ``lookups_ms``.
+        """
         return self._bounded(offsets, self.least, at_since, max)
 
     def ends(self, offsets: Offsets, at_until: Mapping[Queue, int]) -> Offsets:
-        """Return the query's end *offsets*, pruned; *at_until*: the offsets at ``until_ms``."""
-        return self._bounded(offsets, self.below, at_until, min)
+        """Return the query's end *offsets*, pruned; *at_until*: the offsets at the second of
+        ``lookups_ms``. Brokers of 4.9 return the nearest message, which may be the one before.
+        """
+        following = {queue: offset + 1 for queue, offset in at_until.items()}
+        return self._bounded(offsets, self.below, following, min)
 
     def _bounded(
         self,
@@ -83,8 +103,21 @@ def _narrowed(found: Pruning, given: Any) -> tuple[Pruning | None, bool]:
         test = _test(kind, given)
         if test is not None:
             return replace(found, tests=(*found.tests, (column[0], test))), True
-    if column == ("offset",) and kind == "IsNotNull":
+    if kind == "Not":
+        child = given.child
+        column, test = getattr(child, "attribute", ()), _test(type(child).__name__, child)
+        if column in (("topic",), ("qid",)) and test is not None:
+            return replace(found, tests=(*found.tests, (column[0], _negated(test)))), True
+        return None, False
+    if column in (("offset",), ("timestamp",)) and kind == "IsNotNull":
         return found, True
+    if kind == "In" and (hull := _hull(given.value)) is not None:
+        least, most = hull
+        if column == ("offset",) and isinstance(least, int):
+            return _with_offsets(found, least, most + 1), False
+        if column == ("timestamp",) and isinstance(least, datetime):
+            return _with_times(found, _around(least)[0], _around(most)[1]), False
+        return None, False
     if column == ("offset",) and isinstance(getattr(given, "value", None), int):
         low, high = _interval(kind, given.value, given.value + 1)
         if (low, high) != (None, None):
@@ -113,6 +146,18 @@ def _test(kind: str, given: Any) -> Test | None:
         "StringContains": lambda text: value in text,
     }
     return tests.get(kind)
+
+
+def _negated(test: Test) -> Test:
+    return lambda text: not test(text)
+
+
+def _hull(values: Iterable[Any]) -> tuple[Any, Any] | None:
+    """Return the least and the greatest of *values*; None if they are not of one kind."""
+    found = [each for each in values if each is not None]
+    if len({type(each) for each in found}) != 1:
+        return None
+    return min(found), max(found)
 
 
 def _interval(kind: str, value: int, following: int) -> tuple[int | None, int | None]:

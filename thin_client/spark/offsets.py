@@ -41,7 +41,6 @@ class QueueState:
     """The proxy's report on one queue: the offset of its oldest message, and its end offset.
 
     Args:
-        committed: the group's committed offset; None if there is none.
         at: the offset of the first message stored at or after the requested time, *end* if there
             is none; None if no time was requested.
         life: the incarnation of the topic; None if its broker does not report it.
@@ -51,7 +50,6 @@ class QueueState:
     qid: str
     begin: int
     end: int
-    committed: int | None = None
     at: int | None = None
     life: int | None = None
 
@@ -63,8 +61,8 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """Input of one task: the offsets [*start*, *end*) of one queue, in one *life* of its topic;
-    None if its broker does not report lives.
+    """The offsets [*start*, *end*) of one queue, in one *life* of its topic; None if its broker
+    does not report lives.
     """
 
     topic: str
@@ -85,6 +83,24 @@ class Slice:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.qid} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Input of one task: slices, read one after another, from the first of *servers* that
+    answers.
+    """
+
+    parts: tuple[Slice, ...]
+    servers: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of offsets."""
+        return sum(part.size for part in self.parts)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("servers", "required", "Addresses of proxies, `host:port` (default port 9713), "
-           "separated by commas; if one fails, the next is tried.", _ALL),
+           "separated by commas; tasks begin at different ones, and if one fails, the next is "
+           "tried.", _ALL),
     Option("group", "required", "Consumer group to read as; no thin client may consume with it. "
            "Its topics come from the proxy's settings, unless these have `auto_create_groups`.",
            _READS),
@@ -63,21 +64,29 @@ OPTIONS: tuple[Option, ...] = (
            "micro-batch.", (STREAM,)),
     Option("minPartitions", "", "Minimum number of tasks: the largest queues are split. By default "
            "there is one task for each queue with messages to read.", _READS),
+    Option("maxPartitions", "`200`, or `minPartitions`", "Maximum number of tasks: the slices of "
+           "several queues share a task, unless it would exceed `maxRecordsPerPartition`.", _READS),
     Option("maxRecordsPerPartition", "", "Maximum messages for a task: larger slices of a "
            "queue are split.", _READS),
     Option("includeHeaders", "`false`", "Add a column `headers`, the properties as "
            "`array<struct<key:string,value:binary>>`.", _READS),
-    Option("filterPushdown", "`false`", "Use filters on topic, qid, offset and timestamp to read "
-           "less; also needs Spark's `spark.sql.python.filterPushdown.enabled`.",
-           (READ,)),
+    Option("filterPushdown", "by Spark's setting", "Use filters on topic, qid, offset and "
+           "timestamp to read less, if Spark's `spark.sql.python.filterPushdown.enabled` is true; "
+           "`false`: never; `true`: fail if the setting is false.", (READ,)),
     Option("batchBytes", "`4m`", "Bytes of messages that a task reads and decodes at a time; "
            "64k to 64m.", _READS),
     Option("consumerId", "`spark`", "Name under which the group's progress is reported. The proxy "
            "accepts one at a time, and another one after 60 s: queries that share a group should "
            "not share queues.", _READS),
     Option("topic", "the column `topic`", "Topic for all rows.", _WRITES),
+    Option("keyEncoding", "`utf8`", "Text of a binary column `key`: `utf8`, `hex` or `base64`.",
+           _WRITES),
+    Option("extraColumns", "`error`", "Columns that cannot be written: `error`, or `ignore`.",
+           _WRITES),
     Option("batchSize", "`500`", "Messages that a task sends in one request; 1 to 10000.",
            _WRITES),
+    Option("concurrentRequests", "`4`", "Requests that a task has under way; those of a key follow "
+           "each other. 1 to 16.", _WRITES),
     Option("maxRowsPerSecond", "", "Maximum rate of each task, fractions allowed; by default "
            "unlimited.", _WRITES),
     Option("batchIdProperty", "`sparkBatchId`", "Property with the batch that sent a message, so "

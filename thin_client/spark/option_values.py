@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?\Z", re.IGNORECASE)
@@ -27,6 +27,17 @@ def text(option: str, given: str) -> str:
     if not given.strip():
         raise refusal(option, given, "a text that is not empty")
     return given.strip()
+
+
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """Return a parser of one of *words*, case-insensitive."""
+
+    def parse(option: str, text: str) -> str:
+        if (word := text.strip().lower()) not in words:
+            raise refusal(option, text, f"{', '.join(words[:-1])} or {words[-1]}")
+        return word
+
+    return parse
 
 
 def boolean(option: str, text: str) -> bool:

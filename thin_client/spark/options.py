@@ -22,16 +22,20 @@ from thin_client.spark.option_values import (
     duration_ms,
     json_object,
     number,
+    one_of,
     positive,
     refusal,
     size_bytes,
     text,
     whole,
 )
+from thin_client.spark.outgoing import KEY_ENCODINGS
 from thin_client.spark.selection import Selection
 
 __all__ = ["OPTIONS", "Connecting", "Option", "OptionError", "ReadOptions", "WriteOptions"]
 
+#: Default of ``maxPartitions``: as many tasks as Spark's shuffles have by default.
+MAX_PARTITIONS = 200
 _ASSIGN_FORM = '{"orders": ["broker-a_0", "broker-a_1"]}'
 
 
@@ -62,8 +66,9 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    max_partitions: int = MAX_PARTITIONS
     include_headers: bool = False
-    filter_pushdown: bool = False
+    filter_pushdown: bool | None = None
     batch_bytes: int = 4 << 20
 
     @classmethod
@@ -80,6 +85,13 @@ class ReadOptions:
         most = given.take("maxOffsetsPerTrigger", positive)
         least = given.take("minOffsetsPerTrigger", positive)
         delay_ms = given.take("maxTriggerDelay", duration_ms)
+        fewest = given.take("minPartitions", _partitions)
+        tasks = given.get("maxPartitions", _partitions, max(MAX_PARTITIONS, fewest or 0))
+        if fewest is not None and fewest > tasks:
+            raise OptionError(
+                f"minPartitions is {fewest} and maxPartitions {tasks}: "
+                "set a minimum that is not above the maximum"
+            )
         if most is not None and least is not None and least > most:
             raise OptionError(
                 f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: "
@@ -100,10 +112,11 @@ class ReadOptions:
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=15 * 60_000 if delay_ms is None else delay_ms,
-            min_partitions=given.take("minPartitions", _partitions),
+            min_partitions=fewest,
+            max_partitions=tasks,
             max_records_per_partition=given.take("maxRecordsPerPartition", positive),
             include_headers=given.get("includeHeaders", boolean, False),
-            filter_pushdown=given.get("filterPushdown", boolean, False),
+            filter_pushdown=given.take("filterPushdown", boolean),
             batch_bytes=given.get("batchBytes", _batch_bytes, 4 << 20),
         )
 
@@ -115,9 +128,12 @@ class WriteOptions:
     connecting: Connecting
     topic: str | None = None
     batch_size: int = 500
+    concurrent_requests: int = 4
     max_rows_per_second: float | None = None
     batch_id_property: str = "sparkBatchId"
     job_id: str | None = None
+    key_encoding: str | None = None
+    ignore_extra_columns: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -127,9 +143,13 @@ class WriteOptions:
             connecting=_connecting(given, group=""),
             topic=given.take("topic", text),
             batch_size=given.get("batchSize", _batch_size, 500),
+            concurrent_requests=given.get("concurrentRequests", _requests, 4),
             max_rows_per_second=given.take("maxRowsPerSecond", number),
             batch_id_property=given.get("batchIdProperty", text, "sparkBatchId"),
             job_id=given.take("jobId", text),
+            key_encoding=given.take("keyEncoding", one_of(*KEY_ENCODINGS)),
+            ignore_extra_columns=given.get("extraColumns", one_of("error", "ignore"), "error")
+            == "ignore",
         )
 
 
@@ -139,6 +159,10 @@ def _batch_bytes(option: str, given: str) -> int:
 
 def _partitions(option: str, given: str) -> int:
     return whole(option, given, least=1, most=1_000_000)
+
+
+def _requests(option: str, given: str) -> int:
+    return whole(option, given, least=1, most=16)
 
 
 def _batch_size(option: str, given: str) -> int:

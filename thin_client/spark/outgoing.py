@@ -9,27 +9,39 @@ but a new message is never taken for a repeat.
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from broker_core.remoting.message import is_reserved
 from thin_client.delivery import UNIQUE_ID, Outgoing, json_path
 from thin_client.key_hash import plain_key
 from thin_client.spark.option_values import OptionError
+from thin_client.spark.tombstones import TOMBSTONE, body_of
 
 #: The columns that a sink accepts, and the types of each in Spark's notation.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "value": ("string", "binary"),
-    "key": ("string",),
+    "key": ("string", "binary"),
     "tag": ("string",),
     "properties": ("map<string,string>",),
+    "headers": ("array<struct<key:string,value:binary>>",),
     "topic": ("string",),
+    "qid": ("string",),
     "shardingKey": ("string",),
     "messageId": ("string",),
 }
-#: The columns that only a source has.
-READ_ONLY = frozenset({"qid", "offset", "timestamp", "bornTimestamp", "headers"})
+#: Columns of a source that a sink ignores: the broker and the new message decide them.
+DECIDED = frozenset({"offset", "timestamp", "bornTimestamp"})
+#: The texts that a binary key may become, by the option keyEncoding.
+KEY_ENCODINGS: Mapping[str, Callable[[bytes], str]] = {
+    "utf8": bytes.decode,
+    "hex": bytes.hex,
+    "base64": lambda key: base64.b64encode(key).decode(),
+}
 _DIGEST_BYTES, _ID_BYTES = 8, 16
 _TEXT_TYPES = ("varchar", "char", "string ")  # with a length or a collation
 
@@ -46,12 +58,14 @@ class Origin:
         batch: the job, or the query and its micro-batch.
         topic: the topic of all rows; None: each row's column ``topic``.
         name_property: the property for a message's name; None: no property.
+        key_encoding: one of ``KEY_ENCODINGS``, for binary keys.
     """
 
     batch: str
     partition: int
     topic: str | None
     name_property: str | None
+    key_encoding: str = "utf8"
 
     def messages(self, columns: Mapping[str, Sequence[Any]], *, first: int) -> list[Outgoing]:
         """Return the messages of *columns*; *first*: the task's number of the first row.
@@ -67,31 +81,68 @@ class Origin:
         self,
         row: int,
         value: str | bytes | None,
-        key: str | None,
+        key: str | bytes | None,
         tag: str | None,
-        properties: Sequence[tuple[str, str | None]] | None,
+        properties: Iterable[tuple[str, str | None]] | None,
+        headers: Iterable[Mapping[str, Any] | None] | None,
         topic: str | None,
+        qid: str | None,
         sharding_key: str | None,
         message_id: str | None,
     ) -> Outgoing:
         topic = self.topic or topic
         if not topic:
             raise self._refused(row, "has no topic: fill the column topic, or set the option topic")
-        if not value:
-            what = "no value" if value is None else "an empty value"
-            raise self._refused(row, f"has {what}: a message body needs at least 1 byte")
-        body = value.encode() if isinstance(value, str) else value
-        own: dict[str, str] = {}
-        for name, text in properties or ():
-            if not name or not text:
-                raise self._refused(row, f"has property {name!r} without a value: remove it")
-            own[name] = text
-        name = self._name(row, (topic, body, key, tag, sharding_key, *sorted(own.items())))
+        body, tombstone = body_of(value)
+        text = self._key(row, key)
+        own = self._properties(row, properties, headers)
+        if tombstone is not None:
+            own[TOMBSTONE] = tombstone
+        content = (topic, body, text, tag, sharding_key, *sorted(own.items()))
+        name = self._name(row, content if qid is None else (*content, qid))
         if self.name_property is not None:
             own[self.name_property] = name
         own[UNIQUE_ID] = message_id or _digest(name, _ID_BYTES).upper()
         sharding = plain_key(sharding_key or "") or None
-        return Outgoing(topic, body, key or None, sharding, tag or None, own)
+        return Outgoing(topic, body, text or None, sharding, tag or None, own, queue=qid or None)
+
+    def _key(self, row: int, key: str | bytes | None) -> str | None:
+        if not isinstance(key, bytes):
+            return key
+        try:
+            return KEY_ENCODINGS[self.key_encoding](key)
+        except UnicodeDecodeError:
+            raise self._refused(
+                row,
+                f"has the key {key[:40]!r}, which is not UTF-8: set the option keyEncoding to hex"
+                " or base64",
+            ) from None
+
+    def _properties(
+        self,
+        row: int,
+        properties: Iterable[tuple[str, str | None]] | None,
+        headers: Iterable[Mapping[str, Any] | None] | None,
+    ) -> dict[str, str]:
+        """Return the properties of a message; both columns may name one, and ``properties`` counts.
+
+        Left out, as a reader would not see them: those without a name or value, and those that
+        brokers reserve.
+        """
+        found: dict[str, str | None] = {}
+        for header in headers or ():
+            if header is not None:
+                found[header["key"]] = self._header(row, header["key"], header["value"])
+        found.update(properties or ())
+        return {name: text for name, text in found.items() if name and text and _is_free(name)}
+
+    def _header(self, row: int, name: str, value: bytes | None) -> str | None:
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError:
+            raise self._refused(
+                row, f"has the header {name!r}, whose value is not UTF-8: encode it as text"
+            ) from None
 
     def _name(self, row: int, content: tuple[Any, ...]) -> str:
         digest = _digest(repr(content), _DIGEST_BYTES)
@@ -99,6 +150,11 @@ class Origin:
 
     def _refused(self, row: int, why: str) -> RowRefused:
         return RowRefused(f"row {row} of partition {self.partition} {why}")
+
+
+@lru_cache(maxsize=1024)
+def _is_free(name: str) -> bool:
+    return not is_reserved(name)
 
 
 def _digest(text: str, size: int) -> str:
@@ -118,27 +174,43 @@ def sharding_key(path: str, value: str | bytes | None) -> str | None:
         raise RowRefused(f"the value {value[:40]!r} … cannot be sent: {error}") from None
 
 
-def check_columns(found: Sequence[tuple[str, str]], *, topic: str | None) -> None:
+def check_columns(
+    found: Sequence[tuple[str, str]],
+    *,
+    topic: str | None,
+    key_encoding: str | None = None,
+    ignore_others: bool = False,
+) -> None:
     """Raise OptionError unless a sink accepts columns of these names and types.
 
-    *topic*: the option; None if it is not set.
+    *topic*, *key_encoding*: the options; None if they are not set. *ignore_others*: whether other
+    columns than the sink's are ignored.
     """
     names = [name for name, _ in found]
-    for name, kind in found:
+    types = {name: _plain(kind) for name, kind in found}
+    for name, given in types.items():
+        if name in DECIDED:
+            continue
         if name not in COLUMNS:
+            if ignore_others:
+                continue
             raise OptionError(
                 f"column {name!r} cannot be written: select or rename columns to"
-                f" {', '.join(COLUMNS)}"
+                f" {', '.join(COLUMNS)}, or set the option extraColumns to ignore"
             )
         if names.count(name) > 1:
             raise OptionError(f"column {name!r} occurs twice: select one of them")
-        if (given := _plain(kind)) not in COLUMNS[name]:
+        if given not in COLUMNS[name]:
             expected = " or ".join(COLUMNS[name])
             raise OptionError(f"column {name!r} is {given}: cast it to {expected}")
     if "value" not in names:
         raise OptionError("column 'value' is missing: name the column with the message's body so")
     if topic is None and "topic" not in names:
         raise OptionError("no topic to write to: set the option topic, or add the column 'topic'")
+    if key_encoding is not None and types.get("key") != "binary":
+        raise OptionError(
+            "keyEncoding has no effect without a binary column 'key': remove the option"
+        )
 
 
 def _plain(kind: str) -> str:

@@ -232,6 +232,28 @@ def split(
     ]
 
 
+def pack(
+    slices: Iterable[Slice], most: int, max_records: int | None = None
+) -> list[tuple[Slice, ...]]:
+    """Join slices into at most *most* tasks of similar size, each in the order of queues; into more
+    if a task would exceed *max_records* offsets.
+    """
+    found = sorted(slices)
+    if len(found) <= most:
+        return [(each,) for each in found]
+    tasks: list[list[Slice]] = [[] for _ in range(most)]
+    smallest = [(0, index) for index in range(most)]
+    for each in sorted(found, key=lambda part: -part.size):
+        size, index = smallest[0]
+        if size and max_records is not None and size + each.size > max_records:
+            heapq.heappush(smallest, (each.size, len(tasks)))
+            tasks.append([each])
+        else:
+            heapq.heapreplace(smallest, (size + each.size, index))
+            tasks[index].append(each)
+    return sorted(tuple(sorted(task)) for task in tasks)
+
+
 def _split_evenly(whole: Slice, count: int) -> list[Slice]:
     """Split *whole* into *count* slices whose sizes differ by at most 1."""
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]

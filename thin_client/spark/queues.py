@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from thin_client.errors import Refused
-from thin_client.spark.bulk_client import PATIENCE_S, BulkClient
+from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.offsets import Queue, QueueState, flat
 from thin_client.spark.option_values import names
 from thin_client.spark.planning import without_queue
+from thin_client.spark.proxy_calls import PATIENCE_S
 from thin_client.spark.selection import Selection
 
 _log = logging.getLogger("orderlane")

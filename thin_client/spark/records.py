@@ -6,7 +6,7 @@ the rules for messages in thin clients. Both give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,27 +26,33 @@ from broker_core.remoting.message import (
 from thin_client.key_hash import BLANKS, plain_key
 from thin_client.spark.columns import Rows, find_starts, states_checksum
 from thin_client.spark.offsets import Slice
+from thin_client.spark.option_values import OptionError
 from thin_client.spark.pairs import Pairs, pairs_of
+from thin_client.spark.tombstones import BODIES, EMPTY, NULL, TOMBSTONE, value_of
 
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", _TEXT), pa.field("value", pa.binary())]))
 )
 
-#: Name, Spark type and Arrow type of each column, in order.
-_COLUMNS = (
-    ("key", "STRING", _TEXT),
-    ("value", "BINARY", pa.binary()),
-    ("topic", "STRING", _TEXT),
-    ("qid", "STRING", _TEXT),
-    ("offset", "BIGINT", pa.int64()),
-    ("timestamp", "TIMESTAMP", _TIME),
-    ("bornTimestamp", "TIMESTAMP", _TIME),
-    ("tag", "STRING", _TEXT),
-    ("properties", "MAP<STRING, STRING>", pa.map_(_TEXT, _TEXT)),
-    ("messageId", "STRING", _TEXT),
-)
-_HEADERS_COLUMN = ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", _HEADERS)
+#: Spark type and Arrow type of each column, in order.
+_COLUMNS: Mapping[str, tuple[str, pa.DataType]] = {
+    "key": ("STRING", _TEXT),
+    "value": ("BINARY", pa.binary()),
+    "topic": ("STRING", _TEXT),
+    "qid": ("STRING", _TEXT),
+    "offset": ("BIGINT", pa.int64()),
+    "timestamp": ("TIMESTAMP", _TIME),
+    "bornTimestamp": ("TIMESTAMP", _TIME),
+    "tag": ("STRING", _TEXT),
+    "properties": ("MAP<STRING, STRING>", pa.map_(_TEXT, _TEXT)),
+    "messageId": ("STRING", _TEXT),
+    "headers": ("ARRAY<STRUCT<key: STRING, value: BINARY>>", _HEADERS),
+}
+#: Columns that follow from the position alone.
+_POSITION = frozenset({"topic", "qid", "offset"})
+#: Columns that need a message's properties; ``value`` because of tombstones.
+_OF_PROPERTIES = frozenset({"key", "value", "tag", "properties", "messageId", "headers"})
 
 #: Maximum rows and stored bytes of a batch; a larger record has a batch of its own. Compressed
 #: bodies count with their inflated size, so that no column exceeds its 32-bit offsets.
@@ -77,29 +83,66 @@ class CannotInflate(RuntimeError):
         )
 
 
-def schema_ddl(*, include_headers: bool) -> str:
-    """Return the columns as a Spark DDL schema."""
-    return ", ".join(f"{name} {kind}" for name, kind, _ in _columns(include_headers))
+def column_names(*, include_headers: bool) -> tuple[str, ...]:
+    """Return the columns of a source whose schema is not given."""
+    return tuple(name for name in _COLUMNS if include_headers or name != "headers")
 
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """Return the columns as the exact Arrow schema that Spark expects."""
-    return pa.schema([(name, kind) for name, _, kind in _columns(include_headers)])
+def schema_ddl(columns: Iterable[str]) -> str:
+    """Return *columns* as a Spark DDL schema."""
+    return ", ".join(f"{name} {_COLUMNS[name][0]}" for name in columns)
 
 
-def _columns(include_headers: bool) -> tuple[tuple[str, str, pa.DataType], ...]:
-    return (*_COLUMNS, _HEADERS_COLUMN) if include_headers else _COLUMNS
+def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return *columns* as the exact Arrow schema that Spark expects."""
+    return pa.schema([(name, _COLUMNS[name][1]) for name in columns])
+
+
+def chosen_columns(given: pa.Schema) -> tuple[str, ...]:
+    """Return the names of *given*, a schema chosen by the user. Raises OptionError for columns that
+    the source does not have, or of other types.
+    """
+    for field in given:
+        known = _COLUMNS.get(field.name)
+        if known is None:
+            raise OptionError(
+                f"schema() names the column {field.name!r}: expected some of {', '.join(_COLUMNS)}"
+            )
+        if field.type != known[1]:
+            raise OptionError(
+                f"schema() gives the column {field.name!r} another type: expected {known[0]}"
+            )
+    return tuple(given.names)
+
+
+def need_records(columns: Iterable[str]) -> bool:
+    """Return whether *columns* need more than the positions of messages."""
+    return not _POSITION.issuperset(columns)
+
+
+def position_batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield *columns*, of those that need no records, for each offset of *part*."""
+    schema = arrow_schema(columns)
+    for first in range(part.start, part.end, MAX_ROWS):
+        offsets = np.arange(first, min(first + MAX_ROWS, part.end))
+        made = {
+            "topic": pa.repeat(part.topic, len(offsets)),
+            "qid": pa.repeat(part.qid, len(offsets)),
+            "offset": pa.array(offsets),
+        }
+        yield pa.record_batch([made[name] for name in columns], schema=schema)
 
 
 def record_batches(
-    chunks: Iterable[bytes], part: Slice, *, include_headers: bool
+    chunks: Iterable[bytes], part: Slice, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of *part* from *chunks* of complete stored records, in queue order.
+    """Yield *columns* of the rows of *part* from *chunks* of complete stored records, in queue
+    order.
 
     Records outside *part* are skipped. Raises GarbledRecords at the first record that is invalid or
     whose offset does not ascend, and CannotInflate.
     """
-    decoder = _Decoder(part, arrow_schema(include_headers=include_headers))
+    decoder = _Decoder(part, columns)
     for data in _joined(chunks):
         yield from decoder.batches(data)
 
@@ -120,9 +163,10 @@ def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
 class _Decoder:
     """Decoder of one slice, which remembers its last offset."""
 
-    def __init__(self, part: Slice, schema: pa.Schema) -> None:
+    def __init__(self, part: Slice, columns: Sequence[str]) -> None:
         self._part = part
-        self._schema = schema
+        self._columns = columns
+        self._schema = arrow_schema(columns)
         self._last = -1  # the offset of the last record
 
     def batches(self, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -197,11 +241,9 @@ class _Decoder:
         self, rows: Rows, places: np.ndarray, single: dict[int, StoredMessage]
     ) -> pa.RecordBatch:
         """Return the rows at *places* and the *single* rows, in queue order."""
-        plain = rows.only(places)
-        while len(plain) and not isinstance(pairs := pairs_of(plain.properties()), Pairs):
-            for at in np.flatnonzero(pairs).tolist():
-                single[int(places[at])] = decode_message(plain.record(at))
-            plain, places = plain.only(~pairs), places[~pairs]
+        plain, pairs = rows.only(places), None
+        if self._needs_pairs:
+            plain, places, pairs = self._with_pairs(plain, places, single)
         apart = sorted(single)
         batches = []
         if len(plain):
@@ -213,52 +255,92 @@ class _Decoder:
         order = np.argsort(np.concatenate((places, apart)))
         return pa.concat_batches(batches).take(pa.array(order))
 
-    def _from_columns(self, rows: Rows, pairs: Pairs) -> pa.RecordBatch:
-        ids, missing = pairs.last(UNIQ_KEY)
-        if missing.any():
-            places = np.zeros(len(rows), np.int64)
-            places[missing] = np.arange(np.count_nonzero(missing))
-            own = pa.array(rows.place_ids(missing)).take(pa.array(places))
-            ids = pc.if_else(pa.array(missing), own, ids)
-        columns = [
-            _plain_keys(pairs.last(KEYS)[0]),
-            rows.bodies(),
-            pa.repeat(self._part.topic, len(rows)),
-            pa.repeat(self._part.qid, len(rows)),
-            pa.array(rows.offsets),
-            _times(rows.stored_ms),
-            _times(rows.born_ms),
-            pairs.last(TAGS)[0],
-            pairs.maps(),
-            ids,
-        ]
-        if len(self._schema) > len(columns):
-            columns.append(pairs.headers(_HEADERS))
-        return pa.record_batch(columns, schema=self._schema)
+    def _with_pairs(
+        self, rows: Rows, places: np.ndarray, single: dict[int, StoredMessage]
+    ) -> tuple[Rows, np.ndarray, Pairs | None]:
+        """Return *rows* and their *places* without those of odd properties, which are decoded into
+        *single*, and the pairs of the others; None if no row is left.
+        """
+        while len(rows):
+            found = pairs_of(rows.properties())
+            if isinstance(found, Pairs):
+                return rows, places, found
+            for at in np.flatnonzero(found).tolist():
+                single[int(places[at])] = decode_message(rows.record(at))
+            rows, places = rows.only(~found), places[~found]
+        return rows, places, None
+
+    @property
+    def _needs_pairs(self) -> bool:
+        return not _OF_PROPERTIES.isdisjoint(self._columns)
+
+    def _from_columns(self, rows: Rows, pairs: Pairs | None) -> pa.RecordBatch:
+        made = {
+            "topic": lambda: pa.repeat(self._part.topic, len(rows)),
+            "qid": lambda: pa.repeat(self._part.qid, len(rows)),
+            "offset": lambda: pa.array(rows.offsets),
+            "timestamp": lambda: _times(rows.stored_ms),
+            "bornTimestamp": lambda: _times(rows.born_ms),
+        }
+        if pairs is not None:
+            made |= {
+                "key": lambda: _plain_keys(pairs.last(KEYS)[0]),
+                "value": lambda: _values(rows, pairs),
+                "tag": lambda: pairs.last(TAGS)[0],
+                "properties": pairs.maps,
+                "messageId": lambda: _message_ids(rows, pairs),
+                "headers": lambda: pairs.headers(_HEADERS),
+            }
+        return pa.record_batch([made[name]() for name in self._columns], schema=self._schema)
 
     def _from_messages(self, messages: Sequence[StoredMessage]) -> pa.RecordBatch:
-        rows = zip(*(self._row(message) for message in messages), strict=True)
-        columns = [
-            _times(np.array(values)) if kind == _TIME else pa.array(values, kind)
-            for values, kind in zip(rows, self._schema.types, strict=False)
-        ]
+        rows = [self._row(message) for message in messages]
+        columns = []
+        for name, kind in zip(self._columns, self._schema.types, strict=True):
+            values = [row[name] for row in rows]
+            columns.append(_times(np.array(values)) if kind == _TIME else pa.array(values, kind))
         return pa.record_batch(columns, schema=self._schema)
 
-    def _row(self, message: StoredMessage) -> tuple[Any, ...]:
+    def _row(self, message: StoredMessage) -> dict[str, Any]:
         own = [pair for pair in message.properties.items() if pair[0] not in RESERVED_PROPERTIES]
-        return (
-            plain_key(message.key or "") or None,
-            message.body,
-            self._part.topic,
-            self._part.qid,
-            message.queue_offset,
-            message.store_ms,
-            message.born_ms,
-            message.tag,
-            own,
-            message.message_id,
-            [{"key": name, "value": text.encode()} for name, text in own] or None,
-        )
+        return {
+            "key": plain_key(message.key or "") or None,
+            "value": value_of(message.body, message.properties.get(TOMBSTONE)),
+            "topic": self._part.topic,
+            "qid": self._part.qid,
+            "offset": message.queue_offset,
+            "timestamp": message.store_ms,
+            "bornTimestamp": message.born_ms,
+            "tag": message.tag,
+            "properties": own,
+            "messageId": message.message_id,
+            "headers": [{"key": name, "value": text.encode()} for name, text in own] or None,
+        }
+
+
+def _values(rows: Rows, pairs: Pairs) -> pa.Array:
+    tombstones, missing = pairs.last(TOMBSTONE)
+    return rows.bodies() if missing.all() else values_of(rows.bodies(), tombstones)
+
+
+def _message_ids(rows: Rows, pairs: Pairs) -> pa.Array:
+    """Return the producers' IDs; of messages without one, the IDs of their positions in the log."""
+    ids, missing = pairs.last(UNIQ_KEY)
+    if not missing.any():
+        return ids
+    places = np.zeros(len(rows), np.int64)
+    places[missing] = np.arange(np.count_nonzero(missing))
+    own = pa.array(rows.place_ids(missing)).take(pa.array(places))
+    return pc.if_else(pa.array(missing), own, ids)
+
+
+def values_of(bodies: pa.Array, tombstones: pa.Array) -> pa.Array:
+    """Return the values of messages with *bodies* and the property *tombstones*, null if absent."""
+    for tombstone, value in ((NULL, None), (EMPTY, b"")):
+        same = pc.equal(bodies, pa.scalar(BODIES[tombstone], bodies.type))
+        chosen = pc.and_(same, pc.fill_null(pc.equal(tombstones, tombstone), False))
+        bodies = pc.if_else(chosen, pa.scalar(value, bodies.type), bodies)
+    return bodies
 
 
 def _plain_keys(keys: pa.Array) -> pa.Array:

@@ -1,7 +1,8 @@
 """The sink: ``df.write`` and ``df.writeStream`` with format ``orderlane``.
 
-Rows are sent through the proxy in the order of their task, at least once. Spark creates the writer
-on the driver, where it refuses invalid columns before any task runs, and sends copies to tasks.
+Rows are sent through the proxy, those of a key in the order of their task, at least once. Spark
+creates the writer on the driver, where it refuses invalid columns, and topics that take no rows,
+before any task runs, and sends copies to tasks.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pyspark.sql.datasource import (
 
 from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
+from thin_client.spark.destinations import check_destination
 from thin_client.spark.option_table import WRITE, WRITE_STREAM
-from thin_client.spark.options import OptionError, WriteOptions
-from thin_client.spark.outgoing import READ_ONLY, Origin, Pace, check_columns, portions
+from thin_client.spark.options import Connecting, OptionError, WriteOptions
+from thin_client.spark.outgoing import COLUMNS, Origin, Pace, check_columns, portions
+from thin_client.spark.sending import Lanes
 from thin_client.spark.sentences import without_tracebacks
-from thin_client.spark.tables import effective, stored
+from thin_client.spark.tables import effective
 
 #: Time for which a request is retried before its task fails and Spark repeats it: longer than a
 #: restart of a broker or proxy.
@@ -44,13 +47,12 @@ class BatchWriter(DataSourceArrowWriter):
     """Writer of a batch. Its job ID is generated on the driver, so repeated tasks use the same."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, *, overwrite: bool) -> None:
-        """Raise OptionError for invalid options or columns, and for *overwrite*."""
+        """Raise OptionError for invalid options or columns, a topic to which rows cannot be sent,
+        and for *overwrite*; ClientError if no proxy answers.
+        """
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode('append')")
-        self._options = WriteOptions.parse(
-            effective(schema.fields, options, WRITE), streaming=False
-        )
-        _check(schema, self._options)
+        self._options = _planned(schema, options, WRITE)
         self._job = self._options.job_id or new_message_id()
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -63,15 +65,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writer of a query's micro-batches, which are named after the query and their number."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, *, overwrite: bool) -> None:
-        """Raise OptionError for invalid options or columns, and for *overwrite*."""
+        """Raise OptionError for invalid options or columns, a topic to which rows cannot be sent,
+        and for *overwrite*; ClientError if no proxy answers.
+        """
         if overwrite:
             raise OptionError(
                 "a topic cannot be overwritten by outputMode complete: use append or update"
             )
-        self._options = WriteOptions.parse(
-            effective(schema.fields, options, WRITE_STREAM), streaming=True
-        )
-        _check(schema, self._options)
+        self._options = _planned(schema, options, WRITE_STREAM)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Send the rows of a task."""
@@ -81,36 +82,49 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return _send_all(iterator, self._options, _origin(self._options, batch))
 
 
-def _check(schema: Any, options: WriteOptions) -> None:
-    # A row of a table has all columns; brokers decide those that only a reader gets.
-    ignored = READ_ONLY if stored(schema.fields) is not None else frozenset()
-    found = [
-        (field.name, field.dataType.simpleString())
-        for field in schema.fields
-        if field.name not in ignored
-    ]
-    check_columns(found, topic=options.topic)
+def _planned(schema: Any, given: Mapping[str, str], where: str) -> WriteOptions:
+    """Return the options of a write, after all refusals that need no row."""
+    options = WriteOptions.parse(effective(schema.fields, given, where), streaming=where != WRITE)
+    check_columns(
+        [(field.name, field.dataType.simpleString()) for field in schema.fields],
+        topic=options.topic,
+        key_encoding=options.key_encoding,
+        ignore_others=options.ignore_extra_columns,
+    )
+    if options.topic is not None:
+        check_destination(options.connecting, options.topic)
+    return options
 
 
 def _origin(options: WriteOptions, batch: str) -> Origin:
-    partition = TaskContext.get().partitionId()
-    return Origin(batch, partition, options.topic, options.batch_id_property)
+    return Origin(
+        batch,
+        TaskContext.get().partitionId(),
+        options.topic,
+        options.batch_id_property,
+        options.key_encoding or "utf8",
+    )
 
 
 def _send_all(batches: Iterator[Any], options: WriteOptions, origin: Origin) -> Written:
-    connecting, rate = options.connecting, options.max_rows_per_second
+    rate = options.max_rows_per_second
     pace = None if rate is None else Pace(rate, time.monotonic())
+    lanes = options.concurrent_requests
     rows = 0
-    with Producer(
-        connecting.servers, timeout_s=_PATIENCE_S, token=connecting.token, tls=connecting.tls
-    ) as producer:
+    with Lanes(lanes, lambda: _producer(options.connecting)) as sending:
         for batch in batches:
-            names = batch.schema.names
-            for part in portions(batch.num_rows, options.batch_size, rows_per_second=rate):
+            names = [name for name in batch.schema.names if name in COLUMNS]
+            for part in portions(batch.num_rows, options.batch_size * lanes, rows_per_second=rate):
                 some = batch.slice(part.start, part.stop - part.start)
                 columns = {name: some.column(name).to_pylist() for name in names}
-                producer.send_batch(origin.messages(columns, first=rows))
+                sending.send(origin.messages(columns, first=rows))
                 rows += some.num_rows
                 if pace is not None:
                     time.sleep(pace.wait_s(some.num_rows, time.monotonic()))
     return Written(rows)
+
+
+def _producer(connecting: Connecting) -> Producer:
+    return Producer(
+        connecting.servers, timeout_s=_PATIENCE_S, token=connecting.token, tls=connecting.tls
+    )

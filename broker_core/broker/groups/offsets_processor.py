@@ -1,4 +1,6 @@
-"""Requests for offsets: committed ones (codes 14, 15, 43) and those of queues (29, 30, 31)."""
+"""Requests for offsets: committed ones (codes 14, 15, 43), those of a queue (29, 30, 31), and both
+of many queues (7114).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,13 @@ from broker_core.remoting.headers import (
     UpdateConsumerOffsetHeader,
 )
 from broker_core.remoting.query_headers import TimestampResponse
+from broker_core.remoting.queue_ranges import (
+    MAX_QUEUES,
+    RangeEntry,
+    ReadRangesHeader,
+    ReadRangesResponse,
+    ranges_to_bytes,
+)
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import StoreReader
 
@@ -56,6 +65,7 @@ class OffsetProcessor:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.GET_MAX_OFFSET: self._max,
             RequestCode.GET_MIN_OFFSET: self._min,
+            RequestCode.READ_RANGES: self._ranges,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
         }
 
@@ -180,6 +190,22 @@ class OffsetProcessor:
         topic, queue_id = _queue_of(request)
         life = self._directory.life(topic)
         return _offset(request, self._reader.min_offset(topic, queue_id), life=life)
+
+    def _ranges(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = ReadRangesHeader.from_ext(request.ext)
+        if not 1 <= header.count <= MAX_QUEUES:
+            raise InvalidCommand(f"count is {header.count}: expected 1 to {MAX_QUEUES}")
+        topic, group = Topic(header.topic), header.consumer_group
+        entries = (
+            RangeEntry(
+                self._reader.min_offset(topic, queue_id),
+                self._reader.end_offset(topic, queue_id),
+                None if group is None else self._offsets.committed(Group(group), topic, queue_id),
+            )
+            for queue_id in range(header.queue_id, header.queue_id + header.count)
+        )
+        fields = ReadRangesResponse(life=self._directory.life(topic))
+        return request.response(ext=fields.to_ext(), body=ranges_to_bytes(entries))
 
 
 def _queue_of(request: RemotingCommand) -> tuple[Topic, int]:

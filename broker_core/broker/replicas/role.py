@@ -53,6 +53,7 @@ SERVED_BY_SLAVES = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,  # while the master is unreachable
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,
+        RequestCode.READ_RANGES,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,

@@ -61,16 +61,13 @@ class BulkAnswer:
         self._free = max_bytes  # neither used nor reserved for a read under way
         self._least = max_bytes // _LEAST_PART  # less than this is not worth a read
         self._overshot = False
+        #: Bytes that were read for it, which may be more than it contains.
+        self.read_bytes = 0
 
     @property
     def has_news(self) -> bool:
         """True if there are records, or a next offset that differs from the requested one."""
         return any(part.next_offset != part.asked for part in self.parts)
-
-    @property
-    def size_bytes(self) -> int:
-        """Total bytes of the records."""
-        return sum(len(chunk) for part in self.parts for chunk in part.chunks)
 
     def next_read(self) -> Read | None:
         """Return the next read; None if nothing is left to read, or almost no room."""
@@ -100,11 +97,14 @@ class BulkAnswer:
         next_offset: int,
         end_offset: int,
         life: int | None = None,
+        read_bytes: int | None = None,
     ) -> None:
         """Add *records*, which end before *next_offset*. *end_offset* is the end of the queue,
-        *life* that of its topic if known.
+        *life* that of its topic if known, *read_bytes* the size of what was read, by default that
+        of *records*.
         """
         self._free += read.max_bytes
+        self.read_bytes += len(records) if read_bytes is None else read_bytes
         part = self.parts[read.place]
         if part.chunks and life != part.life:
             return  # B4: left to the next answer

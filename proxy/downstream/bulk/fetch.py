@@ -12,6 +12,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage, queue_offset_of
+from broker_core.remoting.record_stripping import without_bodies
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk.answer import BulkAnswer, Read
 from proxy.core.keys.retry_policy import MS
@@ -32,6 +33,9 @@ _READS_AT_ONCE = 4
 #: Time limit for collecting one answer with records; with slow brokers it is small rather than
 #: late.
 COLLECT_NS = 1_000_000_000
+
+#: Average size of records from which on leaving out their bodies costs less than sending them.
+_WORTH_STRIPPING_BYTES = 512
 
 _MESSAGES, _RECORDS = 0, 1
 
@@ -109,21 +113,24 @@ class BulkFetch:
                 max_bytes=permit.max_bytes,
                 max_messages=wanted if wanted > 0 else None,
             )
-            await self._collect(answer, queues, group)
-            permit.read(answer.size_bytes)
+            strip = bool(request.withoutBodies)
+            await self._collect(answer, queues, group, strip=strip)
+            permit.read(answer.read_bytes)
         waits = permit.max_bytes and not answer.has_news
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
-            await self._await_records(answer, queues, group, wait_ms=wait_ms)
-            self._scheduler.read_later(group, answer.size_bytes)
+            await self._await_records(answer, queues, group, wait_ms=wait_ms, strip=strip)
+            self._scheduler.read_later(group, answer.read_bytes)
         return _spliced(asked, answer), answer.has_news
 
-    async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
+    async def _collect(
+        self, answer: BulkAnswer, queues: list[QueueName], group: Group, *, strip: bool
+    ) -> None:
         """Add the records that are available now to *answer*."""
         until_ns = now_ns() + COLLECT_NS
 
         async def read_on() -> None:
             while now_ns() < until_ns and (read := answer.next_read()) is not None:
-                await self._read_records(answer, read, queues[read.place], group)
+                await self._read_records(answer, read, queues[read.place], group, strip=strip)
 
         if len(queues) == 1:
             await read_on()
@@ -138,12 +145,18 @@ class BulkFetch:
             await cancel_and_wait(*readers)
 
     async def _await_records(
-        self, answer: BulkAnswer, queues: list[QueueName], group: Group, *, wait_ms: int
+        self,
+        answer: BulkAnswer,
+        queues: list[QueueName],
+        group: Group,
+        *,
+        wait_ms: int,
+        strip: bool,
     ) -> None:
         """Wait up to *wait_ms* until one of *queues* has records."""
         pending = {
             spawn(
-                self._read_records(answer, read, queue, group, wait_ms=wait_ms),
+                self._read_records(answer, read, queue, group, wait_ms=wait_ms, strip=strip),
                 name=f"fetch {queue}",
             )
             for read, queue in zip(answer.reads_again(), queues, strict=True)
@@ -158,7 +171,14 @@ class BulkFetch:
             await cancel_and_wait(*pulls)
 
     async def _read_records(
-        self, answer: BulkAnswer, read: Read, queue: QueueName, group: Group, *, wait_ms: int = 0
+        self,
+        answer: BulkAnswer,
+        read: Read,
+        queue: QueueName,
+        group: Group,
+        *,
+        wait_ms: int = 0,
+        strip: bool,
     ) -> None:
         try:
             pulled = await self._client.pull_records(
@@ -178,9 +198,13 @@ class BulkFetch:
             # learns of it.
             if records and (first := queue_offset_of(records)) > read.offset:
                 records, next_offset = b"", first
+            read_bytes = len(records)
+            if strip and read_bytes > _WORTH_STRIPPING_BYTES * (next_offset - read.offset):
+                records = without_bodies(records)
             answer.on_read(
                 read,
                 records,
+                read_bytes=read_bytes,
                 next_offset=next_offset,
                 end_offset=pulled.max_offset,
                 life=pulled.life,

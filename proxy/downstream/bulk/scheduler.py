@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from broker_core.clock import now_ns
 from broker_core.names import Group
-from proxy.core.bulk.pace import BulkPace
+from proxy.core.bulk.pace import BESIDE_NS, BulkPace
 
 #: Interval for checking the pace again: thin clients may have come or gone.
 _LOOK_NS = 250_000_000
+#: Interval of the timers that measure the delays of the event loop.
+_MEASURE_NS = 5_000_000
 
 
 @dataclass(slots=True)
@@ -52,13 +54,19 @@ class ReadPermit:
 
 
 class BulkScheduler:
-    """Reads of all groups, first come, first served. ``counts`` by group."""
+    """Reads of all groups, first come, first served. ``counts`` by group.
+
+    While bulk readers read beside thin clients, timers measure how late the event loop is, from
+    which the pace adapts.
+    """
 
     def __init__(self, pace: BulkPace, served_ns: Callable[[], int | None]) -> None:
         """*served_ns* returns the time of the last delivery to a thin client."""
         self._pace = pace
         self._served_ns = served_ns
         self._lock = asyncio.Lock()
+        self._took_ns = 0  # when a reader last took its turn beside thin clients
+        self._measuring = False
         self.counts: defaultdict[Group, BulkCounts] = defaultdict(BulkCounts)
 
     @asynccontextmanager
@@ -92,6 +100,26 @@ class BulkScheduler:
             while True:
                 now, served_ns = now_ns(), self._served_ns()
                 if taken := self._pace.take(wanted_bytes, now, served_ns=served_ns):
+                    if served_ns is not None and now - served_ns < BESIDE_NS:
+                        self._measure(now)
                     return taken
                 wait_ns = self._pace.wait_ns(now, served_ns=served_ns)
                 await asyncio.sleep(min(wait_ns, _LOOK_NS) / 1e9)
+
+    def _measure(self, now: int) -> None:
+        """Measure delays from *now* on, until no reader has taken a turn for a second."""
+        self._took_ns = now
+        if self._pace.adapts and not self._measuring:
+            self._measuring = True
+            self._look_later()
+
+    def _look_later(self) -> None:
+        due_ns = now_ns() + _MEASURE_NS
+        asyncio.get_running_loop().call_later(_MEASURE_NS / 1e9, self._look, due_ns)
+
+    def _look(self, due_ns: int) -> None:
+        now = now_ns()
+        self._pace.delayed(max(0, now - due_ns), now)
+        self._measuring = now - self._took_ns < BESIDE_NS
+        if self._measuring:
+            self._look_later()

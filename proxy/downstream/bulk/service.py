@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, QueueRange
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic, is_internal_topic
@@ -35,6 +35,9 @@ from proxy.lane.lanes import Lanes
 from proxy.settings.proxy_settings import LimitSettings
 from thrift_idl import consumer, consumer_service
 
+#: Queues of an answer that are looked up and encoded before other calls get their turn.
+_RANGES_AT_ONCE = 500
+
 
 class BulkService:
     """Reads through *client* for the groups of *lanes*."""
@@ -58,7 +61,11 @@ class BulkService:
         self._client = client
         self._lanes = lanes
         self._positions = BulkPositions(client, lanes)
-        pace = BulkPace(limits.bulk_bytes_per_s, limits.bulk_bytes_per_s_beside_clients)
+        pace = BulkPace(
+            limits.bulk_bytes_per_s,
+            limits.bulk_bytes_per_s_beside_clients,
+            bound_ns=limits.bulk_added_delay_ms * 1_000_000,
+        )
         self._scheduler = BulkScheduler(pace, served_ns)
         self._fetching = BulkFetch(
             client,
@@ -233,15 +240,14 @@ class BulkService:
         for each in positions:
             if each.offset < 0:
                 return f"{_place(each)} is below 0"  # logged where it was found
-        there = [each for each in positions if each.queue is not None]
+        there = {each.queue: each for each in positions if each.queue is not None}
         try:
-            ends = await asyncio.gather(
-                *(self._client.max_offset(each.queue) for each in there if each.queue is not None)
-            )
+            ranges = await self._client.queue_ranges(there)
         except RemotingError as error:
             self._positions.warn("ack failed", error)
             return f"a broker failed: {error}"
-        for each, end in zip(there, ends, strict=True):
+        for queue, each in there.items():
+            end = ranges[queue].end
             if each.offset > end:
                 why = f"{_place(each)}: the queue ends at {end}"
                 self._positions.warn("an ack is beyond the end of its queue", why)
@@ -314,32 +320,33 @@ class BulkService:
                 raise Refused("ranges came without its request")
             meaning = interpretation_of(reply, arguments)
             lane = await self._lane_of(meaning)
-            ranges = await self._ranges_of(lane, meaning.topics or (), request.timestampMs)
+            ranges = await self._ranges_of(lane, meaning.topics or (), request)
             # Brokers also answer for queues that a topic had before it was created again.
             empty = {each.topic for each in ranges if each.endOffset == 0}
             if empty:
                 ranges = [each for each in ranges if each.topic not in empty]
-                ranges += await self._ranges_of(lane, empty, request.timestampMs, fresh=True)
+                ranges += await self._ranges_of(lane, empty, request, fresh=True)
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
 
     async def _ranges_of(
-        self,
-        lane: GroupLane,
-        topics: Iterable[str],
-        timestamp_ms: int | None,
-        *,
-        fresh: bool = False,
+        self, lane: GroupLane, topics: Iterable[str], request: Any, *, fresh: bool = False
     ) -> list[Any]:
-        queues = [
-            queue
-            for topic in topics
-            for queue in await self._client.queues(Topic(topic), fresh=fresh)
-        ]
-        return await asyncio.gather(
-            *(self._range(lane.name, queue, timestamp_ms) for queue in queues)
+        by_topic = await asyncio.gather(
+            *(self._client.queues(Topic(topic), fresh=fresh) for topic in topics)
         )
+        queues = [queue for each in by_topic for queue in each]
+        group = None if request.withoutCommitted else lane.name
+        ranges = await self._client.queue_ranges(queues, group=group)
+        answer = []
+        for at in range(0, len(queues), _RANGES_AT_ONCE):
+            some = queues[at : at + _RANGES_AT_ONCE]
+            answer += await asyncio.gather(
+                *(self._range(group, queue, ranges[queue], request.timestampMs) for queue in some)
+            )
+            await asyncio.sleep(0)  # other calls go between
+        return answer
 
     async def _lane_of(self, meaning: Interpretation) -> GroupLane:
         """Return the lane of the group, which has the topics of the request.
@@ -352,16 +359,21 @@ class BulkService:
             await asyncio.gather(*(self._client.queues(Topic(topic)) for topic in topics))
         return self._lanes.require(meaning.group, topics)
 
-    async def _range(self, group: Group, queue: QueueName, timestamp_ms: int | None) -> Any:
+    async def _range(
+        self, group: Group | None, queue: QueueName, found: QueueRange, timestamp_ms: int | None
+    ) -> Any:
+        committed = found.committed
+        if group is not None and committed is None and found.life is None:
+            committed = await self._client.committed_offset(group, queue)
         at = None if timestamp_ms is None else await self._client.offset_at(queue, timestamp_ms)
         return consumer.QueueRange(
             topic=queue.topic,
             qid=queue.qid,
-            beginOffset=await self._client.min_offset(queue),
-            endOffset=await self._client.max_offset(queue),
-            committedOffset=await self._client.committed_offset(group, queue),
+            beginOffset=found.begin,
+            endOffset=found.end,
+            committedOffset=committed,
             offsetAtTimestamp=at,
-            life=await self._client.life(queue),
+            life=found.life,
         )
 
 

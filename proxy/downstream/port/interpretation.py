@@ -248,6 +248,11 @@ def _send_delay(arguments: Any) -> Interpretation:
     return Interpretation(Right.PRODUCE, sends=(topic_of_delay(arguments.delayMessage),))
 
 
+def _writable_queues(arguments: Any) -> Interpretation:
+    topic = "" if arguments.request is None else arguments.request.topic or ""
+    return Interpretation(Right.PRODUCE, sends=(topic,))
+
+
 def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct *names*. Raises Refused for an empty one."""
     distinct = tuple(dict.fromkeys(names))
@@ -284,4 +289,5 @@ _METHODS: Mapping[str, Callable[[Any], Interpretation]] = {
     "sendAsync": _send,
     "sendBatchSync": _send_batch,
     "sendDelaySync": _send_delay,
+    "writableQueues": _writable_queues,
 }

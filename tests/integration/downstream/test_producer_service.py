@@ -165,6 +165,51 @@ async def test_a_partition_that_the_topic_does_not_have_is_refused() -> None:
     assert sorted(queue_ids(broker)) == [1, 2]
 
 
+async def test_a_queue_named_goes_before_all_and_has_to_exist() -> None:
+    broker = FakeBrokerClient(orders=7)
+    async with sending(broker) as client:
+        assert (await send(client, hashId=3, partitionId=2, qid="broker-a_6")).code == 0
+        for name in ("broker-a_7", "broker-b_0", ""):
+            result = await send(client, qid=name)
+            assert (result.code, result.msg) == (
+                11,
+                f"topic orders has no queue {name}: expected one of its 7 queues, as in broker-a_0",
+            )
+        messages = [outgoing(qid=name) for name in ("broker-a_1", "broker-a_9", "broker-a_2")]
+        result = await client.call("sendBatchSync", messages)
+        assert [each.code for each in result.messages] == [0, 11, 0]
+    assert sorted(queue_ids(broker)) == [1, 2, 6]
+
+
+async def test_the_queues_of_a_topic_are_told_in_the_order_of_their_numbers() -> None:
+    broker = FakeBrokerClient(orders=3)
+    async with sending(broker) as client:
+        answer = await client.call("writableQueues", producer.QueuesRequest("orders"))
+        assert (answer.code, answer.qids) == (0, ["broker-a_0", "broker-a_1", "broker-a_2"])
+
+
+@pytest.mark.parametrize(
+    ("topic", "failure", "code", "reason"),
+    [
+        ("no spaces", None, 11, "is not a legal name"),
+        ("%OWN%0123456789abcdef", None, 11, "is internal"),
+        ("orders", BrokerError(17, "no topic"), 14, "no topic"),
+        ("orders", ConnectionLost("gone"), 10, "gone"),
+    ],
+)
+async def test_why_nothing_can_be_sent_to_a_topic_is_told(
+    topic: str, failure: Exception | None, code: int, reason: str
+) -> None:
+    broker = FakeBrokerClient(orders=1, TBW102=0)
+    if failure is not None:
+        broker.fails["writable_queues", Topic("orders")] = failure
+    async with sending(broker) as client:
+        answer = await client.call("writableQueues", producer.QueuesRequest(topic))
+        assert (answer.code, answer.qids) == (code, None)
+        assert reason in answer.msg
+        assert (await client.call("writableQueues", None)).code == 11
+
+
 async def test_without_a_key_and_with_partition_minus_2_queues_take_turns() -> None:
     broker = FakeBrokerClient(orders=4)
     async with sending(broker) as client:

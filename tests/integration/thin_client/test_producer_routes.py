@@ -38,9 +38,11 @@ async def test_a_queue_may_be_named_or_left_to_chance(proxy: ScriptedProxy, kind
     async with kind(proxy.address) as sender:
         await sender.send("orders", b"1", key="k", queue=3)
         await sender.send("orders", b"2", key="k", queue="random")
-    assert [(m.partitionId, m.hashId, m.key) for m in proxy.stored] == [
-        (3, None, "k"),
-        (-2, None, "k"),
+        await sender.send("orders", b"3", key="k", queue="broker-a_1")
+    assert [(m.partitionId, m.qid, m.hashId, m.key) for m in proxy.stored] == [
+        (3, None, None, "k"),
+        (-2, None, None, "k"),
+        (-1, "broker-a_1", None, "k"),
     ]
 
 

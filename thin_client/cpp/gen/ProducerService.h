@@ -53,6 +53,13 @@ class ProducerServiceIf {
    * @param timeout
    */
   virtual void sendDelaySync(DelayResult& _return, const DelayMessage& delayMessage, const int64_t timeout) = 0;
+
+  /**
+   * As with a send, an unknown topic is created where the brokers allow it.
+   *
+   * @param request
+   */
+  virtual void writableQueues(WritableQueues& _return, const QueuesRequest& request) = 0;
 };
 
 class ProducerServiceIfFactory {
@@ -92,6 +99,9 @@ class ProducerServiceNull : virtual public ProducerServiceIf {
     return;
   }
   void sendDelaySync(DelayResult& /* _return */, const DelayMessage& /* delayMessage */, const int64_t /* timeout */) override {
+    return;
+  }
+  void writableQueues(WritableQueues& /* _return */, const QueuesRequest& /* request */) override {
     return;
   }
 };
@@ -544,6 +554,114 @@ class ProducerService_sendDelaySync_presult {
 
 };
 
+typedef struct _ProducerService_writableQueues_args__isset {
+  _ProducerService_writableQueues_args__isset() : request(false) {}
+  bool request :1;
+} _ProducerService_writableQueues_args__isset;
+
+class ProducerService_writableQueues_args {
+ public:
+
+  ProducerService_writableQueues_args(const ProducerService_writableQueues_args&);
+  ProducerService_writableQueues_args(ProducerService_writableQueues_args&&) noexcept;
+  ProducerService_writableQueues_args& operator=(const ProducerService_writableQueues_args&);
+  ProducerService_writableQueues_args& operator=(ProducerService_writableQueues_args&&) noexcept;
+  ProducerService_writableQueues_args() noexcept {
+  }
+
+  virtual ~ProducerService_writableQueues_args() noexcept;
+  QueuesRequest request;
+
+  _ProducerService_writableQueues_args__isset __isset;
+
+  void __set_request(const QueuesRequest& val);
+
+  bool operator == (const ProducerService_writableQueues_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_writableQueues_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_writableQueues_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ProducerService_writableQueues_pargs {
+ public:
+
+
+  virtual ~ProducerService_writableQueues_pargs() noexcept;
+  const QueuesRequest* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_writableQueues_result__isset {
+  _ProducerService_writableQueues_result__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_writableQueues_result__isset;
+
+class ProducerService_writableQueues_result {
+ public:
+
+  ProducerService_writableQueues_result(const ProducerService_writableQueues_result&);
+  ProducerService_writableQueues_result(ProducerService_writableQueues_result&&) noexcept;
+  ProducerService_writableQueues_result& operator=(const ProducerService_writableQueues_result&);
+  ProducerService_writableQueues_result& operator=(ProducerService_writableQueues_result&&) noexcept;
+  ProducerService_writableQueues_result() noexcept {
+  }
+
+  virtual ~ProducerService_writableQueues_result() noexcept;
+  WritableQueues success;
+
+  _ProducerService_writableQueues_result__isset __isset;
+
+  void __set_success(const WritableQueues& val);
+
+  bool operator == (const ProducerService_writableQueues_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_writableQueues_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_writableQueues_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_writableQueues_presult__isset {
+  _ProducerService_writableQueues_presult__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_writableQueues_presult__isset;
+
+class ProducerService_writableQueues_presult {
+ public:
+
+
+  virtual ~ProducerService_writableQueues_presult() noexcept;
+  WritableQueues* success;
+
+  _ProducerService_writableQueues_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
 class ProducerServiceClient : virtual public ProducerServiceIf {
  public:
   ProducerServiceClient(std::shared_ptr< ::apache::thrift::protocol::TProtocol> prot) {
@@ -604,6 +722,14 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void sendDelaySync(DelayResult& _return, const DelayMessage& delayMessage, const int64_t timeout) override;
   void send_sendDelaySync(const DelayMessage& delayMessage, const int64_t timeout);
   void recv_sendDelaySync(DelayResult& _return);
+  /**
+   * As with a send, an unknown topic is created where the brokers allow it.
+   *
+   * @param request
+   */
+  void writableQueues(WritableQueues& _return, const QueuesRequest& request) override;
+  void send_writableQueues(const QueuesRequest& request);
+  void recv_writableQueues(WritableQueues& _return);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;
@@ -623,6 +749,7 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
   void process_sendBatchSync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendAsync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendDelaySync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_writableQueues(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
  public:
   ProducerServiceProcessor(::std::shared_ptr<ProducerServiceIf> iface) :
     iface_(iface) {
@@ -630,6 +757,7 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
     processMap_["sendBatchSync"] = &ProducerServiceProcessor::process_sendBatchSync;
     processMap_["sendAsync"] = &ProducerServiceProcessor::process_sendAsync;
     processMap_["sendDelaySync"] = &ProducerServiceProcessor::process_sendDelaySync;
+    processMap_["writableQueues"] = &ProducerServiceProcessor::process_writableQueues;
   }
 
   virtual ~ProducerServiceProcessor() {}
@@ -721,6 +849,21 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
     return;
   }
 
+  /**
+   * As with a send, an unknown topic is created where the brokers allow it.
+   *
+   * @param request
+   */
+  void writableQueues(WritableQueues& _return, const QueuesRequest& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->writableQueues(_return, request);
+    }
+    ifaces_[i]->writableQueues(_return, request);
+    return;
+  }
+
 };
 
 // The 'concurrent' client is a thread safe client that correctly handles
@@ -788,6 +931,14 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   void sendDelaySync(DelayResult& _return, const DelayMessage& delayMessage, const int64_t timeout) override;
   int32_t send_sendDelaySync(const DelayMessage& delayMessage, const int64_t timeout);
   void recv_sendDelaySync(DelayResult& _return, const int32_t seqid);
+  /**
+   * As with a send, an unknown topic is created where the brokers allow it.
+   *
+   * @param request
+   */
+  void writableQueues(WritableQueues& _return, const QueuesRequest& request) override;
+  int32_t send_writableQueues(const QueuesRequest& request);
+  void recv_writableQueues(WritableQueues& _return, const int32_t seqid);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;

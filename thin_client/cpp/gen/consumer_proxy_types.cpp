@@ -2526,6 +2526,11 @@ void FetchRequest::__set_format(const int32_t val) {
 __isset.format = true;
 }
 
+void FetchRequest::__set_withoutBodies(const bool val) {
+  this->withoutBodies = val;
+__isset.withoutBodies = true;
+}
+
 void FetchRequest::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -2655,6 +2660,14 @@ uint32_t FetchRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 71:
+        if (ftype == ::apache::thrift::protocol::T_BOOL) {
+          xfer += iprot->readBool(this->withoutBodies);
+          this->__isset.withoutBodies = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -2741,6 +2754,11 @@ uint32_t FetchRequest::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeI32(this->format);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.withoutBodies) {
+    xfer += oprot->writeFieldBegin("withoutBodies", ::apache::thrift::protocol::T_BOOL, 71);
+    xfer += oprot->writeBool(this->withoutBodies);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.token) {
     xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
     xfer += oprot->writeString(this->token);
@@ -2761,6 +2779,7 @@ void swap(FetchRequest &a, FetchRequest &b) {
   swap(a.maxLingerTime, b.maxLingerTime);
   swap(a.version, b.version);
   swap(a.format, b.format);
+  swap(a.withoutBodies, b.withoutBodies);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
@@ -2774,6 +2793,7 @@ FetchRequest::FetchRequest(const FetchRequest& other150) {
   maxLingerTime = other150.maxLingerTime;
   version = other150.version;
   format = other150.format;
+  withoutBodies = other150.withoutBodies;
   token = other150.token;
   __isset = other150.__isset;
 }
@@ -2786,6 +2806,7 @@ FetchRequest::FetchRequest(FetchRequest&& other151) noexcept {
   maxLingerTime = other151.maxLingerTime;
   version = std::move(other151.version);
   format = other151.format;
+  withoutBodies = other151.withoutBodies;
   token = std::move(other151.token);
   __isset = other151.__isset;
 }
@@ -2798,6 +2819,7 @@ FetchRequest& FetchRequest::operator=(const FetchRequest& other152) {
   maxLingerTime = other152.maxLingerTime;
   version = other152.version;
   format = other152.format;
+  withoutBodies = other152.withoutBodies;
   token = other152.token;
   __isset = other152.__isset;
   return *this;
@@ -2811,6 +2833,7 @@ FetchRequest& FetchRequest::operator=(FetchRequest&& other153) noexcept {
   maxLingerTime = other153.maxLingerTime;
   version = std::move(other153.version);
   format = other153.format;
+  withoutBodies = other153.withoutBodies;
   token = std::move(other153.token);
   __isset = other153.__isset;
   return *this;
@@ -2826,6 +2849,7 @@ void FetchRequest::printTo(std::ostream& out) const {
   out << ", " << "maxLingerTime="; (__isset.maxLingerTime ? (out << to_string(maxLingerTime)) : (out << "<null>"));
   out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));
   out << ", " << "format="; (__isset.format ? (out << to_string(format)) : (out << "<null>"));
+  out << ", " << "withoutBodies="; (__isset.withoutBodies ? (out << to_string(withoutBodies)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }
@@ -4313,6 +4337,11 @@ void RangesRequest::__set_timestampMs(const int64_t val) {
 __isset.timestampMs = true;
 }
 
+void RangesRequest::__set_withoutCommitted(const bool val) {
+  this->withoutCommitted = val;
+__isset.withoutCommitted = true;
+}
+
 void RangesRequest::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -4383,6 +4412,14 @@ uint32_t RangesRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_BOOL) {
+          xfer += iprot->readBool(this->withoutCommitted);
+          this->__isset.withoutCommitted = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -4433,6 +4470,11 @@ uint32_t RangesRequest::write(::apache::thrift::protocol::TProtocol* oprot) cons
     xfer += oprot->writeI64(this->timestampMs);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.withoutCommitted) {
+    xfer += oprot->writeFieldBegin("withoutCommitted", ::apache::thrift::protocol::T_BOOL, 4);
+    xfer += oprot->writeBool(this->withoutCommitted);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.token) {
     xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
     xfer += oprot->writeString(this->token);
@@ -4448,6 +4490,7 @@ void swap(RangesRequest &a, RangesRequest &b) {
   swap(a.groupId, b.groupId);
   swap(a.topics, b.topics);
   swap(a.timestampMs, b.timestampMs);
+  swap(a.withoutCommitted, b.withoutCommitted);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
@@ -4456,6 +4499,7 @@ RangesRequest::RangesRequest(const RangesRequest& other238) {
   groupId = other238.groupId;
   topics = other238.topics;
   timestampMs = other238.timestampMs;
+  withoutCommitted = other238.withoutCommitted;
   token = other238.token;
   __isset = other238.__isset;
 }
@@ -4463,6 +4507,7 @@ RangesRequest::RangesRequest(RangesRequest&& other239) noexcept {
   groupId = std::move(other239.groupId);
   topics = std::move(other239.topics);
   timestampMs = other239.timestampMs;
+  withoutCommitted = other239.withoutCommitted;
   token = std::move(other239.token);
   __isset = other239.__isset;
 }
@@ -4470,6 +4515,7 @@ RangesRequest& RangesRequest::operator=(const RangesRequest& other240) {
   groupId = other240.groupId;
   topics = other240.topics;
   timestampMs = other240.timestampMs;
+  withoutCommitted = other240.withoutCommitted;
   token = other240.token;
   __isset = other240.__isset;
   return *this;
@@ -4478,6 +4524,7 @@ RangesRequest& RangesRequest::operator=(RangesRequest&& other241) noexcept {
   groupId = std::move(other241.groupId);
   topics = std::move(other241.topics);
   timestampMs = other241.timestampMs;
+  withoutCommitted = other241.withoutCommitted;
   token = std::move(other241.token);
   __isset = other241.__isset;
   return *this;
@@ -4488,6 +4535,7 @@ void RangesRequest::printTo(std::ostream& out) const {
   out << "groupId=" << to_string(groupId);
   out << ", " << "topics=" << to_string(topics);
   out << ", " << "timestampMs="; (__isset.timestampMs ? (out << to_string(timestampMs)) : (out << "<null>"));
+  out << ", " << "withoutCommitted="; (__isset.withoutCommitted ? (out << to_string(withoutCommitted)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }

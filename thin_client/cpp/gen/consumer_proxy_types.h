@@ -1100,12 +1100,13 @@ void swap(ConsumeStats &a, ConsumeStats &b);
 std::ostream& operator<<(std::ostream& out, const ConsumeStats& obj);
 
 typedef struct _FetchRequest__isset {
-  _FetchRequest__isset() : fetchOffset(false), maxBatchSize(false), maxLingerTime(false), version(false), format(false), token(false) {}
+  _FetchRequest__isset() : fetchOffset(false), maxBatchSize(false), maxLingerTime(false), version(false), format(false), withoutBodies(false), token(false) {}
   bool fetchOffset :1;
   bool maxBatchSize :1;
   bool maxLingerTime :1;
   bool version :1;
   bool format :1;
+  bool withoutBodies :1;
   bool token :1;
 } _FetchRequest__isset;
 
@@ -1127,6 +1128,7 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
                  maxLingerTime(0),
                  version(),
                  format(0),
+                 withoutBodies(0),
                  token() {
   }
 
@@ -1164,6 +1166,11 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
    */
   int32_t format;
   /**
+   * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+   * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+   */
+  bool withoutBodies;
+  /**
    * Authenticates the client.
    */
   std::string token;
@@ -1185,6 +1192,8 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
   void __set_version(const std::string& val);
 
   void __set_format(const int32_t val);
+
+  void __set_withoutBodies(const bool val);
 
   void __set_token(const std::string& val);
 
@@ -1215,6 +1224,10 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
     if (__isset.format != rhs.__isset.format)
       return false;
     else if (__isset.format && !(format == rhs.format))
+      return false;
+    if (__isset.withoutBodies != rhs.__isset.withoutBodies)
+      return false;
+    else if (__isset.withoutBodies && !(withoutBodies == rhs.withoutBodies))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;
@@ -1808,8 +1821,9 @@ void swap(ExtendRequest &a, ExtendRequest &b);
 std::ostream& operator<<(std::ostream& out, const ExtendRequest& obj);
 
 typedef struct _RangesRequest__isset {
-  _RangesRequest__isset() : timestampMs(false), token(false) {}
+  _RangesRequest__isset() : timestampMs(false), withoutCommitted(false), token(false) {}
   bool timestampMs :1;
+  bool withoutCommitted :1;
   bool token :1;
 } _RangesRequest__isset;
 
@@ -1826,6 +1840,7 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
   RangesRequest() noexcept
                 : groupId(),
                   timestampMs(0),
+                  withoutCommitted(0),
                   token() {
   }
 
@@ -1836,6 +1851,10 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
    * Also requests the first offset stored at or after this time: milliseconds since 1970.
    */
   int64_t timestampMs;
+  /**
+   * True: the committed offsets are not needed; their absence means nothing. Default: false.
+   */
+  bool withoutCommitted;
   /**
    * Authenticates the client.
    */
@@ -1849,6 +1868,8 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
 
   void __set_timestampMs(const int64_t val);
 
+  void __set_withoutCommitted(const bool val);
+
   void __set_token(const std::string& val);
 
   bool operator == (const RangesRequest & rhs) const
@@ -1860,6 +1881,10 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
     if (__isset.timestampMs != rhs.__isset.timestampMs)
       return false;
     else if (__isset.timestampMs && !(timestampMs == rhs.timestampMs))
+      return false;
+    if (__isset.withoutCommitted != rhs.__isset.withoutCommitted)
+      return false;
+    else if (__isset.withoutCommitted && !(withoutCommitted == rhs.withoutCommitted))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;

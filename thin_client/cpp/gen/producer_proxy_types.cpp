@@ -65,6 +65,11 @@ void Message::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
 }
+
+void Message::__set_qid(const std::string& val) {
+  this->qid = val;
+__isset.qid = true;
+}
 std::ostream& operator<<(std::ostream& out, const Message& obj)
 {
   obj.printTo(out);
@@ -188,6 +193,14 @@ uint32_t Message::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 76:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->qid);
+          this->__isset.qid = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       default:
         xfer += iprot->skip(ftype);
         break;
@@ -262,6 +275,11 @@ uint32_t Message::write(::apache::thrift::protocol::TProtocol* oprot) const {
     xfer += oprot->writeString(this->token);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.qid) {
+    xfer += oprot->writeFieldBegin("qid", ::apache::thrift::protocol::T_STRING, 76);
+    xfer += oprot->writeString(this->qid);
+    xfer += oprot->writeFieldEnd();
+  }
   xfer += oprot->writeFieldStop();
   xfer += oprot->writeStructEnd();
   return xfer;
@@ -279,6 +297,7 @@ void swap(Message &a, Message &b) {
   swap(a.version, b.version);
   swap(a.properties, b.properties);
   swap(a.token, b.token);
+  swap(a.qid, b.qid);
   swap(a.__isset, b.__isset);
 }
 
@@ -293,6 +312,7 @@ Message::Message(const Message& other8) {
   version = other8.version;
   properties = other8.properties;
   token = other8.token;
+  qid = other8.qid;
   __isset = other8.__isset;
 }
 Message::Message(Message&& other9) noexcept {
@@ -306,6 +326,7 @@ Message::Message(Message&& other9) noexcept {
   version = std::move(other9.version);
   properties = std::move(other9.properties);
   token = std::move(other9.token);
+  qid = std::move(other9.qid);
   __isset = other9.__isset;
 }
 Message& Message::operator=(const Message& other10) {
@@ -319,6 +340,7 @@ Message& Message::operator=(const Message& other10) {
   version = other10.version;
   properties = other10.properties;
   token = other10.token;
+  qid = other10.qid;
   __isset = other10.__isset;
   return *this;
 }
@@ -333,6 +355,7 @@ Message& Message::operator=(Message&& other11) noexcept {
   version = std::move(other11.version);
   properties = std::move(other11.properties);
   token = std::move(other11.token);
+  qid = std::move(other11.qid);
   __isset = other11.__isset;
   return *this;
 }
@@ -349,6 +372,7 @@ void Message::printTo(std::ostream& out) const {
   out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));
   out << ", " << "properties="; (__isset.properties ? (out << to_string(properties)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ", " << "qid="; (__isset.qid ? (out << to_string(qid)) : (out << "<null>"));
   out << ")";
 }
 
@@ -1246,6 +1270,306 @@ void DelayResult::printTo(std::ostream& out) const {
   out << "code=" << to_string(code);
   out << ", " << "msg=" << to_string(msg);
   out << ", " << "uniqDelayMsgId=" << to_string(uniqDelayMsgId);
+  out << ")";
+}
+
+
+QueuesRequest::~QueuesRequest() noexcept {
+}
+
+
+void QueuesRequest::__set_topic(const std::string& val) {
+  this->topic = val;
+}
+
+void QueuesRequest::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const QueuesRequest& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t QueuesRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_topic = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->topic);
+          isset_topic = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_topic)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t QueuesRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("QueuesRequest");
+
+  xfer += oprot->writeFieldBegin("topic", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->topic);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(QueuesRequest &a, QueuesRequest &b) {
+  using ::std::swap;
+  swap(a.topic, b.topic);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+QueuesRequest::QueuesRequest(const QueuesRequest& other42) {
+  topic = other42.topic;
+  token = other42.token;
+  __isset = other42.__isset;
+}
+QueuesRequest::QueuesRequest(QueuesRequest&& other43) noexcept {
+  topic = std::move(other43.topic);
+  token = std::move(other43.token);
+  __isset = other43.__isset;
+}
+QueuesRequest& QueuesRequest::operator=(const QueuesRequest& other44) {
+  topic = other44.topic;
+  token = other44.token;
+  __isset = other44.__isset;
+  return *this;
+}
+QueuesRequest& QueuesRequest::operator=(QueuesRequest&& other45) noexcept {
+  topic = std::move(other45.topic);
+  token = std::move(other45.token);
+  __isset = other45.__isset;
+  return *this;
+}
+void QueuesRequest::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "QueuesRequest(";
+  out << "topic=" << to_string(topic);
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+WritableQueues::~WritableQueues() noexcept {
+}
+
+
+void WritableQueues::__set_code(const int32_t val) {
+  this->code = val;
+}
+
+void WritableQueues::__set_msg(const std::string& val) {
+  this->msg = val;
+__isset.msg = true;
+}
+
+void WritableQueues::__set_qids(const std::vector<std::string> & val) {
+  this->qids = val;
+__isset.qids = true;
+}
+std::ostream& operator<<(std::ostream& out, const WritableQueues& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t WritableQueues::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_code = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->code);
+          isset_code = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->msg);
+          this->__isset.msg = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_LIST) {
+          {
+            this->qids.clear();
+            uint32_t _size46;
+            ::apache::thrift::protocol::TType _etype49;
+            xfer += iprot->readListBegin(_etype49, _size46);
+            this->qids.resize(_size46);
+            uint32_t _i50;
+            for (_i50 = 0; _i50 < _size46; ++_i50)
+            {
+              xfer += iprot->readString(this->qids[_i50]);
+            }
+            xfer += iprot->readListEnd();
+          }
+          this->__isset.qids = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_code)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t WritableQueues::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("WritableQueues");
+
+  xfer += oprot->writeFieldBegin("code", ::apache::thrift::protocol::T_I32, 1);
+  xfer += oprot->writeI32(this->code);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.msg) {
+    xfer += oprot->writeFieldBegin("msg", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->msg);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.qids) {
+    xfer += oprot->writeFieldBegin("qids", ::apache::thrift::protocol::T_LIST, 3);
+    {
+      xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRING, static_cast<uint32_t>(this->qids.size()));
+      std::vector<std::string> ::const_iterator _iter51;
+      for (_iter51 = this->qids.begin(); _iter51 != this->qids.end(); ++_iter51)
+      {
+        xfer += oprot->writeString((*_iter51));
+      }
+      xfer += oprot->writeListEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(WritableQueues &a, WritableQueues &b) {
+  using ::std::swap;
+  swap(a.code, b.code);
+  swap(a.msg, b.msg);
+  swap(a.qids, b.qids);
+  swap(a.__isset, b.__isset);
+}
+
+WritableQueues::WritableQueues(const WritableQueues& other52) {
+  code = other52.code;
+  msg = other52.msg;
+  qids = other52.qids;
+  __isset = other52.__isset;
+}
+WritableQueues::WritableQueues(WritableQueues&& other53) noexcept {
+  code = other53.code;
+  msg = std::move(other53.msg);
+  qids = std::move(other53.qids);
+  __isset = other53.__isset;
+}
+WritableQueues& WritableQueues::operator=(const WritableQueues& other54) {
+  code = other54.code;
+  msg = other54.msg;
+  qids = other54.qids;
+  __isset = other54.__isset;
+  return *this;
+}
+WritableQueues& WritableQueues::operator=(WritableQueues&& other55) noexcept {
+  code = other55.code;
+  msg = std::move(other55.msg);
+  qids = std::move(other55.qids);
+  __isset = other55.__isset;
+  return *this;
+}
+void WritableQueues::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "WritableQueues(";
+  out << "code=" << to_string(code);
+  out << ", " << "msg="; (__isset.msg ? (out << to_string(msg)) : (out << "<null>"));
+  out << ", " << "qids="; (__isset.qids ? (out << to_string(qids)) : (out << "<null>"));
   out << ")";
 }
 

@@ -31,8 +31,12 @@ class DelayMessage;
 
 class DelayResult;
 
+class QueuesRequest;
+
+class WritableQueues;
+
 typedef struct _Message__isset {
-  _Message__isset() : topic(false), key(false), value(false), hashId(false), tags(false), partitionId(true), body(false), version(false), properties(false), token(false) {}
+  _Message__isset() : topic(false), key(false), value(false), hashId(false), tags(false), partitionId(true), body(false), version(false), properties(false), token(false), qid(false) {}
   bool topic :1;
   bool key :1;
   bool value :1;
@@ -43,6 +47,7 @@ typedef struct _Message__isset {
   bool version :1;
   bool properties :1;
   bool token :1;
+  bool qid :1;
 } _Message__isset;
 
 /**
@@ -64,7 +69,8 @@ class Message : public virtual ::apache::thrift::TBase {
             partitionId(-1),
             body(),
             version(),
-            token() {
+            token(),
+            qid() {
   }
 
   virtual ~Message() noexcept;
@@ -107,6 +113,11 @@ class Message : public virtual ::apache::thrift::TBase {
    * Authenticates the client.
    */
   std::string token;
+  /**
+   * The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+   * has no such queue.
+   */
+  std::string qid;
 
   _Message__isset __isset;
 
@@ -129,6 +140,8 @@ class Message : public virtual ::apache::thrift::TBase {
   void __set_properties(const std::map<std::string, std::string> & val);
 
   void __set_token(const std::string& val);
+
+  void __set_qid(const std::string& val);
 
   bool operator == (const Message & rhs) const
   {
@@ -167,6 +180,10 @@ class Message : public virtual ::apache::thrift::TBase {
     if (__isset.token != rhs.__isset.token)
       return false;
     else if (__isset.token && !(token == rhs.token))
+      return false;
+    if (__isset.qid != rhs.__isset.qid)
+      return false;
+    else if (__isset.qid && !(qid == rhs.qid))
       return false;
     return true;
   }
@@ -602,6 +619,138 @@ class DelayResult : public virtual ::apache::thrift::TBase {
 void swap(DelayResult &a, DelayResult &b);
 
 std::ostream& operator<<(std::ostream& out, const DelayResult& obj);
+
+typedef struct _QueuesRequest__isset {
+  _QueuesRequest__isset() : token(false) {}
+  bool token :1;
+} _QueuesRequest__isset;
+
+/**
+ * Asks for the queues to which the caller can send.
+ */
+class QueuesRequest : public virtual ::apache::thrift::TBase {
+ public:
+
+  QueuesRequest(const QueuesRequest&);
+  QueuesRequest(QueuesRequest&&) noexcept;
+  QueuesRequest& operator=(const QueuesRequest&);
+  QueuesRequest& operator=(QueuesRequest&&) noexcept;
+  QueuesRequest() noexcept
+                : topic(),
+                  token() {
+  }
+
+  virtual ~QueuesRequest() noexcept;
+  std::string topic;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _QueuesRequest__isset __isset;
+
+  void __set_topic(const std::string& val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const QueuesRequest & rhs) const
+  {
+    if (!(topic == rhs.topic))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const QueuesRequest &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const QueuesRequest & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(QueuesRequest &a, QueuesRequest &b);
+
+std::ostream& operator<<(std::ostream& out, const QueuesRequest& obj);
+
+typedef struct _WritableQueues__isset {
+  _WritableQueues__isset() : msg(false), qids(false) {}
+  bool msg :1;
+  bool qids :1;
+} _WritableQueues__isset;
+
+/**
+ * The queues to which the caller can send.
+ */
+class WritableQueues : public virtual ::apache::thrift::TBase {
+ public:
+
+  WritableQueues(const WritableQueues&);
+  WritableQueues(WritableQueues&&) noexcept;
+  WritableQueues& operator=(const WritableQueues&);
+  WritableQueues& operator=(WritableQueues&&) noexcept;
+  WritableQueues() noexcept
+                 : code(0),
+                   msg() {
+  }
+
+  virtual ~WritableQueues() noexcept;
+  /**
+   * 0, or why a send would fail, as in Result: 10, 11, 14, 71.
+   */
+  int32_t code;
+  /**
+   * A readable text: what was wrong, and what would be right; absent with code 0.
+   */
+  std::string msg;
+  /**
+   * By name, as in broker-a_0, in the order of partitionId; absent unless the code is 0.
+   */
+  std::vector<std::string>  qids;
+
+  _WritableQueues__isset __isset;
+
+  void __set_code(const int32_t val);
+
+  void __set_msg(const std::string& val);
+
+  void __set_qids(const std::vector<std::string> & val);
+
+  bool operator == (const WritableQueues & rhs) const
+  {
+    if (!(code == rhs.code))
+      return false;
+    if (__isset.msg != rhs.__isset.msg)
+      return false;
+    else if (__isset.msg && !(msg == rhs.msg))
+      return false;
+    if (__isset.qids != rhs.__isset.qids)
+      return false;
+    else if (__isset.qids && !(qids == rhs.qids))
+      return false;
+    return true;
+  }
+  bool operator != (const WritableQueues &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const WritableQueues & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(WritableQueues &a, WritableQueues &b);
+
+std::ostream& operator<<(std::ostream& out, const WritableQueues& obj);
 
 }}} // namespace
 

@@ -15,6 +15,8 @@ import MessageResult = ttypes.MessageResult
 import Result = ttypes.Result
 import DelayMessage = ttypes.DelayMessage
 import DelayResult = ttypes.DelayResult
+import QueuesRequest = ttypes.QueuesRequest
+import WritableQueues = ttypes.WritableQueues
 
 declare class Client {
     private output: thrift.TTransport;
@@ -64,6 +66,16 @@ declare class Client {
      * timeout in milliseconds.
      */
     sendDelaySync(delayMessage: DelayMessage, timeout: Int64, callback?: (error: void, response: DelayResult)=>void): void;
+
+    /**
+     * As with a send, an unknown topic is created where the brokers allow it.
+     */
+    writableQueues(request: QueuesRequest): Promise<WritableQueues>;
+
+    /**
+     * As with a send, an unknown topic is created where the brokers allow it.
+     */
+    writableQueues(request: QueuesRequest, callback?: (error: void, response: WritableQueues)=>void): void;
   }
 
 declare class Processor {
@@ -75,4 +87,5 @@ declare class Processor {
     process_sendBatchSync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendAsync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendDelaySync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_writableQueues(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
 }

@@ -155,13 +155,13 @@ const ProducerService_sendBatchSync_args = class {
         case 1:
         if (ftype == Thrift.Type.LIST) {
           this.messages = [];
-          const _rtmp320 = input.readListBegin();
-          const _size19 = _rtmp320.size || 0;
-          for (let _i21 = 0; _i21 < _size19; ++_i21) {
-            let elem22 = null;
-            elem22 = new ttypes.Message();
-            elem22.read(input);
-            this.messages.push(elem22);
+          const _rtmp325 = input.readListBegin();
+          const _size24 = _rtmp325.size || 0;
+          for (let _i26 = 0; _i26 < _size24; ++_i26) {
+            let elem27 = null;
+            elem27 = new ttypes.Message();
+            elem27.read(input);
+            this.messages.push(elem27);
           }
           input.readListEnd();
         } else {
@@ -185,10 +185,10 @@ const ProducerService_sendBatchSync_args = class {
     if (this.messages !== null && this.messages !== undefined) {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 1);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
-      for (let iter23 in this.messages) {
-        if (this.messages.hasOwnProperty(iter23)) {
-          iter23 = this.messages[iter23];
-          iter23.write(output);
+      for (let iter28 in this.messages) {
+        if (this.messages.hasOwnProperty(iter28)) {
+          iter28 = this.messages[iter28];
+          iter28.write(output);
         }
       }
       output.writeListEnd();
@@ -478,6 +478,112 @@ const ProducerService_sendDelaySync_result = class {
   }
 
 };
+const ProducerService_writableQueues_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.QueuesRequest(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.QueuesRequest();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_writableQueues_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_writableQueues_result = class {
+  constructor(args) {
+    this.success = null;
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.WritableQueues(args.success);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.WritableQueues();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_writableQueues_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
 const ProducerServiceClient = exports.Client = class ProducerServiceClient {
   constructor(output, pClass) {
     this.output = output;
@@ -693,6 +799,57 @@ const ProducerServiceClient = exports.Client = class ProducerServiceClient {
     }
     return callback('sendDelaySync failed: unknown result');
   }
+
+  writableQueues (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_writableQueues(request);
+    });
+  }
+
+  send_writableQueues (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ProducerService_writableQueues_args(params);
+    try {
+      output.writeMessageBegin('writableQueues', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_writableQueues (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ProducerService_writableQueues_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('writableQueues failed: unknown result');
+  }
 };
 const ProducerServiceProcessor = exports.Processor = class ProducerServiceProcessor {
   constructor(handler) {
@@ -855,6 +1012,43 @@ const ProducerServiceProcessor = exports.Processor = class ProducerServiceProces
         } else {
           result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
           output.writeMessageBegin("sendDelaySync", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_writableQueues (seqid, input, output) {
+    const args = new ProducerService_writableQueues_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.writableQueues.length === 1) {
+      Promise.resolve(this._handler.writableQueues.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ProducerService_writableQueues_result({success: result});
+        output.writeMessageBegin("writableQueues", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+        output.writeMessageBegin("writableQueues", Thrift.MessageType.EXCEPTION, seqid);
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.writableQueues(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined')) {
+          result_obj = new ProducerService_writableQueues_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("writableQueues", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("writableQueues", Thrift.MessageType.EXCEPTION, seqid);
         }
         result_obj.write(output);
         output.writeMessageEnd();

@@ -161,9 +161,10 @@ declare class FetchRequest {
     public maxLingerTime?: number;
     public version?: string;
     public format?: number;
+    public withoutBodies?: boolean;
     public token?: string;
 
-      constructor(args?: { consumerId: string; groupId: string; cluster: string; fetchOffset?: { [k: string]: { [k: string]: Int64; }; }; maxBatchSize?: number; maxLingerTime?: number; version?: string; format?: number; token?: string; });
+      constructor(args?: { consumerId: string; groupId: string; cluster: string; fetchOffset?: { [k: string]: { [k: string]: Int64; }; }; maxBatchSize?: number; maxLingerTime?: number; version?: string; format?: number; withoutBodies?: boolean; token?: string; });
   }
 
 /**
@@ -265,9 +266,10 @@ declare class RangesRequest {
     public groupId: string;
     public topics: string[];
     public timestampMs?: Int64;
+    public withoutCommitted?: boolean;
     public token?: string;
 
-      constructor(args?: { groupId: string; topics: string[]; timestampMs?: Int64; token?: string; });
+      constructor(args?: { groupId: string; topics: string[]; timestampMs?: Int64; withoutCommitted?: boolean; token?: string; });
   }
 
 /**

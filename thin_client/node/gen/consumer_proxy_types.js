@@ -1526,6 +1526,7 @@ const FetchRequest = module.exports.FetchRequest = class {
     this.maxLingerTime = null;
     this.version = null;
     this.format = null;
+    this.withoutBodies = null;
     this.token = null;
     if (args) {
       if (args.consumerId !== undefined && args.consumerId !== null) {
@@ -1557,6 +1558,9 @@ const FetchRequest = module.exports.FetchRequest = class {
       }
       if (args.format !== undefined && args.format !== null) {
         this.format = args.format;
+      }
+      if (args.withoutBodies !== undefined && args.withoutBodies !== null) {
+        this.withoutBodies = args.withoutBodies;
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -1650,6 +1654,13 @@ const FetchRequest = module.exports.FetchRequest = class {
           input.skip(ftype);
         }
         break;
+        case 71:
+        if (ftype == Thrift.Type.BOOL) {
+          this.withoutBodies = input.readBool();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -1722,6 +1733,11 @@ const FetchRequest = module.exports.FetchRequest = class {
     if (this.format !== null && this.format !== undefined) {
       output.writeFieldBegin('format', Thrift.Type.I32, 70);
       output.writeI32(this.format);
+      output.writeFieldEnd();
+    }
+    if (this.withoutBodies !== null && this.withoutBodies !== undefined) {
+      output.writeFieldBegin('withoutBodies', Thrift.Type.BOOL, 71);
+      output.writeBool(this.withoutBodies);
       output.writeFieldEnd();
     }
     if (this.token !== null && this.token !== undefined) {
@@ -2607,6 +2623,7 @@ const RangesRequest = module.exports.RangesRequest = class {
     this.groupId = null;
     this.topics = null;
     this.timestampMs = null;
+    this.withoutCommitted = null;
     this.token = null;
     if (args) {
       if (args.groupId !== undefined && args.groupId !== null) {
@@ -2621,6 +2638,9 @@ const RangesRequest = module.exports.RangesRequest = class {
       }
       if (args.timestampMs !== undefined && args.timestampMs !== null) {
         this.timestampMs = args.timestampMs;
+      }
+      if (args.withoutCommitted !== undefined && args.withoutCommitted !== null) {
+        this.withoutCommitted = args.withoutCommitted;
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -2667,6 +2687,13 @@ const RangesRequest = module.exports.RangesRequest = class {
           input.skip(ftype);
         }
         break;
+        case 4:
+        if (ftype == Thrift.Type.BOOL) {
+          this.withoutCommitted = input.readBool();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -2705,6 +2732,11 @@ const RangesRequest = module.exports.RangesRequest = class {
     if (this.timestampMs !== null && this.timestampMs !== undefined) {
       output.writeFieldBegin('timestampMs', Thrift.Type.I64, 3);
       output.writeI64(this.timestampMs);
+      output.writeFieldEnd();
+    }
+    if (this.withoutCommitted !== null && this.withoutCommitted !== undefined) {
+      output.writeFieldBegin('withoutCommitted', Thrift.Type.BOOL, 4);
+      output.writeBool(this.withoutCommitted);
       output.writeFieldEnd();
     }
     if (this.token !== null && this.token !== undefined) {

@@ -23,8 +23,9 @@ declare class Message {
     public version?: string;
     public properties?: { [k: string]: string; };
     public token?: string;
+    public qid?: string;
 
-      constructor(args?: { topic: string; key?: string; value?: string; hashId?: Int64; tags?: string; partitionId?: number; body?: Buffer; version?: string; properties?: { [k: string]: string; }; token?: string; });
+      constructor(args?: { topic: string; key?: string; value?: string; hashId?: Int64; tags?: string; partitionId?: number; body?: Buffer; version?: string; properties?: { [k: string]: string; }; token?: string; qid?: string; });
   }
 
 /**
@@ -82,4 +83,25 @@ declare class DelayResult {
     public uniqDelayMsgId: string;
 
       constructor(args?: { code: number; msg: string; uniqDelayMsgId: string; });
+  }
+
+/**
+ * Asks for the queues to which the caller can send.
+ */
+declare class QueuesRequest {
+    public topic: string;
+    public token?: string;
+
+      constructor(args?: { topic: string; token?: string; });
+  }
+
+/**
+ * The queues to which the caller can send.
+ */
+declare class WritableQueues {
+    public code: number;
+    public msg?: string;
+    public qids?: string[];
+
+      constructor(args?: { code: number; msg?: string; qids?: string[]; });
   }

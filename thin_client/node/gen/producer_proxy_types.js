@@ -23,6 +23,7 @@ const Message = module.exports.Message = class {
     this.version = null;
     this.properties = null;
     this.token = null;
+    this.qid = null;
     if (args) {
       if (args.topic !== undefined && args.topic !== null) {
         this.topic = args.topic;
@@ -53,6 +54,9 @@ const Message = module.exports.Message = class {
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
+      }
+      if (args.qid !== undefined && args.qid !== null) {
+        this.qid = args.qid;
       }
     }
   }
@@ -147,6 +151,13 @@ const Message = module.exports.Message = class {
           input.skip(ftype);
         }
         break;
+        case 76:
+        if (ftype == Thrift.Type.STRING) {
+          this.qid = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         default:
           input.skip(ftype);
       }
@@ -214,6 +225,11 @@ const Message = module.exports.Message = class {
     if (this.token !== null && this.token !== undefined) {
       output.writeFieldBegin('token', Thrift.Type.STRING, 75);
       output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    if (this.qid !== null && this.qid !== undefined) {
+      output.writeFieldBegin('qid', Thrift.Type.STRING, 76);
+      output.writeString(this.qid);
       output.writeFieldEnd();
     }
     output.writeFieldStop();
@@ -750,6 +766,171 @@ const DelayResult = module.exports.DelayResult = class {
     if (this.uniqDelayMsgId !== null && this.uniqDelayMsgId !== undefined) {
       output.writeFieldBegin('uniqDelayMsgId', Thrift.Type.STRING, 3);
       output.writeString(this.uniqDelayMsgId);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const QueuesRequest = module.exports.QueuesRequest = class {
+  constructor(args) {
+    this.topic = null;
+    this.token = null;
+    if (args) {
+      if (args.topic !== undefined && args.topic !== null) {
+        this.topic = args.topic;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field topic is unset!');
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.topic = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('QueuesRequest');
+    if (this.topic !== null && this.topic !== undefined) {
+      output.writeFieldBegin('topic', Thrift.Type.STRING, 1);
+      output.writeString(this.topic);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const WritableQueues = module.exports.WritableQueues = class {
+  constructor(args) {
+    this.code = null;
+    this.msg = null;
+    this.qids = null;
+    if (args) {
+      if (args.code !== undefined && args.code !== null) {
+        this.code = args.code;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field code is unset!');
+      }
+      if (args.msg !== undefined && args.msg !== null) {
+        this.msg = args.msg;
+      }
+      if (args.qids !== undefined && args.qids !== null) {
+        this.qids = Thrift.copyList(args.qids, [null]);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.I32) {
+          this.code = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.msg = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.LIST) {
+          this.qids = [];
+          const _rtmp320 = input.readListBegin();
+          const _size19 = _rtmp320.size || 0;
+          for (let _i21 = 0; _i21 < _size19; ++_i21) {
+            let elem22 = null;
+            elem22 = input.readString();
+            this.qids.push(elem22);
+          }
+          input.readListEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('WritableQueues');
+    if (this.code !== null && this.code !== undefined) {
+      output.writeFieldBegin('code', Thrift.Type.I32, 1);
+      output.writeI32(this.code);
+      output.writeFieldEnd();
+    }
+    if (this.msg !== null && this.msg !== undefined) {
+      output.writeFieldBegin('msg', Thrift.Type.STRING, 2);
+      output.writeString(this.msg);
+      output.writeFieldEnd();
+    }
+    if (this.qids !== null && this.qids !== undefined) {
+      output.writeFieldBegin('qids', Thrift.Type.LIST, 3);
+      output.writeListBegin(Thrift.Type.STRING, this.qids.length);
+      for (let iter23 in this.qids) {
+        if (this.qids.hasOwnProperty(iter23)) {
+          iter23 = this.qids[iter23];
+          output.writeString(iter23);
+        }
+      }
+      output.writeListEnd();
       output.writeFieldEnd();
     }
     output.writeFieldStop();

@@ -28,6 +28,9 @@ from thin_client.spark.outgoing import COLUMNS, sharding_key
 
 #: Columns of an archive, which define the order of its rows.
 _PLACE = ("topic", "qid", "offset", "timestamp")
+#: Columns of an archive that the messages do not take over: their keys choose the queues, and the
+#: headers are the properties again.
+_ANEW = ("topic", "qid", "headers")
 _LANE, _DAY, _ORDER = "_lane", "_day", "_order"
 
 
@@ -129,7 +132,7 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     wanted = [sf.expr(each) for each in plan.select] or [
         sf.col(name)
         for name in COLUMNS
-        if name in rows.columns and name != "topic" and (name != "messageId" or plan.keep_ids)
+        if name in rows.columns and name not in _ANEW and (name != "messageId" or plan.keep_ids)
     ]
     order, by_place = _order(rows, plan)
     messages = rows.select(*wanted, *(each.alias(f"{_ORDER}{i}") for i, each in enumerate(order)))
@@ -159,7 +162,7 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
 
 def _plain(name: str) -> Column:
     """Return a column of keys, trimmed as ``plain_key`` does; null if empty."""
-    plain = sf.regexp_replace(sf.col(name), r"^[\x00-\x20]+|[\x00-\x20]+$", "")
+    plain = sf.regexp_replace(sf.col(name).cast("string"), r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     return sf.when(plain != "", plain)
 
 

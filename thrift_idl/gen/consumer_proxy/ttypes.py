@@ -1463,6 +1463,8 @@ class FetchRequest(object):
     30,000.
      - version: Name and version of the client library; for statistics only.
      - format: 0 (default): messages; 1: stored records.
+     - withoutBodies: True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+    empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
      - token: Authenticates the client.
 
     """
@@ -1476,11 +1478,12 @@ class FetchRequest(object):
         'maxLingerTime',
         'version',
         'format',
+        'withoutBodies',
         'token',
     )
 
 
-    def __init__(self, consumerId=None, groupId=None, cluster=None, fetchOffset=None, maxBatchSize=None, maxLingerTime=None, version=None, format=None, token=None,):
+    def __init__(self, consumerId=None, groupId=None, cluster=None, fetchOffset=None, maxBatchSize=None, maxLingerTime=None, version=None, format=None, withoutBodies=None, token=None,):
         self.consumerId = consumerId
         self.groupId = groupId
         self.cluster = cluster
@@ -1489,6 +1492,7 @@ class FetchRequest(object):
         self.maxLingerTime = maxLingerTime
         self.version = version
         self.format = format
+        self.withoutBodies = withoutBodies
         self.token = token
 
     def read(self, iprot):
@@ -1552,6 +1556,11 @@ class FetchRequest(object):
                     self.format = iprot.readI32()
                 else:
                     iprot.skip(ftype)
+            elif fid == 71:
+                if ftype == TType.BOOL:
+                    self.withoutBodies = iprot.readBool()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -1606,6 +1615,10 @@ class FetchRequest(object):
         if self.format is not None:
             oprot.writeFieldBegin('format', TType.I32, 70)
             oprot.writeI32(self.format)
+            oprot.writeFieldEnd()
+        if self.withoutBodies is not None:
+            oprot.writeFieldBegin('withoutBodies', TType.BOOL, 71)
+            oprot.writeBool(self.withoutBodies)
             oprot.writeFieldEnd()
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
@@ -2573,6 +2586,7 @@ class RangesRequest(object):
      - groupId
      - topics
      - timestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+     - withoutCommitted: True: the committed offsets are not needed; their absence means nothing. Default: false.
      - token: Authenticates the client.
 
     """
@@ -2581,14 +2595,16 @@ class RangesRequest(object):
         'groupId',
         'topics',
         'timestampMs',
+        'withoutCommitted',
         'token',
     )
 
 
-    def __init__(self, groupId=None, topics=None, timestampMs=None, token=None,):
+    def __init__(self, groupId=None, topics=None, timestampMs=None, withoutCommitted=None, token=None,):
         self.groupId = groupId
         self.topics = topics
         self.timestampMs = timestampMs
+        self.withoutCommitted = withoutCommitted
         self.token = token
 
     def read(self, iprot):
@@ -2620,6 +2636,11 @@ class RangesRequest(object):
                     self.timestampMs = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.BOOL:
+                    self.withoutCommitted = iprot.readBool()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -2649,6 +2670,10 @@ class RangesRequest(object):
         if self.timestampMs is not None:
             oprot.writeFieldBegin('timestampMs', TType.I64, 3)
             oprot.writeI64(self.timestampMs)
+            oprot.writeFieldEnd()
+        if self.withoutCommitted is not None:
+            oprot.writeFieldBegin('withoutCommitted', TType.BOOL, 4)
+            oprot.writeBool(self.withoutCommitted)
             oprot.writeFieldEnd()
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
@@ -3690,7 +3715,7 @@ FetchRequest.thrift_spec = (
     None,  # 68
     None,  # 69
     (70, TType.I32, 'format', None, None, ),  # 70
-    None,  # 71
+    (71, TType.BOOL, 'withoutBodies', None, None, ),  # 71
     None,  # 72
     None,  # 73
     None,  # 74
@@ -4046,7 +4071,7 @@ RangesRequest.thrift_spec = (
     (1, TType.STRING, 'groupId', 'UTF8', None, ),  # 1
     (2, TType.LIST, 'topics', (TType.STRING, 'UTF8', False), None, ),  # 2
     (3, TType.I64, 'timestampMs', None, None, ),  # 3
-    None,  # 4
+    (4, TType.BOOL, 'withoutCommitted', None, None, ),  # 4
     None,  # 5
     None,  # 6
     None,  # 7

@@ -33,6 +33,8 @@ class Message(object):
      - version: Name and version of the client library; for statistics only.
      - properties: The application's properties; UNIQ_KEY sets the message's id.
      - token: Authenticates the client.
+     - qid: The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+    has no such queue.
 
     """
 
@@ -47,10 +49,11 @@ class Message(object):
         'version',
         'properties',
         'token',
+        'qid',
     )
 
 
-    def __init__(self, topic=None, key=None, value=None, hashId=None, tags=None, partitionId=-1, body=None, version=None, properties=None, token=None,):
+    def __init__(self, topic=None, key=None, value=None, hashId=None, tags=None, partitionId=-1, body=None, version=None, properties=None, token=None, qid=None,):
         self.topic = topic
         self.key = key
         self.value = value
@@ -61,6 +64,7 @@ class Message(object):
         self.version = version
         self.properties = properties
         self.token = token
+        self.qid = qid
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -127,6 +131,11 @@ class Message(object):
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 76:
+                if ftype == TType.STRING:
+                    self.qid = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -180,6 +189,10 @@ class Message(object):
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
             oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        if self.qid is not None:
+            oprot.writeFieldBegin('qid', TType.STRING, 76)
+            oprot.writeString(self.qid.encode('utf-8') if sys.version_info[0] == 2 else self.qid)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -737,6 +750,194 @@ class DelayResult(object):
 
     def __ne__(self, other):
         return not (self == other)
+
+
+class QueuesRequest(object):
+    """
+    Asks for the queues to which the caller can send.
+
+    Attributes:
+     - topic
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'topic',
+        'token',
+    )
+
+
+    def __init__(self, topic=None, token=None,):
+        self.topic = topic
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.topic = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('QueuesRequest')
+        if self.topic is not None:
+            oprot.writeFieldBegin('topic', TType.STRING, 1)
+            oprot.writeString(self.topic.encode('utf-8') if sys.version_info[0] == 2 else self.topic)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.topic is None:
+            raise TProtocolException(message='Required field topic is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class WritableQueues(object):
+    """
+    The queues to which the caller can send.
+
+    Attributes:
+     - code: 0, or why a send would fail, as in Result: 10, 11, 14, 71.
+     - msg: A readable text: what was wrong, and what would be right; absent with code 0.
+     - qids: By name, as in broker-a_0, in the order of partitionId; absent unless the code is 0.
+
+    """
+
+    __slots__ = (
+        'code',
+        'msg',
+        'qids',
+    )
+
+
+    def __init__(self, code=None, msg=None, qids=None,):
+        self.code = code
+        self.msg = msg
+        self.qids = qids
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.code = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.msg = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.LIST:
+                    self.qids = []
+                    (_etype28, _size25) = iprot.readListBegin()
+                    for _i29 in range(_size25):
+                        _elem30 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        self.qids.append(_elem30)
+                    iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('WritableQueues')
+        if self.code is not None:
+            oprot.writeFieldBegin('code', TType.I32, 1)
+            oprot.writeI32(self.code)
+            oprot.writeFieldEnd()
+        if self.msg is not None:
+            oprot.writeFieldBegin('msg', TType.STRING, 2)
+            oprot.writeString(self.msg.encode('utf-8') if sys.version_info[0] == 2 else self.msg)
+            oprot.writeFieldEnd()
+        if self.qids is not None:
+            oprot.writeFieldBegin('qids', TType.LIST, 3)
+            oprot.writeListBegin(TType.STRING, len(self.qids))
+            for iter31 in self.qids:
+                oprot.writeString(iter31.encode('utf-8') if sys.version_info[0] == 2 else iter31)
+            oprot.writeListEnd()
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.code is None:
+            raise TProtocolException(message='Required field code is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
 all_structs.append(Message)
 Message.thrift_spec = (
     None,  # 0
@@ -815,6 +1016,7 @@ Message.thrift_spec = (
     None,  # 73
     None,  # 74
     (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+    (76, TType.STRING, 'qid', 'UTF8', None, ),  # 76
 )
 all_structs.append(MessageResult)
 MessageResult.thrift_spec = (
@@ -981,6 +1183,92 @@ DelayResult.thrift_spec = (
     (1, TType.I32, 'code', None, None, ),  # 1
     (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
     (3, TType.STRING, 'uniqDelayMsgId', 'UTF8', None, ),  # 3
+)
+all_structs.append(QueuesRequest)
+QueuesRequest.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'topic', 'UTF8', None, ),  # 1
+    None,  # 2
+    None,  # 3
+    None,  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(WritableQueues)
+WritableQueues.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'code', None, None, ),  # 1
+    (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
+    (3, TType.LIST, 'qids', (TType.STRING, 'UTF8', False), None, ),  # 3
 )
 fix_spec(all_structs)
 del all_structs

@@ -36,6 +36,7 @@ async def fetch(
     linger_ms: int = 20,
     most: int | None = None,
     group: str = GROUP,
+    without_bodies: bool | None = None,
 ) -> dict[str, tuple[int, bytes]]:
     """Return, by qid, the next offset and the records."""
     request = consumer.FetchRequest(
@@ -46,6 +47,7 @@ async def fetch(
         maxLingerTime=linger_ms,
         maxBatchSize=most,
         format=1,
+        withoutBodies=without_bodies,
     )
     response = await client.call("fetch", request)
     assert not any(each.messages for each in response.results)
@@ -209,3 +211,21 @@ async def test_offsets_silently_skipped_by_a_broker_are_a_jump_as_well() -> None
         assert await fetch(client, {"broker-a_0": 3}) == {"broker-a_0": (5, b"")}
         rest = await fetch(client, {"broker-a_0": 5})
         assert offsets_of(rest) == {"broker-a_0": (9, [5, 6, 7, 8])}
+
+
+@pytest.mark.parametrize(("size", "left_out"), [(2000, True), (10, False)])
+async def test_a_reader_without_use_for_bodies_gets_no_large_ones(
+    size: int, left_out: bool
+) -> None:
+    """The scheduler counts what was read, not what was sent."""
+    broker = FakeBrokerClient(orders=1)
+    broker.store(*(message(offset, body=bytes(size)) for offset in range(3)))
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        ((_, whole),) = (await fetch(client, {"broker-a_0": 0})).values()
+        counted = service.counts[GROUP].read_bytes
+        answer = await fetch(client, {"broker-a_0": 0}, without_bodies=True)
+        assert service.counts[GROUP].read_bytes == 2 * counted
+    ((_, records),) = answer.values()
+    assert offsets_of(answer) == {"broker-a_0": (3, [0, 1, 2])}
+    assert (len(records) < len(whole) - 2 * size) == left_out
+    assert {each.body for each in decode_messages(records)} == {b"" if left_out else bytes(size)}

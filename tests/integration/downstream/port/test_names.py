@@ -56,6 +56,7 @@ def calls(name: str) -> list[tuple[str, list[Any]]]:
             "sendDelaySync",
             [producer.DelayMessage(topic=name, action=1, timestamp=1, body=b"x", token=token), 9],
         ),
+        ("writableQueues", [producer.QueuesRequest(name, token=token)]),
     ]
 
 
@@ -69,7 +70,7 @@ def seen(method: str, answer: Any) -> bool:
         return answer.refusal is None
     if method == "fetch":
         return any(each.messages or each.nextRequestOffset for each in answer.results)
-    if method.startswith("send"):
+    if method.startswith("send") or method == "writableQueues":
         return answer.code == 0
     return bool(answer)
 

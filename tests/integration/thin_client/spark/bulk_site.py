@@ -10,6 +10,7 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_st
 from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.options import Connecting
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import consumer
 
 TOPIC, QID = "orders", "broker-a_0"
@@ -18,7 +19,9 @@ TOPIC, QID = "orders", "broker-a_0"
 Script = Callable[[Request], Awaitable[object]]
 
 
-def client_of(*proxies: ScriptedProxy, patience_s: float = 10.0) -> BulkClient:
+def client_of(
+    *proxies: ScriptedProxy, patience_s: float = 10.0, failures: KnownFailures | None = None
+) -> BulkClient:
     connecting = Connecting(
         servers=tuple(proxy.address for proxy in proxies),
         group="g",
@@ -27,7 +30,7 @@ def client_of(*proxies: ScriptedProxy, patience_s: float = 10.0) -> BulkClient:
         request_timeout_s=5.0,
         consumer_id="spark",
     )
-    return BulkClient(connecting, patience_s=patience_s)
+    return BulkClient(connecting, patience_s=patience_s, failures=failures)
 
 
 def stored(*offsets: int) -> bytes:

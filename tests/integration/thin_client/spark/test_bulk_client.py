@@ -25,6 +25,7 @@ from thin_client.servers import Tls
 from thin_client.spark import bulk_client
 from thin_client.spark.bulk_client import BulkClient, Counts, DataLost
 from thin_client.spark.offsets import QueueState, Slice
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import consumer
 
 
@@ -107,6 +108,19 @@ async def test_where_a_proxy_stays_away_the_next_one_is_asked() -> None:
         there.script("fetch", answers(2, 1))
         assert await read(client, Slice(TOPIC, QID, 0, 2)) == [stored(0), stored(1)]
     assert len(there.of("fetch")) == 1
+
+
+async def test_what_one_client_learns_of_the_proxies_spares_the_next_one() -> None:
+    async with ScriptedProxy() as gone, ScriptedProxy() as there:
+        known = KnownFailures()
+        gone.script("ranges", *(hangs_up for _ in range(9)))
+        for asked in (2, 2):
+            there.script("ranges", has(0, 1))
+            client = client_of(gone, there, failures=known)
+            assert await asyncio.to_thread(client.ranges, [TOPIC])
+            client.close()
+            assert len(gone.of("ranges")) == asked
+    assert len(there.of("ranges")) == 2
 
 
 async def test_a_proxy_that_comes_back_on_its_port_is_used_again() -> None:
@@ -263,8 +277,8 @@ async def test_ranges_return_all_states_of_the_proxy() -> None:
         found = await asyncio.to_thread(client.ranges, [TOPIC], 1_700_000_000_000)
         client.close()
     assert found == [
-        QueueState(TOPIC, "broker-a_0", 0, 5, 3, 5),
-        QueueState(TOPIC, "broker-a_1", 1, 9, None, 4),
+        QueueState(TOPIC, "broker-a_0", 0, 5, 5),
+        QueueState(TOPIC, "broker-a_1", 1, 9, 4),
     ]
     request = proxy.of("ranges")[0].argument
     assert (request.groupId, request.topics, request.timestampMs, request.token) == (

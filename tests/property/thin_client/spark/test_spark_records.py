@@ -87,9 +87,10 @@ def chunked(some: list[bytes], cuts: list[int]) -> list[bytes]:
 
 def rows_of(chunks: list[bytes], part: Slice, *, headers: bool) -> list[dict[str, Any]]:
     rows = []
-    for batch in records.record_batches(chunks, part, include_headers=headers):
+    names = records.column_names(include_headers=headers)
+    for batch in records.record_batches(chunks, part, names):
         batch.validate(full=True)
-        assert batch.schema.equals(records.arrow_schema(include_headers=headers))
+        assert batch.schema.equals(records.arrow_schema(names))
         columns = {
             name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)

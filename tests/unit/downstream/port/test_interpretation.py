@@ -71,6 +71,7 @@ CALLS: list[tuple[str, list[Any], set[Access], tuple[str, ...]]] = [
     ("sendBatchSync", [[MESSAGE, producer.Message(topic="x"), None]], set(), ("orders", "x", "")),
     ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1), 1], set(), ("orders",)),
     ("sendDelaySync", [CANCELLED, 1], set(), ("orders",)),
+    ("writableQueues", [producer.QueuesRequest("orders")], set(), ("orders",)),
 ]
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from thin_client.spark.options import (
+    MAX_PARTITIONS,
     OptionError,
     ReadOptions,
     WriteOptions,
@@ -156,6 +157,15 @@ def test_the_limits_of_a_trigger_fit_each_other() -> None:
     )
     read(streaming=True, minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
     assert "without minOffsetsPerTrigger" in refused(streaming=True, maxTriggerDelay="1m")
+
+
+def test_the_numbers_of_tasks_fit_each_other() -> None:
+    assert refused(minPartitions="3", maxPartitions="2") == (
+        "minPartitions is 3 and maxPartitions 2: set a minimum that is not above the maximum"
+    )
+    assert read().max_partitions == MAX_PARTITIONS
+    assert read(minPartitions="1000").max_partitions == 1000
+    assert read(minPartitions="3", maxPartitions="3").max_partitions == 3
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

@@ -106,7 +106,7 @@ def test_the_table_has_the_actual_defaults() -> None:
     assert texts["requestTimeout"] == "10s"
     assert default.connecting.request_timeout_s == 10
     assert texts["consumerId"] == default.connecting.consumer_id
-    for name in ("includeHeaders", "filterPushdown", "tls"):
+    for name in ("includeHeaders", "tls"):
         assert texts[name] == "false"
     assert (texts["failOnDataLoss"], default.fail_on_data_loss) == ("true", True)
     written = WriteOptions.parse(TO_WRITE, streaming=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from thin_client.delivery import UNIQUE_ID, Outgoing
 from thin_client.spark.option_values import OptionError
@@ -17,6 +19,8 @@ from thin_client.spark.outgoing import (
     portions,
     sharding_key,
 )
+from thin_client.spark.records import arrow_schema, column_names, values_of
+from thin_client.spark.tombstones import value_of
 
 ORIGIN = Origin("query/7", 3, "orders", "batchId")
 VALUE = ("value", "binary")
@@ -36,8 +40,25 @@ def name_of(message: Outgoing) -> str:
 
 
 def test_all_columns_of_a_message_may_be_there() -> None:
-    texts = [(name, "string") for name in ("key", "tag", "topic", "shardingKey", "messageId")]
+    names = ("key", "tag", "topic", "qid", "shardingKey", "messageId")
+    texts = [(name, "string") for name in names]
     check_columns([VALUE, ("properties", "map<string,string>"), *texts], topic=None)
+
+
+def test_all_columns_that_are_read_can_be_written() -> None:
+    columns = arrow_schema(column_names(include_headers=True))
+    kinds = [(each.name, each.dataType.simpleString()) for each in from_arrow_schema(columns)]
+    check_columns(kinds, topic=None)
+
+
+def test_other_columns_are_ignored_on_request() -> None:
+    check_columns([VALUE, ("amount", "bigint")], topic="orders", ignore_others=True)
+
+
+def test_the_encoding_of_keys_is_for_binary_keys() -> None:
+    check_columns([VALUE, ("key", "binary")], topic="orders", key_encoding="hex")
+    with pytest.raises(OptionError, match="keyEncoding has no effect without a binary column"):
+        check_columns([VALUE, ("key", "string")], topic="orders", key_encoding="hex")
 
 
 @pytest.mark.parametrize("kind", ["string", "binary", "varchar(20)", "string collate UNICODE_CI"])
@@ -51,9 +72,9 @@ def test_a_value_is_text_or_bytes(kind: str) -> None:
         ([("key", "string")], "orders", "column 'value' is missing"),
         ([VALUE], None, "set the option topic, or add the column 'topic'"),
         ([("value", "bigint")], "orders", "column 'value' is bigint: cast it to string or binary"),
-        ([VALUE, ("key", "binary")], "orders", "column 'key' is binary: cast it to string"),
+        ([VALUE, ("key", "int")], "orders", "column 'key' is int: cast it to string or binary"),
         ([VALUE, ("properties", "map<string,int>")], "orders", "cast it to map<string,string>"),
-        ([VALUE, ("offset", "bigint")], "orders", "column 'offset' cannot be written"),
+        ([VALUE, ("amount", "bigint")], "orders", "column 'amount' cannot be written"),
         ([VALUE, VALUE], "orders", "column 'value' occurs twice"),
     ],
 )
@@ -92,15 +113,70 @@ def test_empty_texts_are_none_and_missing_columns_too() -> None:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"value": None}, "row 5 of partition 3 has no value"),
-        ({"value": b""}, "row 5 of partition 3 has an empty value"),
-        ({"value": b"x", "properties": [("colour", None)]}, "property 'colour' without a value"),
-        ({"value": b"x", "properties": [("colour", "")]}, "property 'colour' without a value"),
+        ({"key": b"\xff"}, r"row 5 of partition 3 has the key b'\\xff', which is not UTF-8: set"),
+        ({"headers": [{"key": "h", "value": b"\xff"}]}, "header 'h', whose value is not UTF-8"),
     ],
 )
-def test_a_row_that_no_broker_takes_is_named(columns: dict[str, Any], why: str) -> None:
+def test_a_row_that_cannot_become_a_message_is_named(columns: dict[str, Any], why: str) -> None:
     with pytest.raises(RowRefused, match=why):
-        one(row=5, **columns)
+        one(row=5, value=b"x", **columns)
+
+
+@pytest.mark.parametrize(
+    ("value", "body", "tombstone"),
+    [(None, b"null", "null"), (b"", b" ", "empty"), ("", b" ", "empty"), (b" ", b" ", None)],
+)
+def test_a_row_without_a_value_is_a_tombstone(
+    value: bytes | str | None, body: bytes, tombstone: str | None
+) -> None:
+    message = one(value=value)
+    assert (message.body, message.properties.get("tombstone")) == (body, tombstone)
+    read = b"" if value == "" else value
+    assert value_of(message.body, tombstone) == read
+    found = values_of(pa.array([message.body, b"x"]), pa.array([tombstone, None], pa.string()))
+    assert found.to_pylist() == [read, b"x"]
+
+
+def test_a_body_that_only_claims_to_be_a_tombstone_is_kept() -> None:
+    claims = pa.array(["null", "empty", "other"])
+    assert values_of(pa.array([b"a", b"b", b"null"]), claims).to_pylist() == [b"a", b"b", b"null"]
+    assert value_of(b"a", "null") == b"a"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "key"), [("utf8", "k\u00e9"), ("hex", "6bc3a9"), ("base64", "a8Op")]
+)
+def test_a_binary_key_becomes_text(encoding: str, key: str) -> None:
+    origin = replace(ORIGIN, key_encoding=encoding)
+    assert one(origin, value=b"x", key="k\u00e9".encode()).key == key
+
+
+def test_headers_and_properties_are_the_properties() -> None:
+    headers = [
+        {"key": "a", "value": b"header"},
+        {"key": "b", "value": b"1"},
+        {"key": "b", "value": b"2"},
+        {"key": "none", "value": None},
+        None,
+    ]
+    message = one(value=b"x", headers=headers, properties=[("a", "property")])
+    own = {"a": "property", "b": "2"}
+    assert {name: message.properties.get(name) for name in ("a", "b", "none")} == {
+        **own,
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("name", ["", "KEYS", "DELAY", "__SHARDINGKEY", "__RMQ.TRANSIENT.X"])
+def test_properties_that_only_brokers_set_are_left_out(name: str) -> None:
+    message = one(value=b"x", properties=[(name, "1"), ("own", "2"), ("empty", "")])
+    assert set(message.properties) == {"own", "batchId", UNIQUE_ID}
+
+
+def test_a_queue_given_by_name_is_kept() -> None:
+    assert one(value=b"x", key="k", qid="broker-a_1").queue == "broker-a_1"
+    assert one(value=b"x", key="k", qid=None).queue is None
+    assert one(value=b"x", key="k").queue is None
 
 
 # ---- repeats -------------------------------------------------------------------------------------
@@ -133,6 +209,7 @@ def test_names_do_not_depend_on_how_rows_are_cut_into_requests() -> None:
         {"tag": "other"},
         {"shardingKey": "other"},
         {"properties": [("a", "2")]},
+        {"qid": "broker-a_1"},
     ],
 )
 def test_another_row_in_the_same_place_is_no_repeat(change: dict[str, Any]) -> None:

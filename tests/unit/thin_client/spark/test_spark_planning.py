@@ -24,6 +24,7 @@ from thin_client.spark.planning import (
     Plan,
     backlog,
     loss_summary,
+    pack,
     plan_batch,
     plan_stream,
     split,
@@ -387,3 +388,29 @@ def test_many_tasks_share_the_large_queues() -> None:
         Slice("a", "x_1", 45, 90),
     ]
     assert len(split(slices, 4, 50)) == 4
+
+
+# ---- tasks ---------------------------------------------------------------------------------------
+
+
+def test_few_slices_have_a_task_each() -> None:
+    slices = [Slice("b", "q", 0, 5), Slice("a", "q", 0, 1)]
+    assert pack(slices, 2) == [(slices[1],), (slices[0],)]
+    assert pack([], 2) == []
+
+
+def test_many_slices_share_tasks_of_similar_size() -> None:
+    slices = [Slice("t", f"q_{n:05}", 0, 1 + n % 7) for n in range(10_000)]
+    tasks = pack(slices, 200)
+    assert len(tasks) == 200
+    assert sorted(part for task in tasks for part in task) == slices
+    assert all(list(task) == sorted(task) for task in tasks)
+    sizes = [sum(part.size for part in task) for task in tasks]
+    assert max(sizes) - min(sizes) <= 7
+
+
+def test_a_task_stays_below_its_maximum_even_if_there_are_more_tasks_then() -> None:
+    slices = [Slice("t", f"q_{n}", 0, 4) for n in range(10)]
+    tasks = pack(slices, 2, 8)
+    assert [sum(part.size for part in task) for task in tasks] == [8] * 5
+    assert len(pack([Slice("t", "q", 0, 9), Slice("t", "r", 0, 9)], 1, 5)) == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from itertools import accumulate
 from unittest import mock
@@ -16,13 +17,25 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_ru
 from tests.support.stored_records import HOST_V6, Record, compressed, rows_owed
 from thin_client.spark import columns, records
 from thin_client.spark.offsets import Slice
-from thin_client.spark.records import CannotInflate, GarbledRecords, record_batches, schema_ddl
+from thin_client.spark.option_values import OptionError
+from thin_client.spark.records import (
+    MAX_ROWS,
+    CannotInflate,
+    GarbledRecords,
+    arrow_schema,
+    chosen_columns,
+    column_names,
+    need_records,
+    position_batches,
+    record_batches,
+    schema_ddl,
+)
 
 PART = Slice("orders", "broker-a_3", 0, 1_000_000)
 
 
 def batches(*chunks: bytes, part: Slice = PART) -> list[pa.RecordBatch]:
-    return list(record_batches(chunks, part, include_headers=False))
+    return list(record_batches(chunks, part, column_names(include_headers=False)))
 
 
 def column(name: str, *chunks: bytes) -> list[object]:
@@ -30,11 +43,11 @@ def column(name: str, *chunks: bytes) -> list[object]:
 
 
 def test_the_schema_is_spark_s_ddl() -> None:
-    assert schema_ddl(include_headers=False) == (
+    assert schema_ddl(column_names(include_headers=False)) == (
         "key STRING, value BINARY, topic STRING, qid STRING, offset BIGINT, timestamp TIMESTAMP,"
         " bornTimestamp TIMESTAMP, tag STRING, properties MAP<STRING, STRING>, messageId STRING"
     )
-    assert schema_ddl(include_headers=True).endswith(
+    assert schema_ddl(column_names(include_headers=True)).endswith(
         "messageId STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
     )
 
@@ -183,7 +196,9 @@ def _stored(*, checked: bool) -> bytes:
 
 
 def _rows_of(data: bytes) -> list[dict[str, object]]:
-    batches = record_batches([data], Slice("orders", "q", 0, 10), include_headers=True)
+    batches = record_batches(
+        [data], Slice("orders", "q", 0, 10), column_names(include_headers=True)
+    )
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -201,3 +216,45 @@ def test_a_body_that_its_broker_did_not_verify_is_verified() -> None:
     data = _stored(checked=False).replace(b"body 7", b"bodY 7")
     with pytest.raises(GarbledRecords, match="offset 7 does not match its checksum"):
         _rows_of(data)
+
+
+# ---- chosen columns ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("names", [["timestamp", "offset"], ["key", "headers"], ["qid", "value"]])
+def test_chosen_columns_are_those_of_all_columns(names: list[str], checked: bool) -> None:
+    data, part = _stored(checked=checked), Slice("orders", "q", 2, 9)
+    chosen = [row for batch in record_batches([data], part, names) for row in batch.to_pylist()]
+    assert chosen == [
+        {name: row[name] for name in names} for row in _rows_of(data) if 2 <= row["offset"] < 9
+    ]
+    assert len(chosen) == 7
+
+
+def test_positions_are_known_without_records() -> None:
+    part = Slice("orders", "q", 5, 5 + MAX_ROWS + 1)
+    names = ["offset", "qid"]
+    batches = list(position_batches(part, names))
+    assert [batch.num_rows for batch in batches] == [MAX_ROWS, 1]
+    assert batches[0].schema.equals(arrow_schema(names))
+    assert batches[1].to_pylist() == [{"offset": 5 + MAX_ROWS, "qid": "q"}]
+    assert not need_records(names)
+    assert need_records([*names, "timestamp"])
+
+
+def test_a_chosen_schema_has_columns_of_the_source_in_any_order() -> None:
+    names = ("headers", "offset", "key")
+    assert chosen_columns(arrow_schema(names)) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("amount", pa.int64(), "schema() names the column 'amount': expected some of key, value"),
+        ("offset", pa.int32(), "schema() gives the column 'offset' another type: expected BIGINT"),
+    ],
+)
+def test_other_columns_are_refused(name: str, kind: pa.DataType, sentence: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        chosen_columns(pa.schema([(name, kind)]))

@@ -3716,6 +3716,8 @@ func (p *ConsumeStats) String() string {
 // 30,000.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Format: 0 (default): messages; 1: stored records.
+//  - WithoutBodies: True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+// empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
 //  - Token: Authenticates the client.
 type FetchRequest struct {
   ConsumerId string `thrift:"consumerId,1,required" db:"consumerId" json:"consumerId"`
@@ -3729,7 +3731,8 @@ type FetchRequest struct {
   Version *string `thrift:"version,60" db:"version" json:"version,omitempty"`
   // unused fields # 61 to 69
   Format *int32 `thrift:"format,70" db:"format" json:"format,omitempty"`
-  // unused fields # 71 to 74
+  WithoutBodies *bool `thrift:"withoutBodies,71" db:"withoutBodies" json:"withoutBodies,omitempty"`
+  // unused fields # 72 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -3782,6 +3785,13 @@ func (p *FetchRequest) GetFormat() int32 {
   }
 return *p.Format
 }
+var FetchRequest_WithoutBodies_DEFAULT bool
+func (p *FetchRequest) GetWithoutBodies() bool {
+  if !p.IsSetWithoutBodies() {
+    return FetchRequest_WithoutBodies_DEFAULT
+  }
+return *p.WithoutBodies
+}
 var FetchRequest_Token_DEFAULT string
 func (p *FetchRequest) GetToken() string {
   if !p.IsSetToken() {
@@ -3807,6 +3817,10 @@ func (p *FetchRequest) IsSetVersion() bool {
 
 func (p *FetchRequest) IsSetFormat() bool {
   return p.Format != nil
+}
+
+func (p *FetchRequest) IsSetWithoutBodies() bool {
+  return p.WithoutBodies != nil
 }
 
 func (p *FetchRequest) IsSetToken() bool {
@@ -3905,6 +3919,16 @@ func (p *FetchRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 70:
       if fieldTypeId == thrift.I32 {
         if err := p.ReadField70(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 71:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField71(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -4055,6 +4079,15 @@ func (p *FetchRequest)  ReadField70(ctx context.Context, iprot thrift.TProtocol)
   return nil
 }
 
+func (p *FetchRequest)  ReadField71(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 71: ", err)
+} else {
+  p.WithoutBodies = &v
+}
+  return nil
+}
+
 func (p *FetchRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -4076,6 +4109,7 @@ func (p *FetchRequest) Write(ctx context.Context, oprot thrift.TProtocol) error 
     if err := p.writeField11(ctx, oprot); err != nil { return err }
     if err := p.writeField60(ctx, oprot); err != nil { return err }
     if err := p.writeField70(ctx, oprot); err != nil { return err }
+    if err := p.writeField71(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -4195,6 +4229,18 @@ func (p *FetchRequest) writeField70(ctx context.Context, oprot thrift.TProtocol)
   return err
 }
 
+func (p *FetchRequest) writeField71(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetWithoutBodies() {
+    if err := oprot.WriteFieldBegin(ctx, "withoutBodies", thrift.BOOL, 71); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 71:withoutBodies: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.WithoutBodies)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.withoutBodies (71) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 71:withoutBodies: ", p), err) }
+  }
+  return err
+}
+
 func (p *FetchRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -4248,6 +4294,12 @@ func (p *FetchRequest) Equals(other *FetchRequest) bool {
       return false
     }
     if (*p.Format) != (*other.Format) { return false }
+  }
+  if p.WithoutBodies != other.WithoutBodies {
+    if p.WithoutBodies == nil || other.WithoutBodies == nil {
+      return false
+    }
+    if (*p.WithoutBodies) != (*other.WithoutBodies) { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
@@ -6260,12 +6312,14 @@ func (p *ExtendRequest) String() string {
 //  - GroupId
 //  - Topics
 //  - TimestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+//  - WithoutCommitted: True: the committed offsets are not needed; their absence means nothing. Default: false.
 //  - Token: Authenticates the client.
 type RangesRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Topics []string `thrift:"topics,2,required" db:"topics" json:"topics"`
   TimestampMs *int64 `thrift:"timestampMs,3" db:"timestampMs" json:"timestampMs,omitempty"`
-  // unused fields # 4 to 74
+  WithoutCommitted *bool `thrift:"withoutCommitted,4" db:"withoutCommitted" json:"withoutCommitted,omitempty"`
+  // unused fields # 5 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -6288,6 +6342,13 @@ func (p *RangesRequest) GetTimestampMs() int64 {
   }
 return *p.TimestampMs
 }
+var RangesRequest_WithoutCommitted_DEFAULT bool
+func (p *RangesRequest) GetWithoutCommitted() bool {
+  if !p.IsSetWithoutCommitted() {
+    return RangesRequest_WithoutCommitted_DEFAULT
+  }
+return *p.WithoutCommitted
+}
 var RangesRequest_Token_DEFAULT string
 func (p *RangesRequest) GetToken() string {
   if !p.IsSetToken() {
@@ -6297,6 +6358,10 @@ return *p.Token
 }
 func (p *RangesRequest) IsSetTimestampMs() bool {
   return p.TimestampMs != nil
+}
+
+func (p *RangesRequest) IsSetWithoutCommitted() bool {
+  return p.WithoutCommitted != nil
 }
 
 func (p *RangesRequest) IsSetToken() bool {
@@ -6343,6 +6408,16 @@ func (p *RangesRequest) Read(ctx context.Context, iprot thrift.TProtocol) error 
     case 3:
       if fieldTypeId == thrift.I64 {
         if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.BOOL {
+        if err := p.ReadField4(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -6421,6 +6496,15 @@ func (p *RangesRequest)  ReadField3(ctx context.Context, iprot thrift.TProtocol)
   return nil
 }
 
+func (p *RangesRequest)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBool(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.WithoutCommitted = &v
+}
+  return nil
+}
+
 func (p *RangesRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -6437,6 +6521,7 @@ func (p *RangesRequest) Write(ctx context.Context, oprot thrift.TProtocol) error
     if err := p.writeField1(ctx, oprot); err != nil { return err }
     if err := p.writeField2(ctx, oprot); err != nil { return err }
     if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -6486,6 +6571,18 @@ func (p *RangesRequest) writeField3(ctx context.Context, oprot thrift.TProtocol)
   return err
 }
 
+func (p *RangesRequest) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetWithoutCommitted() {
+    if err := oprot.WriteFieldBegin(ctx, "withoutCommitted", thrift.BOOL, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:withoutCommitted: ", p), err) }
+    if err := oprot.WriteBool(ctx, bool(*p.WithoutCommitted)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.withoutCommitted (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:withoutCommitted: ", p), err) }
+  }
+  return err
+}
+
 func (p *RangesRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -6515,6 +6612,12 @@ func (p *RangesRequest) Equals(other *RangesRequest) bool {
       return false
     }
     if (*p.TimestampMs) != (*other.TimestampMs) { return false }
+  }
+  if p.WithoutCommitted != other.WithoutCommitted {
+    if p.WithoutCommitted == nil || other.WithoutCommitted == nil {
+      return false
+    }
+    if (*p.WithoutCommitted) != (*other.WithoutCommitted) { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {

@@ -34,6 +34,8 @@ var _ = bytes.Equal
 //  - Version: Name and version of the client library; for statistics only.
 //  - Properties: The application's properties; UNIQ_KEY sets the message's id.
 //  - Token: Authenticates the client.
+//  - Qid: The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+// has no such queue.
 type Message struct {
   Topic string `thrift:"topic,1" db:"topic" json:"topic"`
   Key *string `thrift:"key,2" db:"key" json:"key,omitempty"`
@@ -46,6 +48,7 @@ type Message struct {
   Properties map[string]string `thrift:"properties,9" db:"properties" json:"properties,omitempty"`
   // unused fields # 10 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+  Qid *string `thrift:"qid,76" db:"qid" json:"qid,omitempty"`
 }
 
 func NewMessage() *Message {
@@ -114,6 +117,13 @@ func (p *Message) GetToken() string {
   }
 return *p.Token
 }
+var Message_Qid_DEFAULT string
+func (p *Message) GetQid() string {
+  if !p.IsSetQid() {
+    return Message_Qid_DEFAULT
+  }
+return *p.Qid
+}
 func (p *Message) IsSetKey() bool {
   return p.Key != nil
 }
@@ -144,6 +154,10 @@ func (p *Message) IsSetProperties() bool {
 
 func (p *Message) IsSetToken() bool {
   return p.Token != nil
+}
+
+func (p *Message) IsSetQid() bool {
+  return p.Qid != nil
 }
 
 func (p *Message) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -252,6 +266,16 @@ func (p *Message) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 75:
       if fieldTypeId == thrift.STRING {
         if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 76:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField76(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -383,6 +407,15 @@ func (p *Message)  ReadField75(ctx context.Context, iprot thrift.TProtocol) erro
   return nil
 }
 
+func (p *Message)  ReadField76(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 76: ", err)
+} else {
+  p.Qid = &v
+}
+  return nil
+}
+
 func (p *Message) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "Message"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -397,6 +430,7 @@ func (p *Message) Write(ctx context.Context, oprot thrift.TProtocol) error {
     if err := p.writeField8(ctx, oprot); err != nil { return err }
     if err := p.writeField9(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
+    if err := p.writeField76(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -531,6 +565,18 @@ func (p *Message) writeField75(ctx context.Context, oprot thrift.TProtocol) (err
   return err
 }
 
+func (p *Message) writeField76(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetQid() {
+    if err := oprot.WriteFieldBegin(ctx, "qid", thrift.STRING, 76); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 76:qid: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Qid)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.qid (76) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 76:qid: ", p), err) }
+  }
+  return err
+}
+
 func (p *Message) Equals(other *Message) bool {
   if p == other {
     return true
@@ -580,6 +626,12 @@ func (p *Message) Equals(other *Message) bool {
       return false
     }
     if (*p.Token) != (*other.Token) { return false }
+  }
+  if p.Qid != other.Qid {
+    if p.Qid == nil || other.Qid == nil {
+      return false
+    }
+    if (*p.Qid) != (*other.Qid) { return false }
   }
   return true
 }
@@ -1950,6 +2002,394 @@ func (p *DelayResult_) String() string {
   return fmt.Sprintf("DelayResult_(%+v)", *p)
 }
 
+// Asks for the queues to which the caller can send.
+//
+// Attributes:
+//  - Topic
+//  - Token: Authenticates the client.
+type QueuesRequest struct {
+  Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
+  // unused fields # 2 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewQueuesRequest() *QueuesRequest {
+  return &QueuesRequest{}
+}
+
+
+func (p *QueuesRequest) GetTopic() string {
+  return p.Topic
+}
+var QueuesRequest_Token_DEFAULT string
+func (p *QueuesRequest) GetToken() string {
+  if !p.IsSetToken() {
+    return QueuesRequest_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *QueuesRequest) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *QueuesRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetTopic bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetTopic = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetTopic{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Topic is not set"));
+  }
+  return nil
+}
+
+func (p *QueuesRequest)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Topic = v
+}
+  return nil
+}
+
+func (p *QueuesRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *QueuesRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "QueuesRequest"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *QueuesRequest) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "topic", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:topic: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Topic)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.topic (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:topic: ", p), err) }
+  return err
+}
+
+func (p *QueuesRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *QueuesRequest) Equals(other *QueuesRequest) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Topic != other.Topic { return false }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *QueuesRequest) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("QueuesRequest(%+v)", *p)
+}
+
+// The queues to which the caller can send.
+//
+// Attributes:
+//  - Code: 0, or why a send would fail, as in Result: 10, 11, 14, 71.
+//  - Msg: A readable text: what was wrong, and what would be right; absent with code 0.
+//  - Qids: By name, as in broker-a_0, in the order of partitionId; absent unless the code is 0.
+type WritableQueues struct {
+  Code int32 `thrift:"code,1,required" db:"code" json:"code"`
+  Msg *string `thrift:"msg,2" db:"msg" json:"msg,omitempty"`
+  Qids []string `thrift:"qids,3" db:"qids" json:"qids,omitempty"`
+}
+
+func NewWritableQueues() *WritableQueues {
+  return &WritableQueues{}
+}
+
+
+func (p *WritableQueues) GetCode() int32 {
+  return p.Code
+}
+var WritableQueues_Msg_DEFAULT string
+func (p *WritableQueues) GetMsg() string {
+  if !p.IsSetMsg() {
+    return WritableQueues_Msg_DEFAULT
+  }
+return *p.Msg
+}
+var WritableQueues_Qids_DEFAULT []string
+
+func (p *WritableQueues) GetQids() []string {
+  return p.Qids
+}
+func (p *WritableQueues) IsSetMsg() bool {
+  return p.Msg != nil
+}
+
+func (p *WritableQueues) IsSetQids() bool {
+  return p.Qids != nil
+}
+
+func (p *WritableQueues) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetCode bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetCode = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetCode{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Code is not set"));
+  }
+  return nil
+}
+
+func (p *WritableQueues)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Code = v
+}
+  return nil
+}
+
+func (p *WritableQueues)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Msg = &v
+}
+  return nil
+}
+
+func (p *WritableQueues)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Qids =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem8 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem8 = v
+}
+    p.Qids = append(p.Qids, _elem8)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *WritableQueues) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "WritableQueues"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *WritableQueues) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "code", thrift.I32, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:code: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Code)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.code (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:code: ", p), err) }
+  return err
+}
+
+func (p *WritableQueues) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetMsg() {
+    if err := oprot.WriteFieldBegin(ctx, "msg", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:msg: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Msg)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.msg (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:msg: ", p), err) }
+  }
+  return err
+}
+
+func (p *WritableQueues) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetQids() {
+    if err := oprot.WriteFieldBegin(ctx, "qids", thrift.LIST, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:qids: ", p), err) }
+    if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Qids)); err != nil {
+      return thrift.PrependError("error writing list begin: ", err)
+    }
+    for _, v := range p.Qids {
+      if err := oprot.WriteString(ctx, string(v)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+    }
+    if err := oprot.WriteListEnd(ctx); err != nil {
+      return thrift.PrependError("error writing list end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:qids: ", p), err) }
+  }
+  return err
+}
+
+func (p *WritableQueues) Equals(other *WritableQueues) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Code != other.Code { return false }
+  if p.Msg != other.Msg {
+    if p.Msg == nil || other.Msg == nil {
+      return false
+    }
+    if (*p.Msg) != (*other.Msg) { return false }
+  }
+  if len(p.Qids) != len(other.Qids) { return false }
+  for i, _tgt := range p.Qids {
+    _src9 := other.Qids[i]
+    if _tgt != _src9 { return false }
+  }
+  return true
+}
+
+func (p *WritableQueues) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("WritableQueues(%+v)", *p)
+}
+
 type ProducerService interface {
   // Stores one message; timeout in milliseconds. Code 0: stored.
   //
@@ -1974,6 +2414,11 @@ type ProducerService interface {
   //  - DelayMessage
   //  - Timeout
   SendDelaySync(ctx context.Context, delayMessage *DelayMessage, timeout int64) (_r *DelayResult_, _err error)
+  // As with a send, an unknown topic is created where the brokers allow it.
+  //
+  // Parameters:
+  //  - Request
+  WritableQueues(ctx context.Context, request *QueuesRequest) (_r *WritableQueues, _err error)
 }
 
 type ProducerServiceClient struct {
@@ -2017,18 +2462,18 @@ func (p *ProducerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 //  - Message
 //  - Timeout
 func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, timeout int64) (_r *Result_, _err error) {
-  var _args8 ProducerServiceSendSyncArgs
-  _args8.Message = message
-  _args8.Timeout = timeout
-  var _result10 ProducerServiceSendSyncResult
-  var _meta9 thrift.ResponseMeta
-  _meta9, _err = p.Client_().Call(ctx, "sendSync", &_args8, &_result10)
-  p.SetLastResponseMeta_(_meta9)
+  var _args10 ProducerServiceSendSyncArgs
+  _args10.Message = message
+  _args10.Timeout = timeout
+  var _result12 ProducerServiceSendSyncResult
+  var _meta11 thrift.ResponseMeta
+  _meta11, _err = p.Client_().Call(ctx, "sendSync", &_args10, &_result12)
+  p.SetLastResponseMeta_(_meta11)
   if _err != nil {
     return
   }
-  if _ret11 := _result10.GetSuccess(); _ret11 != nil {
-    return _ret11, nil
+  if _ret13 := _result12.GetSuccess(); _ret13 != nil {
+    return _ret13, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendSync failed: unknown result")
 }
@@ -2039,17 +2484,17 @@ func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, 
 // Parameters:
 //  - Messages
 func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*Message) (_r *Result_, _err error) {
-  var _args12 ProducerServiceSendBatchSyncArgs
-  _args12.Messages = messages
-  var _result14 ProducerServiceSendBatchSyncResult
-  var _meta13 thrift.ResponseMeta
-  _meta13, _err = p.Client_().Call(ctx, "sendBatchSync", &_args12, &_result14)
-  p.SetLastResponseMeta_(_meta13)
+  var _args14 ProducerServiceSendBatchSyncArgs
+  _args14.Messages = messages
+  var _result16 ProducerServiceSendBatchSyncResult
+  var _meta15 thrift.ResponseMeta
+  _meta15, _err = p.Client_().Call(ctx, "sendBatchSync", &_args14, &_result16)
+  p.SetLastResponseMeta_(_meta15)
   if _err != nil {
     return
   }
-  if _ret15 := _result14.GetSuccess(); _ret15 != nil {
-    return _ret15, nil
+  if _ret17 := _result16.GetSuccess(); _ret17 != nil {
+    return _ret17, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendBatchSync failed: unknown result")
 }
@@ -2059,17 +2504,17 @@ func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*M
 // Parameters:
 //  - Message
 func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message) (_r *Result_, _err error) {
-  var _args16 ProducerServiceSendAsyncArgs
-  _args16.Message = message
-  var _result18 ProducerServiceSendAsyncResult
-  var _meta17 thrift.ResponseMeta
-  _meta17, _err = p.Client_().Call(ctx, "sendAsync", &_args16, &_result18)
-  p.SetLastResponseMeta_(_meta17)
+  var _args18 ProducerServiceSendAsyncArgs
+  _args18.Message = message
+  var _result20 ProducerServiceSendAsyncResult
+  var _meta19 thrift.ResponseMeta
+  _meta19, _err = p.Client_().Call(ctx, "sendAsync", &_args18, &_result20)
+  p.SetLastResponseMeta_(_meta19)
   if _err != nil {
     return
   }
-  if _ret19 := _result18.GetSuccess(); _ret19 != nil {
-    return _ret19, nil
+  if _ret21 := _result20.GetSuccess(); _ret21 != nil {
+    return _ret21, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendAsync failed: unknown result")
 }
@@ -2080,20 +2525,40 @@ func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message)
 //  - DelayMessage
 //  - Timeout
 func (p *ProducerServiceClient) SendDelaySync(ctx context.Context, delayMessage *DelayMessage, timeout int64) (_r *DelayResult_, _err error) {
-  var _args20 ProducerServiceSendDelaySyncArgs
-  _args20.DelayMessage = delayMessage
-  _args20.Timeout = timeout
-  var _result22 ProducerServiceSendDelaySyncResult
-  var _meta21 thrift.ResponseMeta
-  _meta21, _err = p.Client_().Call(ctx, "sendDelaySync", &_args20, &_result22)
-  p.SetLastResponseMeta_(_meta21)
+  var _args22 ProducerServiceSendDelaySyncArgs
+  _args22.DelayMessage = delayMessage
+  _args22.Timeout = timeout
+  var _result24 ProducerServiceSendDelaySyncResult
+  var _meta23 thrift.ResponseMeta
+  _meta23, _err = p.Client_().Call(ctx, "sendDelaySync", &_args22, &_result24)
+  p.SetLastResponseMeta_(_meta23)
   if _err != nil {
     return
   }
-  if _ret23 := _result22.GetSuccess(); _ret23 != nil {
-    return _ret23, nil
+  if _ret25 := _result24.GetSuccess(); _ret25 != nil {
+    return _ret25, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendDelaySync failed: unknown result")
+}
+
+// As with a send, an unknown topic is created where the brokers allow it.
+//
+// Parameters:
+//  - Request
+func (p *ProducerServiceClient) WritableQueues(ctx context.Context, request *QueuesRequest) (_r *WritableQueues, _err error) {
+  var _args26 ProducerServiceWritableQueuesArgs
+  _args26.Request = request
+  var _result28 ProducerServiceWritableQueuesResult
+  var _meta27 thrift.ResponseMeta
+  _meta27, _err = p.Client_().Call(ctx, "writableQueues", &_args26, &_result28)
+  p.SetLastResponseMeta_(_meta27)
+  if _err != nil {
+    return
+  }
+  if _ret29 := _result28.GetSuccess(); _ret29 != nil {
+    return _ret29, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "writableQueues failed: unknown result")
 }
 
 type ProducerServiceProcessor struct {
@@ -2116,12 +2581,13 @@ func (p *ProducerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewProducerServiceProcessor(handler ProducerService) *ProducerServiceProcessor {
 
-  self24 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self24.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
-  self24.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
-  self24.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
-  self24.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
-return self24
+  self30 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self30.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
+  self30.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
+  self30.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
+  self30.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
+  self30.processorMap["writableQueues"] = &producerServiceProcessorWritableQueues{handler:handler}
+return self30
 }
 
 func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -2132,12 +2598,12 @@ func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x25 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x31 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x25.Write(ctx, oprot)
+  x31.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x25
+  return false, x31
 
 }
 
@@ -2146,7 +2612,7 @@ type producerServiceProcessorSendSync struct {
 }
 
 func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err26 error
+  var _write_err32 error
   args := ProducerServiceSendSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2192,21 +2658,21 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc27 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
+    _exc33 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err26 = thrift.WrapTException(err2)
+      _write_err32 = thrift.WrapTException(err2)
     }
-    if err2 := _exc27.Write(ctx, oprot); _write_err26 == nil && err2 != nil {
-      _write_err26 = thrift.WrapTException(err2)
+    if err2 := _exc33.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
+      _write_err32 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err26 == nil && err2 != nil {
-      _write_err26 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
+      _write_err32 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err26 == nil && err2 != nil {
-      _write_err26 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
+      _write_err32 = thrift.WrapTException(err2)
     }
-    if _write_err26 != nil {
-      return false, thrift.WrapTException(_write_err26)
+    if _write_err32 != nil {
+      return false, thrift.WrapTException(_write_err32)
     }
     return true, err
   } else {
@@ -2214,19 +2680,19 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err26 = thrift.WrapTException(err2)
+    _write_err32 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err26 == nil && err2 != nil {
-    _write_err26 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
+    _write_err32 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err26 == nil && err2 != nil {
-    _write_err26 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
+    _write_err32 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err26 == nil && err2 != nil {
-    _write_err26 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
+    _write_err32 = thrift.WrapTException(err2)
   }
-  if _write_err26 != nil {
-    return false, thrift.WrapTException(_write_err26)
+  if _write_err32 != nil {
+    return false, thrift.WrapTException(_write_err32)
   }
   return true, err
 }
@@ -2236,7 +2702,7 @@ type producerServiceProcessorSendBatchSync struct {
 }
 
 func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err28 error
+  var _write_err34 error
   args := ProducerServiceSendBatchSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2282,21 +2748,21 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc29 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
+    _exc35 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err28 = thrift.WrapTException(err2)
+      _write_err34 = thrift.WrapTException(err2)
     }
-    if err2 := _exc29.Write(ctx, oprot); _write_err28 == nil && err2 != nil {
-      _write_err28 = thrift.WrapTException(err2)
+    if err2 := _exc35.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
+      _write_err34 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err28 == nil && err2 != nil {
-      _write_err28 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
+      _write_err34 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err28 == nil && err2 != nil {
-      _write_err28 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
+      _write_err34 = thrift.WrapTException(err2)
     }
-    if _write_err28 != nil {
-      return false, thrift.WrapTException(_write_err28)
+    if _write_err34 != nil {
+      return false, thrift.WrapTException(_write_err34)
     }
     return true, err
   } else {
@@ -2304,19 +2770,19 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err28 = thrift.WrapTException(err2)
+    _write_err34 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err28 == nil && err2 != nil {
-    _write_err28 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
+    _write_err34 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err28 == nil && err2 != nil {
-    _write_err28 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
+    _write_err34 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err28 == nil && err2 != nil {
-    _write_err28 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
+    _write_err34 = thrift.WrapTException(err2)
   }
-  if _write_err28 != nil {
-    return false, thrift.WrapTException(_write_err28)
+  if _write_err34 != nil {
+    return false, thrift.WrapTException(_write_err34)
   }
   return true, err
 }
@@ -2326,7 +2792,7 @@ type producerServiceProcessorSendAsync struct {
 }
 
 func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err30 error
+  var _write_err36 error
   args := ProducerServiceSendAsyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2372,21 +2838,21 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc31 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
+    _exc37 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err30 = thrift.WrapTException(err2)
+      _write_err36 = thrift.WrapTException(err2)
     }
-    if err2 := _exc31.Write(ctx, oprot); _write_err30 == nil && err2 != nil {
-      _write_err30 = thrift.WrapTException(err2)
+    if err2 := _exc37.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
+      _write_err36 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err30 == nil && err2 != nil {
-      _write_err30 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
+      _write_err36 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err30 == nil && err2 != nil {
-      _write_err30 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
+      _write_err36 = thrift.WrapTException(err2)
     }
-    if _write_err30 != nil {
-      return false, thrift.WrapTException(_write_err30)
+    if _write_err36 != nil {
+      return false, thrift.WrapTException(_write_err36)
     }
     return true, err
   } else {
@@ -2394,19 +2860,19 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.REPLY, seqId); err2 != nil {
-    _write_err30 = thrift.WrapTException(err2)
+    _write_err36 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err30 == nil && err2 != nil {
-    _write_err30 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
+    _write_err36 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err30 == nil && err2 != nil {
-    _write_err30 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
+    _write_err36 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err30 == nil && err2 != nil {
-    _write_err30 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
+    _write_err36 = thrift.WrapTException(err2)
   }
-  if _write_err30 != nil {
-    return false, thrift.WrapTException(_write_err30)
+  if _write_err36 != nil {
+    return false, thrift.WrapTException(_write_err36)
   }
   return true, err
 }
@@ -2416,7 +2882,7 @@ type producerServiceProcessorSendDelaySync struct {
 }
 
 func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err32 error
+  var _write_err38 error
   args := ProducerServiceSendDelaySyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2462,21 +2928,21 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc33 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
+    _exc39 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+      _write_err38 = thrift.WrapTException(err2)
     }
-    if err2 := _exc33.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := _exc39.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
+      _write_err38 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
+      _write_err38 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
+      _write_err38 = thrift.WrapTException(err2)
     }
-    if _write_err32 != nil {
-      return false, thrift.WrapTException(_write_err32)
+    if _write_err38 != nil {
+      return false, thrift.WrapTException(_write_err38)
     }
     return true, err
   } else {
@@ -2484,19 +2950,109 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.REPLY, seqId); err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+    _write_err38 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
+    _write_err38 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
+    _write_err38 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
+    _write_err38 = thrift.WrapTException(err2)
   }
-  if _write_err32 != nil {
-    return false, thrift.WrapTException(_write_err32)
+  if _write_err38 != nil {
+    return false, thrift.WrapTException(_write_err38)
+  }
+  return true, err
+}
+
+type producerServiceProcessorWritableQueues struct {
+  handler ProducerService
+}
+
+func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err40 error
+  args := ProducerServiceWritableQueuesArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "writableQueues", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ProducerServiceWritableQueuesResult{}
+  if retval, err2 := p.handler.WritableQueues(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    if errors.Is(err2, thrift.ErrAbandonRequest) {
+      return false, thrift.WrapTException(err2)
+    }
+    _exc41 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing writableQueues: " + err2.Error())
+    if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.EXCEPTION, seqId); err2 != nil {
+      _write_err40 = thrift.WrapTException(err2)
+    }
+    if err2 := _exc41.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
+      _write_err40 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
+      _write_err40 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
+      _write_err40 = thrift.WrapTException(err2)
+    }
+    if _write_err40 != nil {
+      return false, thrift.WrapTException(_write_err40)
+    }
+    return true, err
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.REPLY, seqId); err2 != nil {
+    _write_err40 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
+    _write_err40 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
+    _write_err40 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
+    _write_err40 = thrift.WrapTException(err2)
+  }
+  if _write_err40 != nil {
+    return false, thrift.WrapTException(_write_err40)
   }
   return true, err
 }
@@ -2800,13 +3356,13 @@ func (p *ProducerServiceSendBatchSyncArgs)  ReadField1(ctx context.Context, ipro
   tSlice := make([]*Message, 0, size)
   p.Messages =  tSlice
   for i := 0; i < size; i ++ {
-    _elem34 := &Message{
+    _elem42 := &Message{
     PartitionId: -1,
 }
-    if err := _elem34.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem34), err)
+    if err := _elem42.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem42), err)
     }
-    p.Messages = append(p.Messages, _elem34)
+    p.Messages = append(p.Messages, _elem42)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -3385,6 +3941,204 @@ func (p *ProducerServiceSendDelaySyncResult) String() string {
     return "<nil>"
   }
   return fmt.Sprintf("ProducerServiceSendDelaySyncResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ProducerServiceWritableQueuesArgs struct {
+  Request *QueuesRequest `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewProducerServiceWritableQueuesArgs() *ProducerServiceWritableQueuesArgs {
+  return &ProducerServiceWritableQueuesArgs{}
+}
+
+var ProducerServiceWritableQueuesArgs_Request_DEFAULT *QueuesRequest
+func (p *ProducerServiceWritableQueuesArgs) GetRequest() *QueuesRequest {
+  if !p.IsSetRequest() {
+    return ProducerServiceWritableQueuesArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ProducerServiceWritableQueuesArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ProducerServiceWritableQueuesArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &QueuesRequest{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "writableQueues_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ProducerServiceWritableQueuesArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceWritableQueuesArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+type ProducerServiceWritableQueuesResult struct {
+  Success *WritableQueues `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewProducerServiceWritableQueuesResult() *ProducerServiceWritableQueuesResult {
+  return &ProducerServiceWritableQueuesResult{}
+}
+
+var ProducerServiceWritableQueuesResult_Success_DEFAULT *WritableQueues
+func (p *ProducerServiceWritableQueuesResult) GetSuccess() *WritableQueues {
+  if !p.IsSetSuccess() {
+    return ProducerServiceWritableQueuesResult_Success_DEFAULT
+  }
+return p.Success
+}
+func (p *ProducerServiceWritableQueuesResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ProducerServiceWritableQueuesResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &WritableQueues{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "writableQueues_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceWritableQueuesResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProducerServiceWritableQueuesResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceWritableQueuesResult(%+v)", *p)
 }
 
 

@@ -21,6 +21,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   private static final org.apache.thrift.protocol.TField MAX_LINGER_TIME_FIELD_DESC = new org.apache.thrift.protocol.TField("maxLingerTime", org.apache.thrift.protocol.TType.I32, (short)11);
   private static final org.apache.thrift.protocol.TField VERSION_FIELD_DESC = new org.apache.thrift.protocol.TField("version", org.apache.thrift.protocol.TType.STRING, (short)60);
   private static final org.apache.thrift.protocol.TField FORMAT_FIELD_DESC = new org.apache.thrift.protocol.TField("format", org.apache.thrift.protocol.TType.I32, (short)70);
+  private static final org.apache.thrift.protocol.TField WITHOUT_BODIES_FIELD_DESC = new org.apache.thrift.protocol.TField("withoutBodies", org.apache.thrift.protocol.TType.BOOL, (short)71);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new FetchRequestStandardSchemeFactory();
@@ -34,6 +35,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   private int maxLingerTime; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String version; // optional
   private int format; // optional
+  private boolean withoutBodies; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
@@ -71,6 +73,11 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
      */
     FORMAT((short)70, "format"),
     /**
+     * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+     * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+     */
+    WITHOUT_BODIES((short)71, "withoutBodies"),
+    /**
      * Authenticates the client.
      */
     TOKEN((short)75, "token");
@@ -105,6 +112,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
           return VERSION;
         case 70: // FORMAT
           return FORMAT;
+        case 71: // WITHOUT_BODIES
+          return WITHOUT_BODIES;
         case 75: // TOKEN
           return TOKEN;
         default:
@@ -153,8 +162,9 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   private static final int __MAXBATCHSIZE_ISSET_ID = 0;
   private static final int __MAXLINGERTIME_ISSET_ID = 1;
   private static final int __FORMAT_ISSET_ID = 2;
+  private static final int __WITHOUTBODIES_ISSET_ID = 3;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.FETCH_OFFSET,_Fields.MAX_BATCH_SIZE,_Fields.MAX_LINGER_TIME,_Fields.VERSION,_Fields.FORMAT,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.FETCH_OFFSET,_Fields.MAX_BATCH_SIZE,_Fields.MAX_LINGER_TIME,_Fields.VERSION,_Fields.FORMAT,_Fields.WITHOUT_BODIES,_Fields.TOKEN};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -178,6 +188,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     tmpMap.put(_Fields.FORMAT, new org.apache.thrift.meta_data.FieldMetaData("format", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I32)));
+    tmpMap.put(_Fields.WITHOUT_BODIES, new org.apache.thrift.meta_data.FieldMetaData("withoutBodies", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.BOOL)));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
@@ -233,6 +245,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       this.version = other.version;
     }
     this.format = other.format;
+    this.withoutBodies = other.withoutBodies;
     if (other.isSetToken()) {
       this.token = other.token;
     }
@@ -256,6 +269,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
     this.version = null;
     setFormatIsSet(false);
     this.format = 0;
+    setWithoutBodiesIsSet(false);
+    this.withoutBodies = false;
     this.token = null;
   }
 
@@ -513,6 +528,37 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
+   * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+   * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+   */
+  public boolean isWithoutBodies() {
+    return this.withoutBodies;
+  }
+
+  /**
+   * True: the reader needs no bodies. With format 1 large ones are left out: such a record has an
+   * empty body, states no checksum of it, and its checksum as a whole is wrong. Default: false.
+   */
+  public FetchRequest setWithoutBodies(boolean withoutBodies) {
+    this.withoutBodies = withoutBodies;
+    setWithoutBodiesIsSet(true);
+    return this;
+  }
+
+  public void unsetWithoutBodies() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __WITHOUTBODIES_ISSET_ID);
+  }
+
+  /** Returns true if field withoutBodies is set (has been assigned a value) and false otherwise */
+  public boolean isSetWithoutBodies() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __WITHOUTBODIES_ISSET_ID);
+  }
+
+  public void setWithoutBodiesIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __WITHOUTBODIES_ISSET_ID, value);
+  }
+
+  /**
    * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
@@ -610,6 +656,14 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       }
       break;
 
+    case WITHOUT_BODIES:
+      if (value == null) {
+        unsetWithoutBodies();
+      } else {
+        setWithoutBodies((java.lang.Boolean)value);
+      }
+      break;
+
     case TOKEN:
       if (value == null) {
         unsetToken();
@@ -649,6 +703,9 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
     case FORMAT:
       return getFormat();
 
+    case WITHOUT_BODIES:
+      return isWithoutBodies();
+
     case TOKEN:
       return getToken();
 
@@ -680,6 +737,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       return isSetVersion();
     case FORMAT:
       return isSetFormat();
+    case WITHOUT_BODIES:
+      return isSetWithoutBodies();
     case TOKEN:
       return isSetToken();
     }
@@ -771,6 +830,15 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
         return false;
     }
 
+    boolean this_present_withoutBodies = true && this.isSetWithoutBodies();
+    boolean that_present_withoutBodies = true && that.isSetWithoutBodies();
+    if (this_present_withoutBodies || that_present_withoutBodies) {
+      if (!(this_present_withoutBodies && that_present_withoutBodies))
+        return false;
+      if (this.withoutBodies != that.withoutBodies)
+        return false;
+    }
+
     boolean this_present_token = true && this.isSetToken();
     boolean that_present_token = true && that.isSetToken();
     if (this_present_token || that_present_token) {
@@ -818,6 +886,10 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
     hashCode = hashCode * 8191 + ((isSetFormat()) ? 131071 : 524287);
     if (isSetFormat())
       hashCode = hashCode * 8191 + format;
+
+    hashCode = hashCode * 8191 + ((isSetWithoutBodies()) ? 131071 : 524287);
+    if (isSetWithoutBodies())
+      hashCode = hashCode * 8191 + ((withoutBodies) ? 131071 : 524287);
 
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
@@ -910,6 +982,16 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
     }
     if (isSetFormat()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.format, other.format);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetWithoutBodies(), other.isSetWithoutBodies());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetWithoutBodies()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.withoutBodies, other.withoutBodies);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -1007,6 +1089,12 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       if (!first) sb.append(", ");
       sb.append("format:");
       sb.append(this.format);
+      first = false;
+    }
+    if (isSetWithoutBodies()) {
+      if (!first) sb.append(", ");
+      sb.append("withoutBodies:");
+      sb.append(this.withoutBodies);
       first = false;
     }
     if (isSetToken()) {
@@ -1163,6 +1251,14 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 71: // WITHOUT_BODIES
+            if (schemeField.type == org.apache.thrift.protocol.TType.BOOL) {
+              struct.withoutBodies = iprot.readBool();
+              struct.setWithoutBodiesIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           case 75: // TOKEN
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.token = iprot.readString();
@@ -1247,6 +1343,11 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
         oprot.writeI32(struct.format);
         oprot.writeFieldEnd();
       }
+      if (struct.isSetWithoutBodies()) {
+        oprot.writeFieldBegin(WITHOUT_BODIES_FIELD_DESC);
+        oprot.writeBool(struct.withoutBodies);
+        oprot.writeFieldEnd();
+      }
       if (struct.token != null) {
         if (struct.isSetToken()) {
           oprot.writeFieldBegin(TOKEN_FIELD_DESC);
@@ -1291,10 +1392,13 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       if (struct.isSetFormat()) {
         optionals.set(4);
       }
-      if (struct.isSetToken()) {
+      if (struct.isSetWithoutBodies()) {
         optionals.set(5);
       }
-      oprot.writeBitSet(optionals, 6);
+      if (struct.isSetToken()) {
+        optionals.set(6);
+      }
+      oprot.writeBitSet(optionals, 7);
       if (struct.isSetFetchOffset()) {
         {
           oprot.writeI32(struct.fetchOffset.size());
@@ -1324,6 +1428,9 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       if (struct.isSetFormat()) {
         oprot.writeI32(struct.format);
       }
+      if (struct.isSetWithoutBodies()) {
+        oprot.writeBool(struct.withoutBodies);
+      }
       if (struct.isSetToken()) {
         oprot.writeString(struct.token);
       }
@@ -1338,7 +1445,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
       struct.setGroupIdIsSet(true);
       struct.cluster = iprot.readString();
       struct.setClusterIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(6);
+      java.util.BitSet incoming = iprot.readBitSet(7);
       if (incoming.get(0)) {
         {
           org.apache.thrift.protocol.TMap _map134 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
@@ -1382,6 +1489,10 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
         struct.setFormatIsSet(true);
       }
       if (incoming.get(5)) {
+        struct.withoutBodies = iprot.readBool();
+        struct.setWithoutBodiesIsSet(true);
+      }
+      if (incoming.get(6)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
       }

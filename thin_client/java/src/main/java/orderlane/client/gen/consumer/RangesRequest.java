@@ -16,6 +16,7 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   private static final org.apache.thrift.protocol.TField GROUP_ID_FIELD_DESC = new org.apache.thrift.protocol.TField("groupId", org.apache.thrift.protocol.TType.STRING, (short)1);
   private static final org.apache.thrift.protocol.TField TOPICS_FIELD_DESC = new org.apache.thrift.protocol.TField("topics", org.apache.thrift.protocol.TType.LIST, (short)2);
   private static final org.apache.thrift.protocol.TField TIMESTAMP_MS_FIELD_DESC = new org.apache.thrift.protocol.TField("timestampMs", org.apache.thrift.protocol.TType.I64, (short)3);
+  private static final org.apache.thrift.protocol.TField WITHOUT_COMMITTED_FIELD_DESC = new org.apache.thrift.protocol.TField("withoutCommitted", org.apache.thrift.protocol.TType.BOOL, (short)4);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new RangesRequestStandardSchemeFactory();
@@ -24,6 +25,7 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   private @org.apache.thrift.annotation.Nullable java.lang.String groupId; // required
   private @org.apache.thrift.annotation.Nullable java.util.List<java.lang.String> topics; // required
   private long timestampMs; // optional
+  private boolean withoutCommitted; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
@@ -34,6 +36,10 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
      * Also requests the first offset stored at or after this time: milliseconds since 1970.
      */
     TIMESTAMP_MS((short)3, "timestampMs"),
+    /**
+     * True: the committed offsets are not needed; their absence means nothing. Default: false.
+     */
+    WITHOUT_COMMITTED((short)4, "withoutCommitted"),
     /**
      * Authenticates the client.
      */
@@ -59,6 +65,8 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
           return TOPICS;
         case 3: // TIMESTAMP_MS
           return TIMESTAMP_MS;
+        case 4: // WITHOUT_COMMITTED
+          return WITHOUT_COMMITTED;
         case 75: // TOKEN
           return TOKEN;
         default:
@@ -105,8 +113,9 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
 
   // isset id assignments
   private static final int __TIMESTAMPMS_ISSET_ID = 0;
+  private static final int __WITHOUTCOMMITTED_ISSET_ID = 1;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.TIMESTAMP_MS,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.TIMESTAMP_MS,_Fields.WITHOUT_COMMITTED,_Fields.TOKEN};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -117,6 +126,8 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING))));
     tmpMap.put(_Fields.TIMESTAMP_MS, new org.apache.thrift.meta_data.FieldMetaData("timestampMs", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
+    tmpMap.put(_Fields.WITHOUT_COMMITTED, new org.apache.thrift.meta_data.FieldMetaData("withoutCommitted", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.BOOL)));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
@@ -148,6 +159,7 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       this.topics = __this__topics;
     }
     this.timestampMs = other.timestampMs;
+    this.withoutCommitted = other.withoutCommitted;
     if (other.isSetToken()) {
       this.token = other.token;
     }
@@ -164,6 +176,8 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
     this.topics = null;
     setTimestampMsIsSet(false);
     this.timestampMs = 0;
+    setWithoutCommittedIsSet(false);
+    this.withoutCommitted = false;
     this.token = null;
   }
 
@@ -263,6 +277,35 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   }
 
   /**
+   * True: the committed offsets are not needed; their absence means nothing. Default: false.
+   */
+  public boolean isWithoutCommitted() {
+    return this.withoutCommitted;
+  }
+
+  /**
+   * True: the committed offsets are not needed; their absence means nothing. Default: false.
+   */
+  public RangesRequest setWithoutCommitted(boolean withoutCommitted) {
+    this.withoutCommitted = withoutCommitted;
+    setWithoutCommittedIsSet(true);
+    return this;
+  }
+
+  public void unsetWithoutCommitted() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __WITHOUTCOMMITTED_ISSET_ID);
+  }
+
+  /** Returns true if field withoutCommitted is set (has been assigned a value) and false otherwise */
+  public boolean isSetWithoutCommitted() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __WITHOUTCOMMITTED_ISSET_ID);
+  }
+
+  public void setWithoutCommittedIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __WITHOUTCOMMITTED_ISSET_ID, value);
+  }
+
+  /**
    * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
@@ -320,6 +363,14 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       }
       break;
 
+    case WITHOUT_COMMITTED:
+      if (value == null) {
+        unsetWithoutCommitted();
+      } else {
+        setWithoutCommitted((java.lang.Boolean)value);
+      }
+      break;
+
     case TOKEN:
       if (value == null) {
         unsetToken();
@@ -344,6 +395,9 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
     case TIMESTAMP_MS:
       return getTimestampMs();
 
+    case WITHOUT_COMMITTED:
+      return isWithoutCommitted();
+
     case TOKEN:
       return getToken();
 
@@ -365,6 +419,8 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       return isSetTopics();
     case TIMESTAMP_MS:
       return isSetTimestampMs();
+    case WITHOUT_COMMITTED:
+      return isSetWithoutCommitted();
     case TOKEN:
       return isSetToken();
     }
@@ -411,6 +467,15 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
         return false;
     }
 
+    boolean this_present_withoutCommitted = true && this.isSetWithoutCommitted();
+    boolean that_present_withoutCommitted = true && that.isSetWithoutCommitted();
+    if (this_present_withoutCommitted || that_present_withoutCommitted) {
+      if (!(this_present_withoutCommitted && that_present_withoutCommitted))
+        return false;
+      if (this.withoutCommitted != that.withoutCommitted)
+        return false;
+    }
+
     boolean this_present_token = true && this.isSetToken();
     boolean that_present_token = true && that.isSetToken();
     if (this_present_token || that_present_token) {
@@ -438,6 +503,10 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
     hashCode = hashCode * 8191 + ((isSetTimestampMs()) ? 131071 : 524287);
     if (isSetTimestampMs())
       hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(timestampMs);
+
+    hashCode = hashCode * 8191 + ((isSetWithoutCommitted()) ? 131071 : 524287);
+    if (isSetWithoutCommitted())
+      hashCode = hashCode * 8191 + ((withoutCommitted) ? 131071 : 524287);
 
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
@@ -480,6 +549,16 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
     }
     if (isSetTimestampMs()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.timestampMs, other.timestampMs);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetWithoutCommitted(), other.isSetWithoutCommitted());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetWithoutCommitted()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.withoutCommitted, other.withoutCommitted);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -537,6 +616,12 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       if (!first) sb.append(", ");
       sb.append("timestampMs:");
       sb.append(this.timestampMs);
+      first = false;
+    }
+    if (isSetWithoutCommitted()) {
+      if (!first) sb.append(", ");
+      sb.append("withoutCommitted:");
+      sb.append(this.withoutCommitted);
       first = false;
     }
     if (isSetToken()) {
@@ -636,6 +721,14 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 4: // WITHOUT_COMMITTED
+            if (schemeField.type == org.apache.thrift.protocol.TType.BOOL) {
+              struct.withoutCommitted = iprot.readBool();
+              struct.setWithoutCommittedIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           case 75: // TOKEN
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.token = iprot.readString();
@@ -682,6 +775,11 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
         oprot.writeI64(struct.timestampMs);
         oprot.writeFieldEnd();
       }
+      if (struct.isSetWithoutCommitted()) {
+        oprot.writeFieldBegin(WITHOUT_COMMITTED_FIELD_DESC);
+        oprot.writeBool(struct.withoutCommitted);
+        oprot.writeFieldEnd();
+      }
       if (struct.token != null) {
         if (struct.isSetToken()) {
           oprot.writeFieldBegin(TOKEN_FIELD_DESC);
@@ -719,12 +817,18 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
       if (struct.isSetTimestampMs()) {
         optionals.set(0);
       }
-      if (struct.isSetToken()) {
+      if (struct.isSetWithoutCommitted()) {
         optionals.set(1);
       }
-      oprot.writeBitSet(optionals, 2);
+      if (struct.isSetToken()) {
+        optionals.set(2);
+      }
+      oprot.writeBitSet(optionals, 3);
       if (struct.isSetTimestampMs()) {
         oprot.writeI64(struct.timestampMs);
+      }
+      if (struct.isSetWithoutCommitted()) {
+        oprot.writeBool(struct.withoutCommitted);
       }
       if (struct.isSetToken()) {
         oprot.writeString(struct.token);
@@ -747,12 +851,16 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
         }
       }
       struct.setTopicsIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(2);
+      java.util.BitSet incoming = iprot.readBitSet(3);
       if (incoming.get(0)) {
         struct.timestampMs = iprot.readI64();
         struct.setTimestampMsIsSet(true);
       }
       if (incoming.get(1)) {
+        struct.withoutCommitted = iprot.readBool();
+        struct.setWithoutCommittedIsSet(true);
+      }
+      if (incoming.get(2)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
       }

@@ -23,6 +23,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   private static final org.apache.thrift.protocol.TField VERSION_FIELD_DESC = new org.apache.thrift.protocol.TField("version", org.apache.thrift.protocol.TType.STRING, (short)8);
   private static final org.apache.thrift.protocol.TField PROPERTIES_FIELD_DESC = new org.apache.thrift.protocol.TField("properties", org.apache.thrift.protocol.TType.MAP, (short)9);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
+  private static final org.apache.thrift.protocol.TField QID_FIELD_DESC = new org.apache.thrift.protocol.TField("qid", org.apache.thrift.protocol.TType.STRING, (short)76);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new MessageStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new MessageTupleSchemeFactory();
@@ -37,6 +38,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   private @org.apache.thrift.annotation.Nullable java.lang.String version; // optional
   private @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.String> properties; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
+  private @org.apache.thrift.annotation.Nullable java.lang.String qid; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -78,7 +80,12 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     /**
      * Authenticates the client.
      */
-    TOKEN((short)75, "token");
+    TOKEN((short)75, "token"),
+    /**
+     * The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+     * has no such queue.
+     */
+    QID((short)76, "qid");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -114,6 +121,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
           return PROPERTIES;
         case 75: // TOKEN
           return TOKEN;
+        case 76: // QID
+          return QID;
         default:
           return null;
       }
@@ -160,7 +169,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   private static final int __HASHID_ISSET_ID = 0;
   private static final int __PARTITIONID_ISSET_ID = 1;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.KEY,_Fields.VALUE,_Fields.HASH_ID,_Fields.TAGS,_Fields.BODY,_Fields.VERSION,_Fields.PROPERTIES,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.KEY,_Fields.VALUE,_Fields.HASH_ID,_Fields.TAGS,_Fields.BODY,_Fields.VERSION,_Fields.PROPERTIES,_Fields.TOKEN,_Fields.QID};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -185,6 +194,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING),
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING))));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
+    tmpMap.put(_Fields.QID, new org.apache.thrift.meta_data.FieldMetaData("qid", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(Message.class, metaDataMap);
@@ -237,6 +248,9 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     if (other.isSetToken()) {
       this.token = other.token;
     }
+    if (other.isSetQid()) {
+      this.qid = other.qid;
+    }
   }
 
   @Override
@@ -258,6 +272,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     this.version = null;
     this.properties = null;
     this.token = null;
+    this.qid = null;
   }
 
   @org.apache.thrift.annotation.Nullable
@@ -584,6 +599,39 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     }
   }
 
+  /**
+   * The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+   * has no such queue.
+   */
+  @org.apache.thrift.annotation.Nullable
+  public java.lang.String getQid() {
+    return this.qid;
+  }
+
+  /**
+   * The queue by name, as in broker-a_0; takes precedence over partitionId. Code 11 if the topic
+   * has no such queue.
+   */
+  public Message setQid(@org.apache.thrift.annotation.Nullable java.lang.String qid) {
+    this.qid = qid;
+    return this;
+  }
+
+  public void unsetQid() {
+    this.qid = null;
+  }
+
+  /** Returns true if field qid is set (has been assigned a value) and false otherwise */
+  public boolean isSetQid() {
+    return this.qid != null;
+  }
+
+  public void setQidIsSet(boolean value) {
+    if (!value) {
+      this.qid = null;
+    }
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -671,6 +719,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       }
       break;
 
+    case QID:
+      if (value == null) {
+        unsetQid();
+      } else {
+        setQid((java.lang.String)value);
+      }
+      break;
+
     }
   }
 
@@ -708,6 +764,9 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     case TOKEN:
       return getToken();
 
+    case QID:
+      return getQid();
+
     }
     throw new java.lang.IllegalStateException();
   }
@@ -740,6 +799,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       return isSetProperties();
     case TOKEN:
       return isSetToken();
+    case QID:
+      return isSetQid();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -847,6 +908,15 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
         return false;
     }
 
+    boolean this_present_qid = true && this.isSetQid();
+    boolean that_present_qid = true && that.isSetQid();
+    if (this_present_qid || that_present_qid) {
+      if (!(this_present_qid && that_present_qid))
+        return false;
+      if (!this.qid.equals(that.qid))
+        return false;
+    }
+
     return true;
   }
 
@@ -891,6 +961,10 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
       hashCode = hashCode * 8191 + token.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetQid()) ? 131071 : 524287);
+    if (isSetQid())
+      hashCode = hashCode * 8191 + qid.hashCode();
 
     return hashCode;
   }
@@ -1003,6 +1077,16 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
         return lastComparison;
       }
     }
+    lastComparison = java.lang.Boolean.compare(isSetQid(), other.isSetQid());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetQid()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.qid, other.qid);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
     return 0;
   }
 
@@ -1111,6 +1195,16 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
         sb.append("null");
       } else {
         sb.append(this.token);
+      }
+      first = false;
+    }
+    if (isSetQid()) {
+      if (!first) sb.append(", ");
+      sb.append("qid:");
+      if (this.qid == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.qid);
       }
       first = false;
     }
@@ -1253,6 +1347,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 76: // QID
+            if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
+              struct.qid = iprot.readString();
+              struct.setQidIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           default:
             org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
         }
@@ -1339,6 +1441,13 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
           oprot.writeFieldEnd();
         }
       }
+      if (struct.qid != null) {
+        if (struct.isSetQid()) {
+          oprot.writeFieldBegin(QID_FIELD_DESC);
+          oprot.writeString(struct.qid);
+          oprot.writeFieldEnd();
+        }
+      }
       oprot.writeFieldStop();
       oprot.writeStructEnd();
     }
@@ -1388,7 +1497,10 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       if (struct.isSetToken()) {
         optionals.set(9);
       }
-      oprot.writeBitSet(optionals, 10);
+      if (struct.isSetQid()) {
+        optionals.set(10);
+      }
+      oprot.writeBitSet(optionals, 11);
       if (struct.isSetTopic()) {
         oprot.writeString(struct.topic);
       }
@@ -1426,12 +1538,15 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       if (struct.isSetToken()) {
         oprot.writeString(struct.token);
       }
+      if (struct.isSetQid()) {
+        oprot.writeString(struct.qid);
+      }
     }
 
     @Override
     public void read(org.apache.thrift.protocol.TProtocol prot, Message struct) throws org.apache.thrift.TException {
       org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
-      java.util.BitSet incoming = iprot.readBitSet(10);
+      java.util.BitSet incoming = iprot.readBitSet(11);
       if (incoming.get(0)) {
         struct.topic = iprot.readString();
         struct.setTopicIsSet(true);
@@ -1482,6 +1597,10 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       if (incoming.get(9)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
+      }
+      if (incoming.get(10)) {
+        struct.qid = iprot.readString();
+        struct.setQidIsSet(true);
       }
     }
   }

@@ -1,0 +1,48 @@
+"""Which reader Spark gets, without a session."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import LongType
+
+from thin_client.spark.data_source import BatchReader, OrderlaneDataSource, PruningReader
+from thin_client.spark.offsets import Slice, Task
+from thin_client.spark.option_values import OptionError
+from thin_client.spark.records import arrow_schema, column_names
+
+GIVEN = {"servers": "proxy", "group": "lake", "subscribe": "orders"}
+ALL = column_names(include_headers=False)
+
+
+def reader(*columns: str, **options: str) -> Any:
+    schema = from_arrow_schema(arrow_schema(columns or ALL))
+    return OrderlaneDataSource(GIVEN | options).reader(schema)
+
+
+def spark_offers_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Act as the worker that Spark starts if its setting allows pushdown."""
+    name = "pyspark.sql.worker.data_source_pushdown_filters"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+
+def test_filters_are_taken_where_spark_offers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(reader()) is BatchReader
+    assert type(reader(filterPushdown="true")) is PruningReader
+    spark_offers_filters(monkeypatch)
+    assert type(reader()) is PruningReader
+    assert type(reader(filterPushdown="false")) is BatchReader
+
+
+def test_a_schema_chooses_columns() -> None:
+    task = InputPartition(Task((Slice("orders", "q", 5, 7), Slice("orders", "r", 0, 1)), ("p",)))
+    rows = [row for batch in reader("qid", "offset").read(task) for row in batch.to_pylist()]
+    assert rows == [{"qid": qid, "offset": n} for qid, n in (("q", 5), ("q", 6), ("r", 0))]
+    wrong = from_arrow_schema(arrow_schema(ALL)).add("amount", LongType())
+    with pytest.raises(OptionError, match=r"schema\(\) names the column 'amount'"):
+        OrderlaneDataSource(GIVEN).reader(wrong)
