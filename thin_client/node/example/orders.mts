@@ -2,7 +2,7 @@
  * An example application: sends orders, then handles orders, each customer's in order, until
  * SIGTERM or Ctrl-C. After `npm run build`:
  *
- *     node dist/example/orders.js [host:port,...]
+ *     node dist/example/orders.mjs [host:port,...]
  */
 
 import { Consumer, type HandlerContext, type Message, Producer, Reject, Retry } from "orderlane";
