@@ -48,7 +48,7 @@ const MISTAKES: Record<string, [() => unknown, RegExp]> = {
     () => new Producer({ servers }).send({ topic: "a", body: "b" }, wrong(500)),
     /^the options of a send: got a value of type number, expected an object/,
   ],
-  "a signal that is none": [
+  "a number instead of a signal": [
     () => consumer().run(() => {}, wrong({ signal: 5 })),
     /^signal is no AbortSignal: expected that of an AbortController$/,
   ],
