@@ -12,6 +12,7 @@
 #   make helm-check           lint, render and validate the chart; the image
 #   make test-api             schemathesis checks a running gateway against its OpenAPI document
 #   make test-browser         the console in Chromium; screenshots in build/screenshots
+#   make test-packages        each language's package, installed from its archive, and its programs
 #   make test-redis           the Redis sink on a real redis-server
 #   make test-versions        an upgrade and a downgrade beside the previous version, under load
 #   make test-metrics         alert rules and dashboard, by promtool
@@ -33,7 +34,7 @@
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; takes hours, resumes
 # ARGS=--part runs the part of a suite that .ci/run runs: of everything, test-spark, test-browser, test-redis,
-# conformance, conformance-rocketmq, fuzz and chaos.
+# test-packages, conformance, conformance-rocketmq, fuzz and chaos.
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options (make test ARGS=-x).
 
 PYTHON ?= python3
@@ -55,7 +56,7 @@ WITH_RELEASE := $(VENV)/.installed-release
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-properties test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak soak-memory torture test-api test-browser test-helm test-metrics
-.PHONY: attack test-versions coverage docs test-redis everything determinism release-check
+.PHONY: attack test-versions coverage docs test-packages test-redis everything determinism release-check
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -171,6 +172,10 @@ test-helm: helm-check
 
 test-browser: $(WITH_BROWSER)
 	$(BIN)/python -m tests.browser $(ARGS)
+
+# The tools of a release build the wheels; each language builds its archive with its own.
+test-packages: $(WITH_RELEASE)
+	$(BIN)/python -m tests.packages $(ARGS)
 
 test-redis: $(INSTALLED)
 	$(BIN)/python -m tests.redis $(ARGS)

@@ -10,7 +10,7 @@
  * Ids are never reused. After a change run thrift_idl/regenerate.py.
  */
 namespace py thrift_idl.gen.consumer_proxy
-namespace java orderlane.client.gen.consumer
+namespace java io.github.orderlane.client.gen.consumer
 namespace go consumer
 namespace cpp orderlane.gen.consumer
 

@@ -7,7 +7,7 @@
  * Ids are never reused. After a change run thrift_idl/regenerate.py.
  */
 namespace py thrift_idl.gen.producer_proxy
-namespace java orderlane.client.gen.producer
+namespace java io.github.orderlane.client.gen.producer
 namespace go producer
 namespace cpp orderlane.gen.producer
 

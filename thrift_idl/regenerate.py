@@ -43,8 +43,8 @@ TARGETS = (
     PYTHON,
     Target(
         "java:generated_annotations=suppress,private_members",
-        "thin_client/java/src/main/java/orderlane/client/gen",
-        "orderlane/client/gen",
+        "thin_client/java/src/main/java/io/github/orderlane/client/gen",
+        "io/github/orderlane/client/gen",
     ),
     Target("go:skip_remote", "thin_client/go/internal/gen"),
     # The compiler generates CommonJS, but the package's own modules are ESM.

@@ -91,6 +91,7 @@ SUITES = (
     Suite("test-versions", part=None, light_in_full=True, pytest=""),
     Suite("test-api", light=True, light_in_full=True),
     Suite("test-redis", "", "--part", light=True, light_in_full=True, pytest=""),
+    Suite("test-packages", "", "--part", light=True, light_in_full=True, pytest=""),
     Suite("release-check", "", "-m 'not slow'", light=True, light_in_full=True),
     Suite("docs", light=True, light_in_full=True),
     Suite("test-metrics", light=True, light_in_full=True, pytest=""),

@@ -25,7 +25,8 @@ def _java() -> list[str]:
     dependencies = (folder / "classpath.txt").read_text().strip()
     path = ":".join([*map(str, paths), dependencies])
     memory = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    return ["java", *memory, "-cp", path, "orderlane.client.conformance.ConformanceProgram"]
+    program = "io.github.orderlane.client.conformance.ConformanceProgram"
+    return ["java", *memory, "-cp", path, program]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

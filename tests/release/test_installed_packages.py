@@ -1,29 +1,20 @@
 """Both distributions in an empty environment, and the client's tests in its source archive.
 
-Nothing is downloaded: third-party packages are those of this environment, without its editable
-installation of the repository.
+The environment also has a foreign distribution with names of the repository.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 import pytest
 
 from tests.support.doc_commands import blocks_of
-from tools.packages.server_sources import write_sources
+from tests.support.installed_packages import Installation, install, run, started
 from tools.pins import ROOT
 from tools.release import builds
 
@@ -35,58 +26,10 @@ PAGES = ("README.md", "thin_client/README.md", "docs/python-client.md", "docs/ge
 FOREIGN = ("proxy", "broker_core")
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """An environment with both wheels and a foreign distribution."""
-
-    folder: Path
-    client: builds.Distributions
-    server: builds.Distributions
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "environment/bin/python"
-
-    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Run its Python in a folder with nothing in it."""
-        return run(self.python, *words, folder=self.folder / "empty")
-
-
-def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run(
-        list(map(str, words)),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     folder = tmp_path_factory.mktemp("installation")
-    sources = folder / "orderlane"
-    builds.stage(ROOT, sources)
-    write_sources(sources, folder / "orderlane-server")
-    epoch = builds.epoch_of(ROOT)
-    client, server = (
-        builds.build(folder / name, folder / f"dist-{name}", epoch=epoch)
-        for name in ("orderlane", "orderlane-server")
-    )
-    (folder / "empty").mkdir()
-    environment = folder / "environment"
-    venv.create(environment, symlinks=True)
-    site = next(environment.glob("lib/python*/site-packages"))
-    # Their .pth files do not count there, so the editable installation is not visible.
-    (site / "third_party.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    pip = (sys.executable, "-m", "pip", "--python", environment / "bin/python", "install")
-    wheels = (client.wheel, server.wheel, foreign_wheel(folder))
-    done = run(*pip, "--quiet", "--no-index", "--no-deps", *wheels, folder=folder)
-    assert done.returncode == 0, done.stderr
-    return Installation(folder, client, server)
+    return install(folder, foreign_wheel(folder))
 
 
 def foreign_wheel(folder: Path) -> Path:
@@ -161,21 +104,6 @@ def test_the_command_starts_its_processes(installation: Installation, tmp_path: 
             folder=tmp_path,
         )
         assert page.stdout == "200\n", page.stderr
-
-
-@contextmanager
-def started(*words: object) -> Iterator[dict[str, str]]:
-    """Run a server; yield its ready line."""
-    with subprocess.Popen(
-        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield orjson.loads(process.stdout.readline())
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
-    assert process.returncode == 0
 
 
 def programs() -> list[tuple[str, str]]:

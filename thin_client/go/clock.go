@@ -3,7 +3,7 @@ package orderlane
 import (
 	"time"
 
-	"orderlane/internal/clock"
+	"github.com/orderlane/orderlane/thin_client/go/internal/clock"
 )
 
 func now() time.Duration { return clock.Now() }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 const (

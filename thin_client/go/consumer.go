@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // Consumer pulls the messages of a consumer group in order by key, and acks the handled ones. It is
@@ -74,16 +74,18 @@ func NewConsumer(
 	return c, nil
 }
 
-// Run handles messages, Concurrency keys at a time, until ctx ends; then it drains and returns nil.
+// Run handles messages, as many keys at a time as WithConcurrency says, until ctx ends; then it
+// drains and returns nil.
 //
 // The handler's result is the outcome: nil acks; Retry, RetryAfter, Reject and Defer give other
 // outcomes; any other error, or a panic, is logged and means retry. The handler's context carries
-// the values of ctx but is not cancelled with it. It is cancelled when the message's lease is lost
-// (cause ErrLeaseLost) or the drain times out (cause ErrDrainTimeout).
+// the values of ctx. It ends with Run, not with ctx, so that the drain can wait for handlers;
+// before, it is cancelled when the message's lease is lost (cause ErrLeaseLost) or the drain times
+// out (cause ErrDrainTimeout).
 //
-// The drain waits DrainTimeout for handlers, releases messages not yet handled, and sends the last
-// acks. A handler that is still running after that is abandoned: its message is delivered again
-// when its lease expires.
+// The drain waits for handlers, as long as WithDrainTimeout says, releases messages not yet
+// handled, and sends the last acks. A handler that is still running after that is abandoned: its
+// message is delivered again when its lease expires.
 //
 // Run returns an error if the proxy refuses the consumer and no retry can help, for example because
 // the group is unknown.
@@ -99,7 +101,7 @@ func (c *Consumer) Run(
 	return c.run(ctx, 1, single, c.takeOne)
 }
 
-// RunBatches is Run for handlers that take several messages of one key at once: up to MaxRun
+// RunBatches is Run for handlers that take several messages of one key at once: up to WithMaxRun
 // messages that arrived together, in order.
 //
 // The handler returns the number of messages done, counted from the first; these are acked. If some
@@ -143,12 +145,20 @@ func (c *Consumer) run(ctx context.Context, defaultRun int, handle handler, take
 	}
 	defer context.AfterFunc(ctx, c.Stop)()
 	defer context.AfterFunc(c.life, c.Stop)()
+	ctx, end := handlersOf(ctx)
+	defer end()
 	for range c.settings.concurrency {
 		go c.work(ctx, handle, take)
 	}
 	<-c.stopped
 	c.drain()
 	return c.Err()
+}
+
+// handlersOf returns the context of all handlers: it has the values of ctx, and ends with the run.
+func handlersOf(ctx context.Context) (handlers context.Context, end func()) {
+	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	return handlers, func() { cancel(ErrDrainTimeout) }
 }
 
 func (c *Consumer) start(defaultRun int) error {
@@ -232,7 +242,6 @@ func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Con
 	for n, lease := range taken {
 		h.messages[n] = newMessage(lease)
 	}
-	ctx = context.WithoutCancel(ctx)
 	c.tell(func() { ctx = traced(ctx, c.settings.tracer, h.messages[0].Properties) })
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	if hook := c.settings.hooks.HandleStart; hook != nil {

@@ -84,7 +84,7 @@ func TestAHandlersResultIsTheOutcome(t *testing.T) {
 // Neither may end the handling of other messages, or the process.
 func TestAPanicAndAGoexitMeanRetry(t *testing.T) {
 	p := startProxy(t)
-	c := consumerOf(t, p, Concurrency(1)).handling(func(_ context.Context, m *Message) error {
+	c := consumerOf(t, p, WithConcurrency(1)).handling(func(_ context.Context, m *Message) error {
 		switch m.Key {
 		case "panic":
 			panic("so what")
@@ -109,7 +109,7 @@ func TestS6MessagesOfAKeyAreHandledInTheirOrder(t *testing.T) {
 	var mu sync.Mutex
 	var seen []int64
 	busy := map[string]bool{}
-	c := consumerOf(t, p, Concurrency(4), MaxRun(8)).handling(
+	c := consumerOf(t, p, WithConcurrency(4), WithMaxRun(8)).handling(
 		func(_ context.Context, m *Message) error {
 			mu.Lock()
 			if busy[m.Key] {
@@ -143,7 +143,7 @@ func TestAHandlersContextEndsWithItsLease(t *testing.T) {
 	lost := make(chan *Message, 1)
 	cause := make(chan error, 1)
 	hooks := Hooks{LeaseLost: func(m *Message) { lost <- m }}
-	c := consumerOf(t, p, Observe(hooks)).handling(func(ctx context.Context, m *Message) error {
+	c := consumerOf(t, p, WithHooks(hooks)).handling(func(ctx context.Context, m *Message) error {
 		if ctx.Value(aKey{}) != "a value" {
 			t.Error("the handler's context lacks the values of Run's context")
 		}
@@ -191,7 +191,7 @@ func TestBatchesAreAckedUpToTheFailure(t *testing.T) {
 				defer mu.Unlock()
 				ends[m.LeaseID] = outcome
 			}}
-			c := consumerOf(t, p, Observe(hooks))
+			c := consumerOf(t, p, WithHooks(hooks))
 			c.with(func(ctx context.Context) error {
 				return c.RunBatches(ctx, func(_ context.Context, b *KeyBatch) (int, error) {
 					if len(b.Messages) != 3 || string(b.OrderKey) != "a" {
@@ -218,7 +218,7 @@ func TestBatchesAreAckedUpToTheFailure(t *testing.T) {
 func TestMessagesAcksAtTheEndOfTheBody(t *testing.T) {
 	p := startProxy(t)
 	p.put("a", "b", "c", "d")
-	c := consumerOf(t, p, Concurrency(1), Prefetch(8))
+	c := consumerOf(t, p, WithConcurrency(1), WithPrefetch(8))
 	c.with(func(ctx context.Context) error {
 		for m := range c.Messages(ctx) {
 			switch m.Key {
@@ -243,7 +243,7 @@ func TestMessagesAcksAtTheEndOfTheBody(t *testing.T) {
 func TestTheLoopOverMessagesEndsWithItsContext(t *testing.T) {
 	p := startProxy(t)
 	p.put("a")
-	c := consumerOf(t, p, DrainTimeout(50*time.Millisecond))
+	c := consumerOf(t, p, WithDrainTimeout(50*time.Millisecond))
 	c.with(func(ctx context.Context) error {
 		for m := range c.Messages(ctx) {
 			c.stop()
@@ -266,7 +266,7 @@ func TestHooksAreCalledInTheOrderOfEvents(t *testing.T) {
 		defer mu.Unlock()
 		told = append(told, fmt.Sprintf(format, values...))
 	}
-	c := consumerOf(t, p, Logger(nil), silent, Concurrency(1), Observe(Hooks{
+	c := consumerOf(t, p, WithLogger(nil), silent, WithConcurrency(1), WithHooks(Hooks{
 		HandleStart: func(m *Message) { tell("start %d", m.LeaseID) },
 		HandleEnd:   func(m *Message, outcome string) { tell("end %d %s", m.LeaseID, outcome) },
 		Pulled: func(messages int) {
@@ -307,7 +307,7 @@ func (carry) Extract(ctx context.Context, carrier map[string]string) context.Con
 func TestMessagesCarryTraces(t *testing.T) {
 	p := startProxy(t)
 	came := make(chan any, 1)
-	c := consumerOf(t, p, Trace(carry{})).handling(func(ctx context.Context, _ *Message) error {
+	c := consumerOf(t, p, WithTracer(carry{})).handling(func(ctx context.Context, _ *Message) error {
 		came <- ctx.Value(carry{})
 		return nil
 	})

@@ -7,8 +7,8 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/producer"
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/producer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 const (

@@ -3,7 +3,8 @@
 //
 // A Consumer handles messages of different keys in parallel, and those of one key in order:
 //
-//	consumer, err := orderlane.NewConsumer(ctx, "proxy:9713", "billing", orderlane.Topics("orders"))
+//	consumer, err := orderlane.NewConsumer(ctx, "proxy:9713", "billing",
+//		orderlane.WithTopics("orders"))
 //	if err != nil {
 //		return err
 //	}

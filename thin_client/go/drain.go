@@ -3,7 +3,7 @@ package orderlane
 import (
 	"time"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // handlerGrace is the time that handlers cancelled by the drain have left to return.

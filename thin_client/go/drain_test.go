@@ -9,14 +9,14 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/consumer"
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 func TestS8TheDrainWaitsForHandlersAndReleasesTheRest(t *testing.T) {
 	p := startProxy(t)
 	begun := make(chan struct{})
-	c := consumerOf(t, p, Concurrency(1), Prefetch(4)).handling(
+	c := consumerOf(t, p, WithConcurrency(1), WithPrefetch(4)).handling(
 		func(ctx context.Context, m *Message) error {
 			close(begun)
 			time.Sleep(50 * time.Millisecond)
@@ -39,13 +39,17 @@ func TestADrainTimeoutCancelsHandlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startProxy(t)
 			begun, free := make(chan struct{}, 2), make(chan struct{})
+			var stubborn context.Context
 			defer close(free)
 			limit := 100 * time.Millisecond
 			if name == "at once" {
 				limit = time.Hour
 			}
-			c := consumerOf(t, p, DrainTimeout(limit)).handling(
+			c := consumerOf(t, p, WithDrainTimeout(limit)).handling(
 				func(ctx context.Context, m *Message) error {
+					if m.Key == "stubborn" {
+						stubborn = ctx
+					}
 					begun <- struct{}{}
 					if m.Key == "stubborn" {
 						<-free
@@ -62,6 +66,9 @@ func TestADrainTimeoutCancelsHandlers(t *testing.T) {
 			<-begun
 			end(c)
 			c.endsWell()
+			if cause := context.Cause(stubborn); !errors.Is(cause, ErrDrainTimeout) {
+				t.Errorf("Run has returned, and the context of its handler goes on: %v", cause)
+			}
 			p.untilVerdict(1, "defer")
 			if p.verdicts[2] != "" {
 				t.Errorf("verdict of the handler that did not end: %s", p.verdicts[2])

@@ -51,7 +51,7 @@ func TestHooksThatPanicAreHarmless(t *testing.T) {
 		mu.Unlock()
 		panic(what)
 	}
-	c := consumerOf(t, p, Concurrency(1), Trace(clumsy{}), Observe(Hooks{
+	c := consumerOf(t, p, WithConcurrency(1), WithTracer(clumsy{}), WithHooks(Hooks{
 		HandleStart: func(*Message) { fail("start") },
 		HandleEnd:   func(*Message, string) { fail("end") },
 		Pulled:      func(int) { fail("pulled") },
@@ -89,7 +89,7 @@ func (c *closing) Inject(context.Context, map[string]string) { c.Close() }
 func TestASendAfterCloseIsRefused(t *testing.T) {
 	p := startProxy(t)
 	c := &closing{}
-	c.Producer = producerOf(t, p, Trace(c))
+	c.Producer = producerOf(t, p, WithTracer(c))
 	if _, err := c.Send(context.Background(), Outgoing{Topic: "t"}); !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
 	}
@@ -101,7 +101,8 @@ func TestASendAfterCloseIsRefused(t *testing.T) {
 func TestUnlimitedTimesAreCapped(t *testing.T) {
 	const endless = time.Duration(math.MaxInt64)
 	p := startProxy(t)
-	c := consumerOf(t, p, RequestTimeout(endless), AckLinger(endless), DrainTimeout(endless))
+	c := consumerOf(t, p,
+		WithRequestTimeout(endless), WithAckLinger(endless), WithDrainTimeout(endless))
 	c.handling(func(context.Context, *Message) error { return nil })
 	p.put("a")
 	p.untilVerdict(1, "ok")
@@ -110,12 +111,12 @@ func TestUnlimitedTimesAreCapped(t *testing.T) {
 	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(1<<40, 0))
 	defer cancel()
 	for _, ctx := range []context.Context{context.Background(), ctx} {
-		producer := producerOf(t, p, SendTimeout(endless))
+		producer := producerOf(t, p, WithSendTimeout(endless))
 		if _, err := producer.Send(ctx, Outgoing{Topic: "t"}); err != nil {
 			t.Error(err)
 		}
 	}
-	puller, err := NewPuller(p.address, "g", RequestTimeout(endless))
+	puller, err := NewPuller(p.address, "g", WithRequestTimeout(endless))
 	if err != nil {
 		t.Fatal(err)
 	}

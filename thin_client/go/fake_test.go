@@ -14,8 +14,8 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/consumer"
-	"orderlane/internal/gen/producer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/producer"
 )
 
 // fakeProxy gives out the messages put into it and records requests. A script replaces the plain
@@ -288,4 +288,4 @@ func (p *fakeProxy) batch(messages []*consumer.Message) thrift.TStruct {
 func hangUp(thrift.TStruct) thrift.TStruct { return nil }
 
 // silent discards log output.
-var silent = Logger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+var silent = WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"orderlane/internal/gen/consumer"
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // feeder keeps a session supplied. One goroutine pulls; another for each proxy that holds leases

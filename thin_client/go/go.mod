@@ -1,4 +1,4 @@
-module orderlane
+module github.com/orderlane/orderlane/thin_client/go
 
 go 1.23
 

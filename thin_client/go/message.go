@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // Message is one delivery of one message. Treat its fields as read-only.

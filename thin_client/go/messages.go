@@ -44,6 +44,8 @@ func (c *Consumer) Messages(ctx context.Context) iter.Seq[*Delivery] {
 		}
 		defer context.AfterFunc(ctx, c.Stop)()
 		defer context.AfterFunc(c.life, c.Stop)()
+		ctx, end := handlersOf(ctx)
+		defer end()
 		drained := make(chan struct{})
 		go func() { // the time runs even while the loop's body is busy
 			<-c.stopped

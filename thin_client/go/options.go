@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // clientVersion is shown in the proxy's statistics.
@@ -21,7 +21,7 @@ const clientVersion = "orderlane-go"
 // longest caps durations, so that sums of them do not overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
-// batchRun is the default of MaxRun for RunBatches.
+// batchRun is the default of WithMaxRun for RunBatches.
 const batchRun = 32
 
 // Option configures consumers, pullers and producers.
@@ -81,98 +81,102 @@ type settings struct {
 	failed         error
 }
 
-// Topics limits consumption to these topics. Default: all topics of the group.
-func Topics(topics ...string) ReaderOption {
+// WithTopics limits consumption to these topics. Default: all topics of the group.
+func WithTopics(topics ...string) ReaderOption {
 	return readerOption{func(s *settings) {
 		if len(topics) == 0 || slices.Contains(topics, "") {
-			s.fail("Topics is empty or contains an empty name: omit it to consume all topics of the group")
+			s.fail("WithTopics got no or an empty name: omit it to consume all topics of the group")
 		}
 		s.topics = slices.Clone(topics)
 	}}
 }
 
-// ClientID sets the name shown to operators. Default: host, process and a random part.
-func ClientID(id string) ReaderOption {
+// WithClientID sets the name shown to operators. Default: host, process and a random part.
+func WithClientID(id string) ReaderOption {
 	return readerOption{func(s *settings) { s.clientID = id }}
 }
 
-// Concurrency sets how many keys are handled in parallel. Default 8.
-func Concurrency(keys int) ConsumerOption {
+// WithConcurrency sets how many keys are handled in parallel. Default 8.
+func WithConcurrency(keys int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if keys < 1 {
-			s.fail("Concurrency is %d: expected at least 1", keys)
+			s.fail("WithConcurrency(%d): expected at least 1", keys)
 		}
 		s.concurrency = keys
 	})
 }
 
-// Prefetch sets how many messages are buffered beyond those being handled. 0 leaves waiting
-// messages to other clients. Default: Concurrency, and at least twice MaxRun if that is above 1.
-func Prefetch(messages int) ConsumerOption {
+// WithPrefetch sets how many messages are buffered beyond those being handled. 0 leaves waiting
+// messages to other clients. Default: as many as
+// WithConcurrency, and at least twice WithMaxRun if that is above 1.
+func WithPrefetch(messages int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if messages < 0 {
-			s.fail("Prefetch is %d: expected 0 or more", messages)
+			s.fail("WithPrefetch(%d): expected 0 or more", messages)
 		}
 		s.prefetch = messages
 	})
 }
 
-// MaxRun sets how many consecutive messages of one order key may arrive together, to be handled in
-// sequence, which saves a busy key a round trip per message. When one fails, those behind it are
+// WithMaxRun sets how many consecutive messages of one order key may arrive together, to be handled
+// in sequence, which saves a busy key a round trip per message. When one fails, those behind it are
 // released without counting an attempt. Default 1, and 32 for RunBatches.
-func MaxRun(messages int) ConsumerOption {
+func WithMaxRun(messages int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if messages < 1 {
-			s.fail("MaxRun is %d: expected at least 1", messages)
+			s.fail("WithMaxRun(%d): expected at least 1", messages)
 		}
 		s.maxRun = messages
 	})
 }
 
-// AckLinger sets how long an ack waits to ride on the next pull. A longer wait saves requests if
-// handlers are slow, but delays the key's next message. Default 20 ms.
-func AckLinger(wait time.Duration) ConsumerOption {
-	return consumerOption(func(s *settings) { s.ackLinger = s.notNegative("AckLinger", wait) })
+// WithAckLinger sets how long an ack waits to ride on the next pull. A longer wait saves requests
+// if handlers are slow, but delays the key's next message. Default 20 ms.
+func WithAckLinger(wait time.Duration) ConsumerOption {
+	return consumerOption(func(s *settings) { s.ackLinger = s.notNegative("WithAckLinger", wait) })
 }
 
-// DrainTimeout sets how long handlers may continue after the end of Run's context. Default 30 s.
-func DrainTimeout(limit time.Duration) ConsumerOption {
-	return consumerOption(func(s *settings) { s.drainTimeout = s.notNegative("DrainTimeout", limit) })
+// WithDrainTimeout sets how long handlers may continue after the end of Run's context.
+// Default 30 s.
+func WithDrainTimeout(limit time.Duration) ConsumerOption {
+	return consumerOption(func(s *settings) {
+		s.drainTimeout = s.notNegative("WithDrainTimeout", limit)
+	})
 }
 
-// RequestTimeout limits the wait for a connection or an answer, beyond a pull's own wait. Keep it
-// below the lease length, or a hanging proxy costs the leases. Default 3 s.
-func RequestTimeout(limit time.Duration) ReaderOption {
+// WithRequestTimeout limits the wait for a connection or an answer, beyond a pull's own wait. Keep
+// it below the lease length, or a hanging proxy costs the leases. Default 3 s.
+func WithRequestTimeout(limit time.Duration) ReaderOption {
 	return readerOption{func(s *settings) {
 		if limit <= 0 {
-			s.fail("RequestTimeout is %v: expected more than 0", limit)
+			s.fail("WithRequestTimeout(%v): expected more than 0", limit)
 		}
 		s.requestTimeout = min(limit, longest)
 	}}
 }
 
-// SendTimeout limits a send whose context has no deadline. Default 10 s.
-func SendTimeout(limit time.Duration) ProducerOption {
+// WithSendTimeout limits a send whose context has no deadline. Default 10 s.
+func WithSendTimeout(limit time.Duration) ProducerOption {
 	return producerOption(func(s *settings) {
 		if limit <= 0 {
-			s.fail("SendTimeout is %v: expected more than 0", limit)
+			s.fail("WithSendTimeout(%v): expected more than 0", limit)
 		}
 		s.sendTimeout = min(limit, longest)
 	})
 }
 
-// Token authenticates the client. It is sent in plain text: use TLS with it.
-func Token(token string) Option { return anyOption(func(s *settings) { s.token = token }) }
+// WithToken authenticates the client. It is sent in plain text: use TLS with it.
+func WithToken(token string) Option { return anyOption(func(s *settings) { s.token = token }) }
 
-// TLS encrypts all connections. If the configuration sets no ServerName, the certificate must match
-// the host dialled. LoadTLS makes a configuration from files.
-func TLS(config *tls.Config) Option { return anyOption(func(s *settings) { s.tls = config }) }
+// WithTLS encrypts all connections. If the configuration sets no ServerName, the certificate must
+// match the host dialled. LoadTLS makes a configuration from files.
+func WithTLS(config *tls.Config) Option { return anyOption(func(s *settings) { s.tls = config }) }
 
-// Trace propagates trace contexts from producers to handlers.
-func Trace(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer = tracer }) }
+// WithTracer propagates trace contexts from producers to handlers.
+func WithTracer(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer = tracer }) }
 
-// Logger sets the library's logger. Default: slog.Default().
-func Logger(logger *slog.Logger) Option {
+// WithLogger sets the library's logger. Default: slog.Default().
+func WithLogger(logger *slog.Logger) Option {
 	return anyOption(func(s *settings) {
 		if logger != nil {
 			s.logger = logger
@@ -180,8 +184,8 @@ func Logger(logger *slog.Logger) Option {
 	})
 }
 
-// Observe registers hooks, for histories and metrics.
-func Observe(hooks Hooks) ConsumerOption {
+// WithHooks registers hooks, for histories and metrics.
+func WithHooks(hooks Hooks) ConsumerOption {
 	return consumerOption(func(s *settings) { s.hooks = hooks })
 }
 
@@ -214,7 +218,7 @@ type TLSFiles struct {
 	ServerName string
 }
 
-// LoadTLS makes a configuration for the TLS option.
+// LoadTLS makes a configuration for WithTLS.
 func LoadTLS(files TLSFiles) (*tls.Config, error) {
 	config := &tls.Config{ServerName: files.ServerName, MinVersion: tls.VersionTLS12}
 	if files.CA != "" {
@@ -266,7 +270,7 @@ func (s *settings) fail(format string, values ...any) {
 
 func (s *settings) notNegative(name string, value time.Duration) time.Duration {
 	if value < 0 {
-		s.fail("%s is %v: expected 0 or more", name, value)
+		s.fail("%s(%v): expected 0 or more", name, value)
 	}
 	return min(value, longest)
 }
@@ -280,7 +284,7 @@ func (s *settings) setGroup(group string) {
 
 func (s *settings) dialer() *dialer { return &dialer{tls: s.tls, timeout: s.requestTimeout} }
 
-// session returns the session options; defaultRun is the default of MaxRun.
+// session returns the session options; defaultRun is the default of WithMaxRun.
 func (s *settings) session(defaultRun int) session.Options {
 	maxRun := s.maxRun
 	if maxRun == 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // maxReason is the number of characters of an error's text shown to operators.

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"orderlane/internal/gen/producer"
-	"orderlane/internal/routing"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/producer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/routing"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/consumer"
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 func TestAddressesAreParsed(t *testing.T) {
@@ -46,14 +46,14 @@ func TestErrorsOfInvalidAddressesShowAValidOne(t *testing.T) {
 func TestInvalidOptionsAreRefused(t *testing.T) {
 	ctx := context.Background()
 	options := map[string]ConsumerOption{
-		"Concurrency is 0":     Concurrency(0),
-		"Prefetch is -1":       Prefetch(-1),
-		"MaxRun is 0":          MaxRun(0),
-		"Topics is empty":      Topics(),
-		"an empty name":        Topics("orders", ""),
-		"AckLinger is -1ns":    AckLinger(-1),
-		"DrainTimeout is -1ns": DrainTimeout(-1),
-		"RequestTimeout is 0s": RequestTimeout(0),
+		"WithConcurrency(0)":     WithConcurrency(0),
+		"WithPrefetch(-1)":       WithPrefetch(-1),
+		"WithMaxRun(0)":          WithMaxRun(0),
+		"WithTopics got no":      WithTopics(),
+		"an empty name":          WithTopics("orders", ""),
+		"WithAckLinger(-1ns)":    WithAckLinger(-1),
+		"WithDrainTimeout(-1ns)": WithDrainTimeout(-1),
+		"WithRequestTimeout(0s)": WithRequestTimeout(0),
 	}
 	for want, option := range options {
 		if _, err := NewConsumer(ctx, "a", "g", option); err == nil ||
@@ -78,10 +78,10 @@ func TestRunsRaiseTheDefaultPrefetch(t *testing.T) {
 		want    int
 	}{
 		"default":    {nil, 8},
-		"as many":    {[]ConsumerOption{Concurrency(20)}, 20},
-		"runs":       {[]ConsumerOption{MaxRun(16)}, 32},
-		"short runs": {[]ConsumerOption{Concurrency(9), MaxRun(2)}, 9},
-		"said":       {[]ConsumerOption{Prefetch(0), MaxRun(16)}, 0},
+		"as many":    {[]ConsumerOption{WithConcurrency(20)}, 20},
+		"runs":       {[]ConsumerOption{WithMaxRun(16)}, 32},
+		"short runs": {[]ConsumerOption{WithConcurrency(9), WithMaxRun(2)}, 9},
+		"said":       {[]ConsumerOption{WithPrefetch(0), WithMaxRun(16)}, 0},
 	}
 	for name, each := range cases {
 		settings := newSettings("a")
@@ -295,7 +295,7 @@ func TestAPullerPullsExtendsAndSettles(t *testing.T) {
 	p.put("a", "b")
 	p.notHeld[2] = true
 	ctx := context.Background()
-	puller, err := NewPuller(p.address, "g", ClientID("c"))
+	puller, err := NewPuller(p.address, "g", WithClientID("c"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestFilesAreFormattedAndNotTooLong(t *testing.T) {
 func TestTheSessionIsPure(t *testing.T) {
 	allowed := []string{
 		"cmp", "errors", "fmt", "math", "slices", "sync/atomic", "time",
-		"orderlane/internal/gen/consumer",
+		"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer",
 	}
 	for _, path := range ownFiles(t) {
 		if filepath.Dir(path) != filepath.Join("internal", "session") ||

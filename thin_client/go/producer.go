@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // Producer sends messages. Goroutines may share it: one call is sent at a time, in the order of
@@ -45,8 +45,8 @@ func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 }
 
 // Send stores one message and returns its id. It tries until the deadline of ctx, or for
-// SendTimeout if ctx has none. A SendError means that the message is not known to be stored; any
-// other error, that it cannot be sent.
+// WithSendTimeout if ctx has none. A SendError means that the message is not known to be stored;
+// any other error, that it cannot be sent.
 func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 	ids, err := p.SendBatch(ctx, []Outgoing{message})
 	if len(ids) == 0 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/producer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/producer"
 )
 
 func producerOf(t *testing.T, p *fakeProxy, options ...ProducerOption) *Producer {
@@ -44,7 +44,7 @@ func (p *fakeProxy) only() *producer.Message {
 func TestAMessageIsSentWithItsFields(t *testing.T) {
 	p := startProxy(t)
 	ctx := context.WithValue(context.Background(), carry{}, "00-5-6-01")
-	id, err := producerOf(t, p, Token("secret"), Trace(carry{})).Send(ctx, Outgoing{
+	id, err := producerOf(t, p, WithToken("secret"), WithTracer(carry{})).Send(ctx, Outgoing{
 		Topic: "orders", Body: []byte("b"), Key: "k", Tag: "t", Route: ShardingKey("N14228"),
 		Properties: map[string]string{"a": "1"},
 	})
@@ -233,7 +233,7 @@ func TestASendEndsAtItsTimeout(t *testing.T) {
 			})
 			ctx, cancel := begin()
 			defer cancel()
-			sender := producerOf(t, p, SendTimeout(100*time.Millisecond))
+			sender := producerOf(t, p, WithSendTimeout(100*time.Millisecond))
 			_, err := sender.Send(ctx, Outgoing{Topic: "orders"})
 			var failed *SendError
 			if !errors.As(err, &failed) || !failed.OutcomeUnknown || failed.Code != 0 {

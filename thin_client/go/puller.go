@@ -9,8 +9,8 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"orderlane/internal/gen/consumer"
-	"orderlane/internal/session"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
 
 // Puller pulls and settles messages of a group call by call, for scripts and tests.

@@ -39,8 +39,9 @@ func TestTheCodeOfTheReadmeCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	module := strings.Replace(string(ours), "module orderlane", "module quickstart", 1)
-	module += "\nrequire orderlane v0.0.0\nreplace orderlane => " + here + "\n"
+	const path = "github.com/orderlane/orderlane/thin_client/go"
+	module := strings.Replace(string(ours), "module "+path, "module quickstart", 1)
+	module += "\nrequire " + path + " v0.0.0\nreplace " + path + " => " + here + "\n"
 	write("go.mod", module)
 	write("go.sum", string(sums))
 	write("main.go", blocks[0][1])
@@ -64,7 +65,7 @@ import (
 	"os"
 	"time"
 
-	"orderlane"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
 )
 
 type Order struct{}

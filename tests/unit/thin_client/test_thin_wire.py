@@ -53,7 +53,7 @@ def test_the_codec_in_python_bounds_what_it_takes(monkeypatch: pytest.MonkeyPatc
     [
         "wire.py",
         "go/connection.go",
-        "java/src/main/java/orderlane/client/internal/Wire.java",
+        "java/src/main/java/io/github/orderlane/client/internal/Wire.java",
         "node/src/frames.ts",
         "cpp/src/calls.hpp",
     ],

@@ -184,7 +184,7 @@ def test_a_suite_whose_failures_have_no_ids_is_run_as_it_was() -> None:
 # ---- parts --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suite", ["spark", "browser", "redis", "conformance.rocketmq"])
+@pytest.mark.parametrize("suite", ["spark", "browser", "redis", "packages", "conformance.rocketmq"])
 def test_every_test_of_a_part_is_there(suite: str) -> None:
     part = importlib.import_module(f"tests.{suite}.__main__").PART
     assert part

@@ -43,7 +43,7 @@ Outcome bill(const Message& message) {
     }
     std::this_thread::sleep_for(10ms);  // stands for real work
     std::ostringstream line;
-    line << *message.key << " offset " << message.offset << " attempt " << message.attempt;
+    line << message.key.value_or("-") << " offset " << message.offset << " attempt " << message.attempt;
     print(line.str());
     return Outcome::ok();
 }

@@ -78,6 +78,8 @@ std::optional<Delivery> Consumer::next() {
 
 void Consumer::stop() { core_->stop(); }
 
+void Consumer::request_stop() { core_->request_stop(); }
+
 std::size_t Consumer::abandoned() const { return core_->abandoned(); }
 
 std::string Consumer::status() const { return core_->status(); }

@@ -297,6 +297,14 @@ void Core::stop() {
     if (is_second) stop_handlers();
 }
 
+void Core::request_stop() {
+    if (inherited_) return;
+    const Lock lock(mutex_);
+    if (std::exchange(stop_called_, true)) return;
+    session_.stop(now_ns());
+    turn();
+}
+
 void Core::close() {
     {
         const Lock lock(mutex_);

@@ -41,6 +41,8 @@ public:
     /// Ends a message of `next`.
     void settle(const Message& message, const Outcome& outcome);
     void stop();
+    /// As the first `stop`; does nothing after it.
+    void request_stop();
     /// Drains after `next`, as `run` does; does nothing the second time.
     void close();
 

@@ -351,3 +351,43 @@ TEST_CASE("a producer created before a fork sends in each process") {
     producer.send({.topic = "t", .body = "after", .key = "k"});
     CHECK(store->stored.size() == 5);
 }
+
+TEST_CASE("a stop token drains as stop does, in all forms") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 3);
+    Consumer consumer(options_for(proxy));
+    std::atomic<bool> asked_to_end = false;
+    std::stop_source stop;
+    const auto finish_last = [&](const Message& message) {
+        if (message.offset < 3) return;  // the first is 1
+        stop.request_stop();
+        asked_to_end = asked_to_end || message.stop_token().stop_requested();
+    };
+    SUBCASE("run") { consumer.run(stop.get_token(), finish_last); }
+    SUBCASE("run_batches") {
+        consumer.run_batches(stop.get_token(), [&](const orderlane::KeyBatch& batch) {
+            for (const auto& message : batch) finish_last(message);
+        });
+    }
+    SUBCASE("next") {
+        while (auto delivery = consumer.next(stop.get_token())) {
+            finish_last(**delivery);
+            delivery->ok();
+        }
+        CHECK_FALSE(consumer.next(stop.get_token()));  // not a second stop, which would not wait
+    }
+    CHECK(proxy.messages->wait_for("ok", 3));
+    CHECK_FALSE(asked_to_end);
+    CHECK_EQ(consumer.abandoned(), 0);
+}
+
+TEST_CASE("a token whose stop was requested before ends the run at once") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    std::stop_source stop;
+    stop.request_stop();
+    Consumer consumer(options_for(proxy));
+    std::atomic<int> handled = 0;
+    consumer.run(stop.get_token(), [&](const Message&) { ++handled; });
+    CHECK_EQ(handled, 0);
+}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"orderlane"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
 )
 
 type order struct {
@@ -58,7 +58,7 @@ func send(ctx context.Context, servers, topic string) error {
 
 func handle(ctx context.Context, servers, group, topic string) error {
 	consumer, err := orderlane.NewConsumer(ctx, servers, group,
-		orderlane.Topics(topic), orderlane.Concurrency(16))
+		orderlane.WithTopics(topic), orderlane.WithConcurrency(16))
 	if err != nil {
 		return err
 	}

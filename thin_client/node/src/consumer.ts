@@ -1,9 +1,11 @@
 /** The consumer: passes the messages of a `Session` to handlers, and drains at the end. */
 
 import { captureRejectionSymbol, EventEmitter } from "node:events";
+import { constants } from "node:os";
 import { Servers } from "./addresses.js";
+import { checkList, checkProperties, type Names } from "./arguments.js";
 import { nowMs } from "./clock.js";
-import { type ClientError, DrainTimeout, LeaseLost } from "./errors.js";
+import { type ClientError, DrainTimeout, LeaseLost, seenHere } from "./errors.js";
 import { Feeder } from "./feeder.js";
 import { checkHandler, checkResult } from "./handlers.js";
 import type { Logger } from "./logger.js";
@@ -295,6 +297,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   /** Run `use`, from the first pull to the last ack. */
   #live(options: RunOptions, use: () => Promise<void>): Promise<void> {
     if (this.#ended !== null) throw new Error("a consumer is used once: create a new one");
+    checkRun(options);
     const { signal, stopOn = [] } = options;
     const stop = (): void => this.stop();
     const live = async (): Promise<void> => {
@@ -309,7 +312,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
         for (const name of stopOn) process.off(name, stop);
         signal?.removeEventListener("abort", stop);
       }
-      if (this.#feeder.failure !== null) throw this.#feeder.failure;
+      if (this.#feeder.failure !== null) throw seenHere(this.#feeder.failure);
     };
     this.#ended = live();
     return this.#ended;
@@ -401,6 +404,22 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   /** A listener, or the promise it returned, failed. @internal */
   override [captureRejectionSymbol](error: unknown, ...[event]: unknown[]): void {
     this.#logger.error(`orderlane: a listener for ${String(event)} failed`, error);
+  }
+}
+
+const RUN_OPTIONS: Names<RunOptions> = { signal: true, stopOn: true };
+
+function checkRun(options: RunOptions): void {
+  checkProperties("the options of a run", options, RUN_OPTIONS, '{ stopOn: ["SIGTERM"] }');
+  const { signal, stopOn } = options;
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TypeError("signal is no AbortSignal: expected that of an AbortController");
+  }
+  if (stopOn === undefined) return;
+  checkList("stopOn", stopOn);
+  for (const name of stopOn) {
+    if (String(name) in constants.signals) continue;
+    throw new TypeError(`stopOn: there is no signal ${String(name)}; expected one as SIGTERM`);
   }
 }
 

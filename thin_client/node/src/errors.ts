@@ -2,34 +2,39 @@
 
 export type ErrorKind = "connection" | "refused" | "fault" | "protocol" | "send";
 
-/** Base of the errors below. */
+/** Base of the errors below. Their names are written out: a bundler may rename the classes. */
 export abstract class ClientError extends Error {
   abstract readonly kind: ErrorKind;
   /** Whether a retry may help. */
   readonly retriable: boolean = false;
-  /** Whether the connection remains usable. */
-  readonly leavesConnection: boolean = false;
 
-  override get name(): string {
-    return this.constructor.name;
+  /** Whether the connection remains usable. @internal */
+  get leavesConnection(): boolean {
+    return false;
   }
 }
 
 /** The connection failed, or ended before the answer. The request's effect is unknown. */
 export class ConnectionLost extends ClientError {
+  override readonly name = "ConnectionLost";
   override readonly kind = "connection";
   override readonly retriable = true;
-  /** An established connection ended suddenly; reconnecting to the same proxy may help. */
-  readonly broke: boolean;
+  readonly #broke: boolean;
 
   constructor(message: string, { broke = false }: { broke?: boolean } = {}) {
     super(message);
-    this.broke = broke;
+    this.#broke = broke;
+  }
+
+  /** An established connection ended suddenly; reconnecting to the same proxy may help. */
+  get broke(): boolean {
+    return this.#broke;
   }
 }
 
 /** The proxy failed, or does not implement the method. */
 export class ProxyFault extends ClientError {
+  override readonly name = "ProxyFault";
   override readonly kind = "fault";
   override readonly retriable: boolean;
 
@@ -41,13 +46,14 @@ export class ProxyFault extends ClientError {
 
 /** The answer violates the protocol: another kind of server, or a bug. */
 export class ProtocolError extends ClientError {
+  override readonly name = "ProtocolError";
   override readonly kind = "protocol";
 }
 
 /** The proxy refused the request. */
 export class Refused extends ClientError {
+  override readonly name = "Refused";
   override readonly kind = "refused";
-  override readonly leavesConnection = true;
   override readonly retriable: boolean;
   /**
    * 400: invalid request; 401: token; 403: not allowed; 404: no such group or topic; from 500:
@@ -59,6 +65,11 @@ export class Refused extends ClientError {
     super(message);
     this.code = code;
     this.retriable = code >= 500;
+  }
+
+  /** @internal */
+  override get leavesConnection(): boolean {
+    return true;
   }
 }
 
@@ -73,6 +84,7 @@ export interface SendFailure {
 
 /** Messages were not stored, or their outcome is unknown. */
 export class SendFailed extends ClientError {
+  override readonly name = "SendFailed";
   override readonly kind = "send";
   /** Code of the first failure; null if no proxy answered. */
   readonly code: number | null;
@@ -111,6 +123,19 @@ export class LeaseLost extends Error {
 /** The reason of an abort: the drain timed out. */
 export class DrainTimeout extends Error {
   override readonly name = "DrainTimeout";
+}
+
+/**
+ * Add the frames of the caller to those of an error that was created elsewhere, such as in the
+ * event of a socket: the application's own line is among them.
+ */
+export function seenHere<E extends Error>(error: E): E {
+  const here: { stack?: string } = {};
+  Error.captureStackTrace(here, seenHere);
+  const known = error.stack ?? String(error);
+  const frames = (here.stack ?? "").split("\n").slice(1);
+  error.stack = [known, ...frames.filter((frame) => !known.includes(frame))].join("\n");
+  return error;
 }
 
 /** A readable text for any thrown value. */

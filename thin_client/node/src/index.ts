@@ -32,5 +32,5 @@ export type { ConsumerOptions, ConsumerTrace, ProxyOptions } from "./options.js"
 export { Defer, type Outcome, type OutcomeName, Reject, Retry } from "./outcome.js";
 export { newMessageId, type Outgoing } from "./outgoing.js";
 export { Producer, type ProducerOptions, type SendOptions } from "./producer.js";
-export { Puller, type PullerOptions } from "./puller.js";
+export { Puller, type PullerOptions, type PullOptions } from "./puller.js";
 export type { KeyBatch } from "./work.js";

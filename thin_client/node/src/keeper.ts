@@ -8,6 +8,7 @@
  * only after extending the lease itself.
  */
 
+import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import type { Dialling } from "./connection.js";
 import type { Context } from "./idl.js";
@@ -180,7 +181,7 @@ export class Keeper {
       clientId,
       token,
     };
-    const worker = new Worker(new URL("./keeper-worker.js", import.meta.url), {
+    const worker = new Worker(join(__dirname, "keeper-worker.js"), {
       name: "orderlane leases",
       workerData: start,
     });

@@ -3,7 +3,9 @@
 import { randomBytes, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
+import { join } from "node:path";
 import { createSecureContext } from "node:tls";
+import { checkProperties, type Names } from "./arguments.js";
 import type { TlsOptions } from "./connection.js";
 import { textOf } from "./errors.js";
 import type { Logger } from "./logger.js";
@@ -66,8 +68,31 @@ export interface Timing {
   drainTimeoutMs: number;
 }
 
+/** The options of every client. */
+export const PROXY_OPTIONS: Names<ProxyOptions> = {
+  servers: true,
+  token: true,
+  tls: true,
+  logger: true,
+};
+
+const CONSUMER_OPTIONS: Names<ConsumerOptions> = {
+  ...PROXY_OPTIONS,
+  group: true,
+  topics: true,
+  concurrency: true,
+  prefetch: true,
+  maxRun: true,
+  clientId: true,
+  ackLingerMs: true,
+  requestTimeoutMs: true,
+  drainTimeoutMs: true,
+  trace: true,
+};
+
 /** Validate options. Throws a TypeError or RangeError that says which values are valid. */
 export function readOptions(options: ConsumerOptions): { session: SessionOptions; timing: Timing } {
+  checkProperties("the options of a consumer", options, CONSUMER_OPTIONS, "{ servers, group }");
   const { group, topics, concurrency = 8, maxRun = 1, ackLingerMs = 20 } = options;
   if (!group) throw new TypeError("group is empty: expected the name of a consumer group");
   if (typeof topics === "string") {
@@ -146,6 +171,6 @@ export function defaultClientId(): string {
 export const VERSION = `orderlane-node/${packageVersion()}`;
 
 function packageVersion(): string {
-  const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+  const text = readFileSync(join(__dirname, "../../package.json"), "utf8");
   return (JSON.parse(text) as { version: string }).version;
 }

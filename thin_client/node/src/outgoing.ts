@@ -2,6 +2,7 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
+import { checkProperties, type Names } from "./arguments.js";
 import { textOf } from "./errors.js";
 import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
 import { keyReader } from "./json-path.js";
@@ -37,6 +38,23 @@ export interface Outgoing {
   properties?: Readonly<Record<string, string>> | undefined;
   /** Postpones the delivery, in whole seconds. */
   delayMs?: number | undefined;
+}
+
+const FIELDS: Names<Outgoing> = {
+  topic: true,
+  body: true,
+  key: true,
+  shardingKey: true,
+  shardingPath: true,
+  queue: true,
+  tag: true,
+  properties: true,
+  delayMs: true,
+};
+
+/** Throws a TypeError unless it is an object with fields of a message. */
+export function checkMessage(message: unknown): asserts message is Outgoing {
+  checkProperties("a message to send", message, FIELDS, "{ topic, body }");
 }
 
 /** A unique id: 32 upper-case hexadecimal digits. */

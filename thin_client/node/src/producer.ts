@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Servers } from "./addresses.js";
+import { checkList, checkProperties, type Names } from "./arguments.js";
 import { nowMs } from "./clock.js";
 import { Connection, type TlsOptions } from "./connection.js";
 import { type Delivery, deliveries } from "./delivery.js";
@@ -9,8 +10,8 @@ import { ClientError, SendFailed } from "./errors.js";
 import type { SendResult } from "./idl.js";
 import type { Logger } from "./logger.js";
 import type { TraceContext } from "./message.js";
-import { duration, type ProxyOptions, readTls } from "./options.js";
-import { type Outgoing, sendable } from "./outgoing.js";
+import { duration, PROXY_OPTIONS, type ProxyOptions, readTls } from "./options.js";
+import { checkMessage, type Outgoing, sendable } from "./outgoing.js";
 import { SendOrder } from "./send-order.js";
 
 export interface ProducerOptions extends ProxyOptions {
@@ -24,6 +25,13 @@ export interface SendOptions {
   /** Overrides the producer's limit. */
   timeoutMs?: number;
 }
+
+const PRODUCER_OPTIONS: Names<ProducerOptions> = {
+  ...PROXY_OPTIONS,
+  timeoutMs: true,
+  trace: true,
+};
+const SEND_OPTIONS: Names<SendOptions> = { timeoutMs: true };
 
 /**
  * Sends messages. A message is resent under the same id until it is stored or time is up, so it may
@@ -46,6 +54,7 @@ export class Producer {
 
   /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: ProducerOptions) {
+    checkProperties("the options of a producer", options, PRODUCER_OPTIONS, "{ servers }");
     const { timeoutMs = 10_000 } = options;
     duration("timeoutMs", timeoutMs);
     this.#servers = new Servers(options.servers);
@@ -72,11 +81,14 @@ export class Producer {
    */
   async sendBatch(messages: readonly Outgoing[], options: SendOptions = {}): Promise<string[]> {
     if (this.#closed) throw new Error("the producer is closed: create a new one");
+    checkList("the messages to send", messages);
+    checkProperties("the options of a send", options, SEND_OPTIONS, "{ timeoutMs: 2000 }");
     const { timeoutMs = this.#timeoutMs } = options;
     duration("timeoutMs", timeoutMs);
-    const ready = messages.map((each) =>
-      sendable(each, { token: this.#token, trace: this.#trace(each) ?? {} }),
-    );
+    const ready = messages.map((each) => {
+      checkMessage(each);
+      return sendable(each, { token: this.#token, trace: this.#trace(each) ?? {} });
+    });
     const requests = deliveries(ready, nowMs() + timeoutMs, this.#logger);
     const number = this.#order.enter();
     const { promise: ended, resolve: end } = withResolvers();

@@ -1,13 +1,21 @@
 /** Single pulls, settles and extends, for scripts and tests: nothing is automatic. */
 
 import { Servers } from "./addresses.js";
+import { checkProperties, type Names } from "./arguments.js";
 import { nowMs } from "./clock.js";
 import { Connection, type TlsOptions } from "./connection.js";
-import { ClientError, ConnectionLost } from "./errors.js";
+import { ClientError, ConnectionLost, seenHere } from "./errors.js";
 import type { Context, Method, Methods } from "./idl.js";
 import { Home, readLeases } from "./leases.js";
-import type { Message } from "./message.js";
-import { defaultClientId, duration, type ProxyOptions, readTls, VERSION } from "./options.js";
+import { Message } from "./message.js";
+import {
+  defaultClientId,
+  duration,
+  PROXY_OPTIONS,
+  type ProxyOptions,
+  readTls,
+  VERSION,
+} from "./options.js";
 import type { Outcome } from "./outcome.js";
 import { Verdicts } from "./verdicts.js";
 
@@ -19,6 +27,24 @@ export interface PullerOptions extends ProxyOptions {
   /** Limits the wait for a connection or an answer, beyond a pull's own wait. Default 3,000. */
   requestTimeoutMs?: number;
 }
+
+const PULLER_OPTIONS: Names<PullerOptions> = {
+  ...PROXY_OPTIONS,
+  group: true,
+  topics: true,
+  clientId: true,
+  requestTimeoutMs: true,
+};
+
+/** Options of a pull. */
+export interface PullOptions {
+  /** Maximum number of messages. Default 1. */
+  max?: number;
+  /** How long to wait for the first message. Default 1,000. */
+  waitMs?: number;
+}
+
+const PULL_OPTIONS: Names<PullOptions> = { max: true, waitMs: true };
 
 /**
  * Pulls and settles messages of a group call by call. It extends, retries and orders nothing: of
@@ -34,10 +60,11 @@ export class Puller {
   /** Fields of every request. */
   readonly #asking: { groupId: string; clientId: string; token: string | null };
   #connection: Connection | null = null;
-  #turn: Promise<unknown> = Promise.resolve(); // the end of the latest call; never rejects
+  #turn: Promise<void> = Promise.resolve(); // the end of the latest call; never rejects
 
   /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: PullerOptions) {
+    checkProperties("the options of a puller", options, PULLER_OPTIONS, "{ servers, group }");
     const { requestTimeoutMs = 3_000, group: groupId } = options;
     duration("requestTimeoutMs", requestTimeoutMs);
     if (!groupId) throw new TypeError("group is empty: expected the name of a consumer group");
@@ -50,9 +77,9 @@ export class Puller {
   }
 
   /** Pull up to `max` messages, waiting up to `waitMs` for the first; possibly none. */
-  async pull({ max = 1, waitMs = 1_000 }: { max?: number; waitMs?: number } = {}): Promise<
-    Message[]
-  > {
+  async pull(options: PullOptions = {}): Promise<Message[]> {
+    checkProperties("the options of a pull", options, PULL_OPTIONS, "{ max: 10 }");
+    const { max = 1, waitMs = 1_000 } = options;
     duration("waitMs", waitMs);
     const request: Methods["pull"]["takes"][0] = {
       ...this.#asking,
@@ -82,6 +109,7 @@ export class Puller {
    * another client may have the message.
    */
   async settle(message: Message, outcome?: Outcome): Promise<boolean> {
+    checkPulled(message);
     const verdicts = new Verdicts();
     const { leaseId, deadlineMs } = message;
     verdicts.add(this.#context(message), leaseId, outcome, { deadlineMs, nowMs: nowMs() });
@@ -95,6 +123,7 @@ export class Puller {
    * `msLeft` counts from before the request; the proxy may cap it further without reporting that.
    */
   async extend(message: Message, ms: number): Promise<boolean> {
+    checkPulled(message);
     duration("ms", ms);
     const leases = [{ context: this.#context(message), leaseId: message.leaseId }];
     const request = { ...this.#asking, leases, ms: Math.floor(ms) };
@@ -135,14 +164,22 @@ export class Puller {
   }
 
   /** Send after earlier calls have ended; also returns the time of sending. */
-  #call<M extends Method>(
+  async #call<M extends Method>(
     method: M,
     timeoutMs: number,
     ...takes: Methods[M]["takes"]
   ): Promise<Called<M>> {
-    const called = this.#turn.then(() => this.#callInTurn(method, timeoutMs, ...takes));
-    this.#turn = called.catch(() => {});
-    return called;
+    const turn = this.#turn;
+    let end = (): void => {};
+    this.#turn = new Promise((resolve) => (end = resolve));
+    try {
+      await turn;
+      return await this.#callInTurn(method, timeoutMs, ...takes);
+    } catch (error) {
+      throw error instanceof ClientError ? seenHere(error) : error;
+    } finally {
+      end();
+    }
   }
 
   async #callInTurn<M extends Method>(
@@ -160,6 +197,11 @@ export class Puller {
       throw error;
     }
   }
+}
+
+function checkPulled(message: unknown): void {
+  if (message instanceof Message) return;
+  throw new TypeError("the message to settle or extend is none: expected one that pull returned");
 }
 
 interface Called<M extends Method> {

@@ -12,4 +12,4 @@ const options = JSON.parse(process.argv[2] ?? "{}") as Options;
 const modes = { consume, produce, oneshot };
 
 // Exit even if a handler ignores its signal.
-process.exit(await modes[options.mode ?? "consume"](options));
+void modes[options.mode ?? "consume"](options).then((code) => process.exit(code));

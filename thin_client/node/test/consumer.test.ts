@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Worker } from "node:worker_threads";
 import consumerTypes from "#gen/consumer_proxy_types.js";
@@ -335,7 +336,7 @@ test("a result whose work has not run does not ack", async () => {
 
 test("a handler that blocks the event loop keeps its leases, with a warning", async () => {
   const extended = new Int32Array(new SharedArrayBuffer(4));
-  const server = new Worker(new URL("./slow-proxy.js", import.meta.url), { workerData: extended });
+  const server = new Worker(join(__dirname, "slow-proxy.js"), { workerData: extended });
   const [address] = (await once(server, "message")) as [string];
   const warnings: string[] = [];
   const logger = { warn: (text: string) => warnings.push(text), error() {} };

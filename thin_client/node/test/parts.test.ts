@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { parseAddress, parseAddresses, Servers } from "../src/addresses.js";
 import { makeCall } from "../src/calls.js";
@@ -19,7 +20,7 @@ import { SendOrder } from "../src/send-order.js";
 import { MAX_REASON, Verdicts } from "../src/verdicts.js";
 
 test("key hashes match the shared vectors", () => {
-  const file = new URL("../../../../tests/conformance/key_hash_vectors.json", import.meta.url);
+  const file = join(__dirname, "../../../../tests/conformance/key_hash_vectors.json");
   assert.ok(existsSync(file), "the vectors are part of the repository");
   const vectors = JSON.parse(readFileSync(file, "utf8")) as {
     key: string;
@@ -36,7 +37,7 @@ test("key hashes match the shared vectors", () => {
 });
 
 test("keys match the vectors shared by the proxy and all clients", () => {
-  const file = new URL("../../../../tests/conformance/key_vectors.json", import.meta.url);
+  const file = join(__dirname, "../../../../tests/conformance/key_vectors.json");
   const { keys, values } = JSON.parse(readFileSync(file, "utf8")) as {
     keys: { text: string; key: string; hash: number }[];
     values: { body: string; path: string; key: string | null; hash?: number; refused?: true }[];

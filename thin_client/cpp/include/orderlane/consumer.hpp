@@ -1,6 +1,10 @@
 // The consumer: passes the messages of a group to handlers, in order by key.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "orderlane needs C++20: compile with -std=c++20 or newer"
+#endif
+
 #include <orderlane/options.hpp>
 
 #include <cstddef>
@@ -106,6 +110,17 @@ public:
         });
     }
 
+    /// As `run`, until a stop is requested, as `stop` does; for the function of a std::jthread:
+    ///
+    ///     std::jthread worker([&](std::stop_token stop) { consumer.run(stop, handle); });
+    ///
+    /// Messages have stop tokens of their own: handlers may finish during the drain.
+    template <class Handler>
+    void run(std::stop_token stop, Handler handler) {
+        const std::stop_callback stopping(std::move(stop), [this] { request_stop(); });
+        run(std::move(handler));
+    }
+
     /// As `run`, with up to `max_batch` messages of one key at a time (0: all that arrived
     /// together; see `max_run`). The handler takes `const KeyBatch&` and returns a BatchResult, or
     /// nothing if all are ok.
@@ -127,6 +142,13 @@ public:
             max_batch);
     }
 
+    /// As `run_batches`, until a stop is requested.
+    template <class Handler>
+    void run_batches(std::stop_token stop, Handler handler, std::size_t max_batch = 0) {
+        const std::stop_callback stopping(std::move(stop), [this] { request_stop(); });
+        run_batches(std::move(handler), max_batch);
+    }
+
     /// The serial form: waits for the next message; nothing after `stop`.
     ///
     ///     while (auto delivery = consumer.next()) {
@@ -137,6 +159,11 @@ public:
     /// Throws std::logic_error if this thread still has a message without a verdict, which would
     /// block its key for ever. Otherwise throws as `run`.
     [[nodiscard]] std::optional<Delivery> next();
+    /// As `next`; nothing after a stop was requested, which stops the consumer.
+    [[nodiscard]] std::optional<Delivery> next(std::stop_token stop) {
+        const std::stop_callback stopping(std::move(stop), [this] { request_stop(); });
+        return next();
+    }
 
     /// Stops pulling; handlers may continue for `drain_timeout`. A second call asks them to end at
     /// once. Safe to call from any thread, but not from a signal handler.
@@ -149,6 +176,7 @@ public:
     [[nodiscard]] std::string status() const;
 
 private:
+    void request_stop();
     void run_messages(std::function<Outcome(const Message&)> handler);
     void run_key_batches(std::function<BatchResult(const KeyBatch&)> handler,
                          std::size_t max_batch);

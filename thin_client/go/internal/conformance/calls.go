@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
-	"orderlane"
-	"orderlane/internal/routing"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
+	"github.com/orderlane/orderlane/thin_client/go/internal/routing"
 )
 
 // eachLine reads the driver's requests until the input ends.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"orderlane"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
 )
 
 // program is a consumer under test.
@@ -66,9 +66,9 @@ func (p *program) options() []orderlane.ConsumerOption {
 		given  *int
 		option func(int) orderlane.ConsumerOption
 	}{
-		{p.asked.Concurrency, orderlane.Concurrency},
-		{p.asked.Prefetch, orderlane.Prefetch},
-		{p.asked.MaxRun, orderlane.MaxRun},
+		{p.asked.Concurrency, orderlane.WithConcurrency},
+		{p.asked.Prefetch, orderlane.WithPrefetch},
+		{p.asked.MaxRun, orderlane.WithMaxRun},
 	}
 	for _, each := range counts {
 		if each.given != nil {
@@ -76,12 +76,12 @@ func (p *program) options() []orderlane.ConsumerOption {
 		}
 	}
 	if p.asked.AckLingerMs != nil {
-		found = append(found, orderlane.AckLinger(milliseconds(p.asked.AckLingerMs)))
+		found = append(found, orderlane.WithAckLinger(milliseconds(p.asked.AckLingerMs)))
 	}
 	if p.asked.DrainTimeoutMs != nil {
-		found = append(found, orderlane.DrainTimeout(milliseconds(p.asked.DrainTimeoutMs)))
+		found = append(found, orderlane.WithDrainTimeout(milliseconds(p.asked.DrainTimeoutMs)))
 	}
-	return append(found, orderlane.Observe(p.hooks()))
+	return append(found, orderlane.WithHooks(p.hooks()))
 }
 
 func (p *program) hooks() orderlane.Hooks {

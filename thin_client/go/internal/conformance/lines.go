@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"orderlane"
-	"orderlane/internal/clock"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
+	"github.com/orderlane/orderlane/thin_client/go/internal/clock"
 )
 
 // fields are the contents of one line.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"orderlane"
+	orderlane "github.com/orderlane/orderlane/thin_client/go"
 )
 
 // options are the argument, as defined by the contract of conformance programs.
@@ -65,7 +65,7 @@ func fatal(err error) {
 func (o *options) common() []orderlane.Option {
 	var found []orderlane.Option
 	if o.Token != "" {
-		found = append(found, orderlane.Token(o.Token))
+		found = append(found, orderlane.WithToken(o.Token))
 	}
 	if o.TLS != nil {
 		config, err := orderlane.LoadTLS(orderlane.TLSFiles{
@@ -74,7 +74,7 @@ func (o *options) common() []orderlane.Option {
 		if err != nil {
 			fatal(err)
 		}
-		found = append(found, orderlane.TLS(config))
+		found = append(found, orderlane.WithTLS(config))
 	}
 	return found
 }
@@ -86,13 +86,13 @@ func (o *options) reader() []orderlane.ReaderOption {
 		found = append(found, option)
 	}
 	if o.Topics != nil {
-		found = append(found, orderlane.Topics(o.Topics...))
+		found = append(found, orderlane.WithTopics(o.Topics...))
 	}
 	if o.ClientID != "" {
-		found = append(found, orderlane.ClientID(o.ClientID))
+		found = append(found, orderlane.WithClientID(o.ClientID))
 	}
 	if o.RequestTimeoutMs != nil {
-		found = append(found, orderlane.RequestTimeout(milliseconds(o.RequestTimeoutMs)))
+		found = append(found, orderlane.WithRequestTimeout(milliseconds(o.RequestTimeoutMs)))
 	}
 	return found
 }

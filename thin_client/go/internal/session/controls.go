@@ -3,7 +3,7 @@ package session
 import (
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // Control is a settle or an extend; both are nil if nothing is due.

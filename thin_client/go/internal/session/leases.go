@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // Name identifies a live lease: topic, qid with suffix, lease id.

@@ -3,7 +3,7 @@ package session
 import (
 	"testing"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // The proxy caps longer extensions silently, so the client does not ask for them.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // ---- possible events -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 var plays = flag.Int("plays", 300, "number of random plays of the session")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // A pull waits a quarter of the lease, so that its messages have most of their time left.

@@ -3,7 +3,7 @@ package session
 import (
 	"time"
 
-	"orderlane/internal/gen/consumer"
+	"github.com/orderlane/orderlane/thin_client/go/internal/gen/consumer"
 )
 
 // Kind is the kind of an outcome.

@@ -1,10 +1,10 @@
+import io.github.orderlane.client.Message;
+import io.github.orderlane.client.OrderlaneConsumer;
+import io.github.orderlane.client.OrderlaneProducer;
+import io.github.orderlane.client.Outcome;
+import io.github.orderlane.client.OutgoingMessage;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
-import orderlane.client.Message;
-import orderlane.client.OrderlaneConsumer;
-import orderlane.client.OrderlaneProducer;
-import orderlane.client.Outcome;
-import orderlane.client.OutgoingMessage;
 
 /** Sends ten orders of two customers, and charges each customer's in order. */
 public class Billing {
@@ -26,9 +26,8 @@ public class Billing {
                         .group("billing")
                         .topic("orders")
                         .concurrency(64)
-                        .drainOnShutdown(true) // Ctrl-C and SIGTERM wait for handlers
                         .build()) {
-            consumer.start(Billing::charge);
+            consumer.start(Billing::charge); // Ctrl-C and SIGTERM wait for handlers
             charged.await(); // a service would call consumer.awaitTermination()
         }
     }

@@ -1,0 +1,234 @@
+package io.github.orderlane.client.internal;
+
+import io.github.orderlane.client.Observer;
+import io.github.orderlane.client.TraceHook;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.locks.ReentrantLock;
+import org.slf4j.Logger;
+
+/**
+ * Runs handlers. A worker takes message after message, and ends when there is none, so a burst
+ * costs one executor task per active key instead of one per message.
+ */
+final class Workers {
+    private final Session session;
+    private final Work work;
+    private final Executor executor;
+    private final ReentrantLock lock;
+    private final Clock clock;
+    private final Observer observer;
+    private final TraceHook trace;
+    private final Logger log;
+    private final boolean interrupts;
+    private final Feeder.Events events;
+    private final Set<Handling> active = new HashSet<>();
+    private int workers;
+    private boolean starting; // a worker has not taken its first message yet
+
+    Workers(
+            Session session,
+            Work work,
+            ConsumerSettings settings,
+            Executor executor,
+            ReentrantLock lock,
+            Clock clock,
+            Observer observer,
+            Feeder.Events events) {
+        this.session = session;
+        this.work = work;
+        this.executor = executor;
+        this.lock = lock;
+        this.clock = clock;
+        this.observer = observer;
+        this.trace = settings.trace();
+        this.log = settings.log();
+        this.interrupts = settings.interruptHandlers();
+        this.events = events;
+    }
+
+    /** True while no handler runs. With the lock. */
+    boolean idle() {
+        return active.isEmpty();
+    }
+
+    /** True if this thread runs a handler. With the lock. */
+    boolean isHandler(Thread thread) {
+        return active.stream().anyMatch(handling -> handling.thread() == thread);
+    }
+
+    /**
+     * Starts another worker if messages wait; that one starts the next. Throws
+     * RejectedExecutionException. With the lock.
+     */
+    void turn() {
+        if (starting
+                || session.stopping()
+                || session.takeable() <= 0
+                || workers >= session.options.concurrency()) {
+            return;
+        }
+        starting = true;
+        workers++;
+        try {
+            executor.execute(this::run);
+        } catch (RejectedExecutionException error) {
+            starting = false;
+            workers--;
+            throw error;
+        }
+    }
+
+    /** Abandons all handlers after the drain timeout. With the lock. */
+    void abandonAll() {
+        if (interrupts) {
+            active.forEach(Handling::abandon);
+        }
+    }
+
+    /** Reports to a message's handler that its lease is lost. Without the lock. */
+    void lost(HeldMessage message) {
+        log.warn(
+                "lease of {} lost during handling: it may be delivered to another client", message);
+        observer.onLeaseLost(message);
+        for (Runnable told : message.takeListeners()) {
+            try {
+                told.run();
+            } catch (Throwable error) {
+                log.error("a callback for a lost lease failed", error);
+            }
+        }
+        Handling handling = message.handling;
+        if (interrupts && handling != null) {
+            handling.interrupt();
+        }
+    }
+
+    private void run() {
+        if (lock.isHeldByCurrentThread()) {
+            throw new RejectedExecutionException(
+                    "it runs handlers on the calling thread: use an executor with its own threads");
+        }
+        try {
+            Handling next = first();
+            while (next != null) {
+                next = handle(next);
+            }
+        } catch (Throwable bug) { // report it to the application
+            events.failed(bug);
+            throw bug;
+        }
+    }
+
+    private Handling first() {
+        lock.lock();
+        try {
+            starting = false;
+            Handling first = take();
+            events.changed();
+            return first;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Takes the next messages; null: there are none, and this worker ends. With the lock. */
+    private Handling take() {
+        List<HeldMessage> run = List.of();
+        if (!session.stopping()) {
+            long nowNs = clock.nowNs();
+            if (work.takesRuns()) {
+                run = session.takeRun(nowNs);
+            } else {
+                HeldMessage message = session.take(nowNs);
+                run = message == null ? run : List.of(message);
+            }
+        }
+        if (run.isEmpty()) {
+            workers--;
+            return null;
+        }
+        Handling handling = new Handling(run);
+        run.forEach(message -> message.handling = handling);
+        active.add(handling);
+        return handling;
+    }
+
+    private Handling handle(Handling handling) {
+        List<HeldMessage> run = handling.run;
+        observer.onHandleStart(run.get(0));
+        TraceHook.Scope scope = begin(run.get(0));
+        Work.Result result = work.handle(run, observer);
+        boolean abandoned = handling.end();
+        end(scope);
+        int marked = result.marked();
+        Ending ending = result.ending();
+        if (ending.error() != null) {
+            ending = judge(run.get(Math.min(marked, run.size() - 1)), ending, abandoned);
+        }
+        // Report ends before the session lets the key's next message start elsewhere.
+        int done = tellEnds(run, marked, ending);
+        run.forEach(HeldMessage::takeListeners);
+        lock.lock();
+        try {
+            active.remove(handling);
+            session.settle(run, done, ending, clock.nowNs());
+            Handling next = take();
+            events.changed();
+            return next;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Reports the ends of messages from the first unmarked one; returns how many are ok. */
+    private int tellEnds(List<HeldMessage> run, int marked, Ending ending) {
+        int done = marked;
+        while (done < run.size()) {
+            observer.onHandleEnd(run.get(done), ending.outcome());
+            if (!ending.isOk()) {
+                return done;
+            }
+            done++;
+            if (done < run.size()) {
+                observer.onHandleStart(run.get(done));
+            }
+        }
+        return done;
+    }
+
+    private Ending judge(HeldMessage message, Ending ending, boolean abandoned) {
+        if (abandoned) {
+            log.warn("handling {} was ended by the drain; the message is released", message);
+            return Ending.DEFER;
+        }
+        if (message.leaseLost()) {
+            log.info("handling {} failed after its lease was lost", message, ending.error());
+        } else {
+            log.error("handling {} failed; the message will be retried", message, ending.error());
+        }
+        return ending;
+    }
+
+    private TraceHook.Scope begin(HeldMessage message) {
+        try {
+            return trace.incoming(message);
+        } catch (Throwable error) { // even an Error must not end the consumer
+            log.error("the trace hook failed", error);
+            return null;
+        }
+    }
+
+    private void end(TraceHook.Scope scope) {
+        try {
+            if (scope != null) {
+                scope.close();
+            }
+        } catch (Throwable error) { // even an Error must not end the consumer
+            log.error("the trace hook failed", error);
+        }
+    }
+}

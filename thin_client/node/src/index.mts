@@ -1,0 +1,3 @@
+/** The package as an ECMAScript module: the same classes as those of the CommonJS module. */
+
+export * from "./index.js";
