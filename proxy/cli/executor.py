@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 import orjson
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.keys.order_key import key_text
 from thin_client import Defer, Message, Reject
 
 #: Exit codes besides 0, from ``sysexits.h``: EX_DATAERR and EX_UNAVAILABLE.
@@ -88,7 +87,7 @@ def environment_of(message: Message) -> dict[str, str]:
         "QUEUE": message.queue.partition("#")[0],
         "OFFSET": str(message.offset),
         "KEY": message.key,
-        "ORDER_KEY": key_text(message.order_key),
+        "ORDER_KEY": message.order_key,
         "TAG": message.tag,
         "ATTEMPT": str(message.attempt),
         "BORN_AT_MS": None if message.born_at_ms is None else str(message.born_at_ms),

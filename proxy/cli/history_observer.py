@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.keys.order_key import key_text
 from proxy.history.record import History
 from thin_client import ClientError, Message, Observer
 
@@ -47,7 +46,7 @@ class HistoryObserver(Observer):
                 queue=message.queue.partition("#")[0],
                 offset=message.offset,
                 msg=message.message_id,
-                order=key_text(message.order_key),
+                order=message.order_key,
                 attempt=message.attempt,
                 lease=message.lease_id,
                 **fields,
