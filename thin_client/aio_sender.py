@@ -39,7 +39,7 @@ class AsyncSender:
         self._requests: set[asyncio.Task[None]] = set()  # under way
         self._turning = False  # a turn is due in this iteration of the loop
         self._closing = False
-        self._ended = False  # the loop ends, so nothing more is sent
+        self._halted = False  # a request was cancelled: perhaps the loop ends
         self._finished: list[asyncio.Future[None]] = []  # of those that wait for the end
 
     @property
@@ -54,7 +54,7 @@ class AsyncSender:
 
         Calls keep their order.
         """
-        self._closing = False
+        self._closing = self._halted = False
         pipeline, room = self._pipeline, self._room
         messages = sum(len(request.messages) for request in requests)
         size = sum(request.size for request in requests)
@@ -87,8 +87,10 @@ class AsyncSender:
         if self.loop.is_closed():
             self.release()
         else:
-            self._closing = True
+            self._closing, self._halted = True, False
             self._check_end()
+            if not self.idle:
+                self._turn_soon()
 
     def release(self) -> None:
         """Release the sockets of a closed loop."""
@@ -112,7 +114,7 @@ class AsyncSender:
     def _turn(self) -> None:
         """Start the requests that may go, as long as there are connections for them."""
         self._turning = False
-        while len(self._requests) < MOST_CONNECTIONS and not self._ended:
+        while len(self._requests) < MOST_CONNECTIONS and not self._halted:
             sends = self._pipeline.take(now_ns())
             if not sends:
                 break
@@ -139,8 +141,8 @@ class AsyncSender:
     async def _request(self, sends: Sequence[Send]) -> None:
         try:
             pauses = await self._ask(sends)
-        except asyncio.CancelledError:  # the loop ends
-            self._ended = True
+        except asyncio.CancelledError:  # if the loop ends, no task may be started any more
+            self._halted = True
             self._pipeline.abandon(sends)
             raise
         except Exception as error:  # a bug

@@ -198,7 +198,7 @@ class SendPipeline:
 
     def abandon(self, sends: Sequence[Send], error: Exception | None = None) -> None:
         """End *sends*, whose request was interrupted: by an *error* of this program, or None: by
-        the end of the event loop.
+        the application, such as at the end of the event loop.
         """
         for send in sends:
             if send.state is State.ENDED:
@@ -207,7 +207,9 @@ class SendPipeline:
                 self._end(send, error)
             else:
                 send.request.doubt()
-                self._fail(send, send.request.given_up("the event loop ended before the answer"))
+                self._fail(
+                    send, send.request.given_up("the request was cancelled before the answer")
+                )
 
     # ---- taking ---------------------------------------------------------------------------------
 

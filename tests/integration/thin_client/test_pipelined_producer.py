@@ -135,10 +135,10 @@ async def test_the_end_of_the_scope_waits_for_all_messages(proxy: ScriptedProxy)
         queued = [await sender.enqueue("orders", b"%d" % n, key=str(n % 3)) for n in range(600)]
     assert all(each.done for each in queued)
     assert [await each for each in queued] == [each.message_id for each in queued]
-    stored = {each.properties["UNIQ_KEY"] for each in proxy.stored}
+    stored = {(each.properties or {})["UNIQ_KEY"] for each in proxy.stored}
     assert stored == {each.message_id for each in queued}
     for key in "012":
-        numbers = [int(each.body) for each in proxy.stored if each.key == key]
+        numbers = [int(each.body or b"") for each in proxy.stored if each.key == key]
         assert numbers == sorted(numbers)
     assert len(proxy.requests) < 10
 
@@ -271,6 +271,9 @@ async def test_the_end_of_the_loop_ends_what_is_under_way(proxy: ScriptedProxy) 
         await queued
     assert not waiting.done
     assert len(proxy.requests) == 1
+    with pytest.raises(SendFailed, match="an earlier send of its key failed"):
+        await sender.close()  # goes on, so it does not wait forever
+    assert waiting.done
 
 
 def test_the_bound_is_a_number() -> None:

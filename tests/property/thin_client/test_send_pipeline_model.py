@@ -74,7 +74,7 @@ class Proxies:
             error = ConnectionLost("lost")
             pauses = self.pipeline.lost(sends, error, sent=True, now_ns=0, jitter=lambda: 0.5)
         else:
-            worst = max(each.code for each in results)
+            worst = max(each.code or 0 for each in results)
             one = worst == 0 or len(results) == 1
             if whole and not one and len(sends) > 1:
                 worst, one = 14, True

@@ -277,7 +277,7 @@ def test_an_interrupted_request_leaves_doubt() -> None:
     site.take()
     site.pipeline.abandon(site.taken)
     assert site.failed("a1").outcome_unknown
-    assert "the event loop ended" in str(site.failed("b1"))
+    assert "the request was cancelled" in str(site.failed("b1"))
     site.add("c1")
     site.take()
     site.pipeline.abandon(site.taken, KeyError("a bug"))
