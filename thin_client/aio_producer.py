@@ -71,7 +71,7 @@ class AsyncProducer(BaseProducer):
         check_count("max_in_flight", max_in_flight, least=1)
         self._max_in_flight = max_in_flight
         self._sender: AsyncSender | None = None
-        self._failed: dict[Enqueued, SendFailed] = {}  # that nobody awaited
+        self._failed: dict[Enqueued, SendFailed] = {}  # that were not awaited
         forks.register(self)
 
     def forked(self) -> None:
@@ -129,10 +129,10 @@ class AsyncProducer(BaseProducer):
         """Queue one message (arguments: those of ``send``), and return while it is under way.
 
         Waits while ``max_in_flight`` messages are under way. Await the result for the message's ID,
-        or not: ``close`` waits for all messages, and raises the failures that nobody awaited.
+        or not: ``close`` waits for all messages, and raises the failures that were not awaited.
 
         Raises ValueError or TypeError for an invalid message, and SendFailed, without queueing it,
-        once ``max_in_flight`` earlier messages have failed and nobody awaited them.
+        once ``max_in_flight`` earlier messages have failed and were not awaited.
         """
         if len(self._failed) >= self._max_in_flight:
             raise self._failures()
@@ -164,7 +164,7 @@ class AsyncProducer(BaseProducer):
     def close(self) -> Closing:
         """Close the connections once all sends have ended; ``await`` it to wait for that.
 
-        Awaiting raises SendFailed if messages of ``enqueue`` failed that nobody awaited. Another
+        Awaiting raises SendFailed if messages of ``enqueue`` failed and were not awaited. Another
         send opens new connections.
         """
         if self._sender is not None:
@@ -179,7 +179,7 @@ class AsyncProducer(BaseProducer):
             raise self._failures()
 
     def _failures(self) -> SendFailed:
-        """Return the failures of ``enqueue`` that nobody awaited, as one error, and forget them."""
+        """Return, and forget, the failures that were not awaited, as one error."""
         errors = list(self._failed.values())
         self._failed.clear()
         first, *others = errors

@@ -72,7 +72,8 @@ class Row:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        output: str = done.stdout
+        return output
 
     def _here(self, text: str) -> str:
         assert "127.0.0.1:9713" in text
