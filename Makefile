@@ -2,6 +2,7 @@
 # requirements/, by version and SHA-256.
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
+#   make setup-run            what these two need to run, without the tools of development
 #   make test                 simulated tests, and a few with sockets; minutes, needs only Python
 #   make test-slow            whole processes, short benchmarks, the documents' commands
 #   make test-worlds          the longer cases in simulated worlds
@@ -53,7 +54,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 WITH_RELEASE := $(VENV)/.installed-release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo up test test-slow test-worlds test-properties test-spark conformance conformance-rocketmq check bench
+.PHONY: help setup setup-run setup-all demo up test test-slow test-worlds test-properties test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak soak-memory torture test-api test-browser test-helm test-metrics
 .PHONY: attack test-versions coverage docs test-packages test-redis everything determinism release-check
@@ -61,7 +62,12 @@ WITH_RELEASE := $(VENV)/.installed-release
 help:
 	@sed -n 's/^#   //p' Makefile
 
-setup: $(INSTALLED)
+setup: $(RUNS)
+
+# A part of setup. Where the tools of development are installed, these have it all.
+RUNS := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.installed-run)
+
+setup-run: $(RUNS)
 
 # Before parallel suites: two must not install into the same folder at once.
 setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS) \
@@ -73,19 +79,25 @@ setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $
 # newer release, and refuse everything because its hash is missing. `pip check` finds missing packages.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --no-build-isolation --requirement
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 COMPLETE := $(BIN)/python -m pip --disable-pip-version-check --quiet check
 
 # The stamp is newer than its sources, so a second setup costs nothing. An editable installation has the
 # server's packages under their names of the repository.
 $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requirements/dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(NEW_ENOUGH)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV)" >&2
 	@$(PINNED) requirements/build.txt >&2
 	@$(PINNED) requirements/dev.txt >&2
 	@$(PIP) --no-index --no-deps --no-build-isolation --editable . >&2
 	@$(COMPLETE) >&2
+	@touch $@
+
+$(VENV)/.installed-run: pyproject.toml requirements/build.txt requirements/server.txt requirements/demo.txt
+	@$(NEW_ENOUGH)
+	@$(PYTHON) -m tools.run_install $(VENV)
 	@touch $@
 
 # Half a gigabyte for the bulk source alone, with a stamp of its own.
@@ -127,10 +139,10 @@ $(WITH_RELEASE): $(INSTALLED) requirements/release.txt
 pins: $(INSTALLED)
 	@$(BIN)/python -m tools.pins
 
-demo: $(INSTALLED)
+demo: $(RUNS)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
 
-up: $(INSTALLED)
+up: $(RUNS)
 	@$(BIN)/orderlane up $(ARGS)
 
 # Keep compiled tests, even if the environment disables it: compiling takes longer than most tests.

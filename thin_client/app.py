@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from thin_client.aio import AsyncConsumer
+from thin_client.arguments import check_count
 from thin_client.handlers import check_handler
 from thin_client.loop_signals import stop_on_signals
-from thin_client.options import Observer, Timing
-from thin_client.servers import Tls
+from thin_client.options import Observer, Timing, check_options
+from thin_client.servers import Servers, Tls
 from thin_client.tracing import Tracer
 
 F = TypeVar("F", bound=Callable[..., Awaitable[object] | None])
@@ -44,8 +45,8 @@ class App:
 
         app.run()  # until SIGTERM
 
-    Plain functions run in threads. Each handler has its own consumer and connections. Options are
-    those of ``AsyncConsumer``.
+    Plain functions run in threads. Each handler has its own consumer and connections. Options and
+    errors are those of ``BaseConsumer``.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class App:
         observer: Observer | None = None,
         timing: Timing | None = None,
     ) -> None:
+        check_options(group=group, client_id=client_id, token=token)
+        Servers(servers, tls=tls)
         self._servers = servers
         self._client_id = client_id
         self._timing = timing or Timing()
@@ -93,6 +96,13 @@ class App:
             raise ValueError('topics are missing: name at least one, as in @app.on("orders")')
         if batch_by not in (None, "key"):
             raise ValueError(f"batch_by is {batch_by!r}: expected 'key' or None")
+        check_count("max_batch", max_batch, least=1)
+        check_options(
+            group=self._common["group"],
+            topics=topics,
+            concurrency=concurrency,
+            prefetch=prefetch,
+        )
         options = {
             "concurrency": concurrency,
             "prefetch": prefetch,

@@ -43,7 +43,9 @@ class SessionFeeder(Protocol):
 
 
 class BaseConsumer:
-    """Base of the consumers. ``_prepare`` creates the state of one process."""
+    """Base of the consumers: defines their options. ``_prepare`` creates the state of one
+    process.
+    """
 
     _session: Session
     _feeder: SessionFeeder
@@ -64,6 +66,29 @@ class BaseConsumer:
         observer: Observer | None = None,
         timing: Timing | None = None,
     ) -> None:
+        """Create a consumer; nothing is sent before it starts.
+
+        Args:
+            servers: ``host:port``, several separated by commas, or a list; if one fails, the next
+                is tried.
+            group: the consumer group.
+            topics: topics of the group to consume; None (default): all of them.
+            concurrency: maximum number of messages with handlers; default 8.
+            prefetch: maximum number of messages that wait in the client; by default *concurrency*,
+                and at least twice a *max_run* above 1. 0 leaves waiting messages to other clients.
+            max_run: maximum number of consecutive messages of one order key in one delivery,
+                handled one after the other; default 1. More saves busy keys a round trip per
+                message. After a failure the remaining ones are returned, unhandled and without
+                counting an attempt.
+            client_id: name shown to operators; default: host, process and a random suffix.
+            token: access token, if the proxy requires one.
+            tls: TLS settings; None (default): no TLS.
+            tracer: runs handlers within a trace.
+            observer: receives the consumer's events.
+            timing: time-outs and delays.
+
+        Raises ValueError or TypeError for invalid options.
+        """
         self._timing = timing or Timing()
         self._observer = guarded(observer)
         self._tracer = tracer

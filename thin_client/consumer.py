@@ -58,7 +58,8 @@ class Consumer(BaseConsumer):
     Requesting the next message before the scope of the last one has ended raises RuntimeError: the
     next message of its key would never arrive.
 
-    Options and errors are those of ``AsyncConsumer``. The observer is called in the threads.
+    Options and errors are those of ``BaseConsumer``, as for ``AsyncConsumer``. The observer is
+    called in the threads.
     """
 
     def _prepare(self) -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from thin_client import calls, chance
+from thin_client.arguments import check_seconds, check_text
 from thin_client.backoff import backoff_ns, is_news
 from thin_client.errors import ClientError, SendFailed
 from thin_client.json_path import JsonPath
@@ -102,6 +103,8 @@ class Delivery:
     messages: list[producer.Message | producer.DelayMessage]
     message_ids: list[str]
     deadline_ns: int
+    #: Upper estimate of the bytes of the messages.
+    size: int = 0
     #: ID for ``cancel`` of a stored delayed message.
     delay_id: str | None = None
     _stored: set[int] = field(default_factory=set)  # indexes of stored messages
@@ -167,9 +170,14 @@ class Delivery:
         Raises SendFailed.
         """
         if sent:
-            self._doubtful.update(self._open())
+            self.doubt()
         reasons = dict.fromkeys(self._open(), str(error))
         return self._pause(reasons, None, again=error.retriable, now_ns=now_ns, jitter=jitter)
+
+    @property
+    def single(self) -> bool:
+        """True for one message that is not delayed."""
+        return len(self.messages) == 1 and isinstance(self.messages[0], producer.Message)
 
     @property
     def in_doubt(self) -> bool:
@@ -181,13 +189,25 @@ class Delivery:
         return [self.message_ids[index] for index in self._open()]
 
     def keys(self) -> list[Key]:
-        """Return the topics and key hashes of messages not known to be stored."""
+        """Return the topics of messages not known to be stored, each with its unit of order: the
+        key's hash, or the queue that was chosen by number or name.
+        """
         messages = [self.messages[index] for index in self._open()]
-        return [
-            (each.topic or "", each.hashId)
-            for each in messages
-            if isinstance(each, producer.Message) and each.hashId is not None
-        ]
+        keys: list[Key] = []
+        for each in messages:
+            if not isinstance(each, producer.Message):
+                continue
+            if each.hashId is not None:
+                keys.append((each.topic or "", each.hashId))
+            elif each.partitionId >= 0:
+                keys.append((each.topic or "", f"queue {each.partitionId}"))
+            elif each.qid is not None:
+                keys.append((each.topic or "", f"queue {each.qid}"))
+        return keys
+
+    def doubt(self) -> None:
+        """Record that the open messages may be stored."""
+        self._doubtful.update(self._open())
 
     def _open(self) -> list[int]:
         return [index for index in range(len(self.messages)) if index not in self._stored]
@@ -209,11 +229,15 @@ class Delivery:
             outcome_unknown=bool(self._doubtful - self._stored),
         )
 
-    def not_sent(self, why: str) -> SendFailed:
-        """Return the error for messages that were never sent."""
-        failures = dict.fromkeys(self.message_ids, why)
-        text = self._sentence(why, doubtful=False)
-        return SendFailed(text, code=None, failures=failures, outcome_unknown=False)
+    def given_up(self, why: str) -> SendFailed:
+        """Return the error for open messages that are not sent, or not again."""
+        doubtful = bool(self._doubtful - self._stored)
+        return SendFailed(
+            self._sentence(why, doubtful=doubtful),
+            code=None,
+            failures=dict.fromkeys(self.open_ids(), why),
+            outcome_unknown=doubtful,
+        )
 
     def _sentence(self, why: str, *, doubtful: bool) -> str:
         first, *rest = self.open_ids()
@@ -224,6 +248,42 @@ class Delivery:
         end = f"may have been {done}" if doubtful else f"not {done}"
         by = "" if self._server is None or str(self._server) in why else f" at {self._server}"
         return f"{what} {self.messages[0].topic}{by} failed: {why} (message {first}{others}: {end})"
+
+
+def joint_call(requests: Sequence[Delivery], now_ns: int) -> tuple[calls.Call[Any], float]:
+    """Return the call of the next try of *requests* together, and its time-out in seconds.
+
+    Several must be ``single``.
+    """
+    if len(requests) == 1:
+        return requests[0].call(now_ns)
+    left_ns = max(request.deadline_ns for request in requests) - now_ns
+    try_ns = max(min(left_ns, _TRY_NS), 1_000_000)
+    return calls.send_batch([request.messages[0] for request in requests]), try_ns / 1e9 + 0.5  # type: ignore[misc]
+
+
+def each_answer(answer: Answer, requests: Sequence[Delivery]) -> list[Answer] | None:
+    """Return the answer for each of *requests* that were sent together.
+
+    None: the proxy refused them as a whole without a result for each, because of an unknown one of
+    them; if some may be stored, that is recorded in all.
+    """
+    if len(requests) == 1 or answer.code == 0:
+        return [answer] * len(requests)
+    results = getattr(answer, "messages", None)
+    if results is not None and len(results) == len(requests):
+        reason = answer.msg
+        answers: list[Answer] = []
+        for result in results:
+            reason = result.msg or reason  # without a reason: that of the message before
+            answers.append(producer.Result(code=result.code, msg=reason))
+        return answers
+    if answer.code in _AGAIN:  # some of them may be stored
+        return [producer.Result(code=10, msg=answer.msg)] * len(requests)
+    if answer.code not in _REFUSED_WHOLE:
+        for request in requests:
+            request.doubt()
+    return None
 
 
 def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -> Delivery:
@@ -265,6 +325,7 @@ def deliveries(
             room = _BATCH_BYTES
         requests[-1].messages.append(message)
         requests[-1].message_ids.append(message_id)
+        requests[-1].size += size
         room = 0 if delayed else room - size
     return requests
 
@@ -272,6 +333,7 @@ def deliveries(
 def _wire_message(
     each: Outgoing, stamp: Stamp
 ) -> tuple[producer.Message | producer.DelayMessage, str]:
+    _check_types(each)
     if not each.topic:
         raise ValueError("topic is empty: expected a topic name")
     body: object = each.body
@@ -350,6 +412,27 @@ def _partition(each: Outgoing) -> int:
             ' name as in "broker-a_0", or "random"'
         )
     return queue
+
+
+def _check_types(each: Outgoing) -> None:
+    """Raise TypeError for an argument that is no text, such as a number as the key."""
+    check_text("topic", each.topic)
+    texts = (
+        ("key", each.key),
+        ("sharding_key", each.sharding_key),
+        ("tag", each.tag),
+        ("sharding_path", each.sharding_path),
+    )
+    for name, value in texts:
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} of a message to {each.topic} is {value!r}: expected text")
+    for name, value in each.properties.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise TypeError(
+                f"property {name!r} of a message to {each.topic} is {value!r}: expected texts"
+            )
+    if each.delay_s is not None:
+        check_seconds(f"delay_s of a message to {each.topic}", each.delay_s)
 
 
 def _check_text(text: str, topic: str) -> None:

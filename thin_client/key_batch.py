@@ -34,9 +34,14 @@ class KeyBatch(Sequence[Message]):
         return f"<KeyBatch of {len(self)} from {self[0]}, {self.done} done>"
 
     @property
-    def order_key(self) -> bytes | None:
-        """The order key of all messages."""
+    def order_key(self) -> str | None:
+        """The order key of all messages, as text; None for a message without order."""
         return self._messages[0].order_key
+
+    @property
+    def order_key_bytes(self) -> bytes | None:
+        """The bytes of ``order_key``."""
+        return self._messages[0].order_key_bytes
 
     @property
     def key(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Trimming of keys, and their hash (Java's ``String.hashCode``), which selects the queue. Pure.
+"""Texts of keys, and their hash (Java's ``String.hashCode``), which selects the queue. Pure.
 
 This duplicates the broker client's code, which a thin client may not import; the vectors in
 tests/conformance check both.
@@ -15,6 +15,16 @@ BLANKS = "".join(map(chr, range(0x21)))
 def plain_key(text: str) -> str:
     """Return *text* without surrounding blanks; an empty result means no key."""
     return text.strip(BLANKS)
+
+
+def key_text(key: bytes) -> str:
+    """Return an order key as readable text, as operators' tools show it: UTF-8, or ``0x`` and hex
+    if it is not valid UTF-8.
+    """
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return "0x" + key.hex()
 
 
 def key_hash(key: str) -> int:

@@ -169,7 +169,7 @@ class Lease(Message):
     deadline_ns: int
 
     wire_key, key = _optional("key", None)
-    wire_order_key, order_key = _optional("order_key", None)
+    wire_order_key, order_key_bytes = _optional("order_key_bytes", None)
     wire_tag, tag = _optional("tag", None)
     wire_properties, properties = _optional("properties", dict)
     wire_attempt, attempt = _optional("attempt", 1)

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from thin_client.arguments import check_seconds
 from thin_client.clock import now_ns
+from thin_client.key_hash import key_text
 
 
 class Retry(Exception):
@@ -65,9 +66,7 @@ def log_failure(message: Message, outcome: Outcome, *, group: str) -> None:
     """
     if outcome is None or isinstance(outcome, Retry | Reject | Defer):
         return
-    key = message.key
-    if key is None and message.order_key is not None:
-        key = message.order_key.decode(errors="replace")
+    key = message.order_key if message.key is None else message.key
     about = {
         "group": group,
         "topic": message.topic,
@@ -107,8 +106,8 @@ class Message:
     body: bytes
     #: The producer's message key; None if there is none.
     key: str | None
-    #: The order key's value; None if the message has no order.
-    order_key: bytes | None
+    #: The order key's bytes; None if the message has no order.
+    order_key_bytes: bytes | None
     tag: str | None
     properties: dict[str, str]
     #: Number of this delivery, 1 for the first.
@@ -127,6 +126,14 @@ class Message:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue} at offset {self.offset} (attempt {self.attempt})"
+
+    @property
+    def order_key(self) -> str | None:
+        """The order key, as ``orderlane key show`` accepts it; None if the message has no order.
+
+        It is ``0x`` and hex digits if its bytes are not UTF-8.
+        """
+        return None if self.order_key_bytes is None else key_text(self.order_key_bytes)
 
     @property
     def born_at(self) -> datetime | None:

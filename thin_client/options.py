@@ -96,18 +96,17 @@ def _logged(tell: Callable[..., object]) -> Callable[..., None]:
     return safely
 
 
-def session_options(
+def check_options(
     *,
     group: str,
-    topics: Sequence[str] | None,
-    concurrency: int,
-    prefetch: int | None,
-    max_run: int,
-    client_id: str | None,
-    token: str | None,
-    timing: Timing,
-) -> SessionOptions:
-    """Check the application's options. Raises ValueError or TypeError with the expected value."""
+    topics: Sequence[str] | None = None,
+    concurrency: int = 1,
+    prefetch: int | None = None,
+    max_run: int = 1,
+    client_id: str | None = None,
+    token: str | None = None,
+) -> None:
+    """Raise ValueError or TypeError, with the expected value, for an invalid option."""
     check_text("group", group)
     if not group:
         raise ValueError("group is empty: expected the name of a consumer group")
@@ -127,6 +126,29 @@ def session_options(
     if client_id is not None:
         check_text("client_id", client_id)
     check_token(token)
+
+
+def session_options(
+    *,
+    group: str,
+    topics: Sequence[str] | None,
+    concurrency: int,
+    prefetch: int | None,
+    max_run: int,
+    client_id: str | None,
+    token: str | None,
+    timing: Timing,
+) -> SessionOptions:
+    """Return a session's options; raise as ``check_options``."""
+    check_options(
+        group=group,
+        topics=topics,
+        concurrency=concurrency,
+        prefetch=prefetch,
+        max_run=max_run,
+        client_id=client_id,
+        token=token,
+    )
     if not compiled_codec():
         _log.warning(
             "thrift's C extension is not installed: decoding takes 20 times as long;"

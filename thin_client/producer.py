@@ -1,4 +1,4 @@
-"""Producers over Thrift, blocking and on asyncio.
+"""The blocking producer over Thrift.
 
 A message is sent again under the same ID until it is stored or times out, so it may be stored
 twice; consumers recognize duplicates by ``message_id``. Calls are sent one at a time, in the order
@@ -8,7 +8,6 @@ that they do not overtake messages that the application sends again. Later calls
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,74 +15,17 @@ from contextlib import contextmanager
 from typing import Self
 
 from thin_client import chance, forks
-from thin_client.aio_connection import AsyncConnection
-from thin_client.arguments import check_seconds, check_token
-from thin_client.clock import now_ns, wall_s
+from thin_client.base_producer import BaseProducer
+from thin_client.clock import now_ns
 from thin_client.connection import Connection
-from thin_client.delivery import Delivery, Outgoing, Stamp, cancellation, deliveries
+from thin_client.delivery import Delivery, Outgoing
 from thin_client.errors import ClientError, SendFailed
 from thin_client.send_order import SendOrder
-from thin_client.servers import Servers, Tls
+from thin_client.servers import Tls
 from thin_client.tracing import Tracer
 
 
-class _Sender:
-    """Base of both producers."""
-
-    def __init__(
-        self,
-        servers: str | Sequence[str],
-        *,
-        timeout_s: float,
-        token: str | None,
-        tls: Tls | None,
-        tracer: Tracer | None,
-    ) -> None:
-        check_seconds("timeout_s", timeout_s)
-        check_token(token)
-        self._servers = Servers(servers, tls=tls)
-        self._timeout_ns = int(timeout_s * 1e9)
-        self._order = SendOrder()
-        forks.register(self)
-        self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
-
-    def forked(self) -> None:
-        """Forget pending calls in a child process: they belong to the parent's threads."""
-        self._order = SendOrder()
-
-    def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
-        return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns, stamp=self._stamp)
-
-    def _cancellation(self, topic: str, delay_id: str) -> Delivery:
-        deadline_ns = now_ns() + self._timeout_ns
-        return cancellation(topic, delay_id, deadline_ns=deadline_ns, stamp=self._stamp)
-
-    @contextmanager
-    def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
-        """Keep the call's place in the order of sending for the context; yield its number."""
-        stored = False
-        try:
-            yield self._order.enter()
-            stored = True
-        except SendFailed as error:
-            for request in requests:
-                for message_id in request.open_ids():
-                    error.failures.setdefault(message_id, "not sent: an earlier part failed")
-            raise
-        finally:
-            keys = {key for request in requests for key in request.keys()}  # noqa: SIM118
-            self._order.leave(failed=() if stored else keys)
-
-    def _check_turn(self, number: int, requests: Sequence[Delivery]) -> None:
-        """Raise SendFailed if the call must not be sent when its turn comes."""
-        for request in requests:
-            if self._order.held_back(number, request.keys()):
-                raise request.not_sent("an earlier send of its key failed while this one waited")
-            if now_ns() > request.deadline_ns:
-                raise request.not_sent("it timed out while it waited for earlier sends")
-
-
-class Producer(_Sender):
+class Producer(BaseProducer):
     """Send messages. Threads may share a producer, and then wait for each other.
 
     A forked process gets its own connection::
@@ -112,12 +54,17 @@ class Producer(_Sender):
         tracer: Tracer | None = None,
     ) -> None:
         super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
+        self._order = SendOrder()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        forks.register(self)
 
     def forked(self) -> None:
-        """In a child process: begin again, with a connection of its own."""
-        super().forked()
+        """In a child process: begin again, with a connection of its own.
+
+        Pending calls are forgotten: they belong to the parent's threads.
+        """
+        self._order = SendOrder()
         self._lock = threading.Lock()
         self._connection = None
 
@@ -200,6 +147,30 @@ class Producer(_Sender):
                 while (pause_s := self._try(request)) is not None:
                     time.sleep(pause_s)
 
+    @contextmanager
+    def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
+        """Keep the call's place in the order of sending for the context; yield its number."""
+        stored = False
+        try:
+            yield self._order.enter()
+            stored = True
+        except SendFailed as error:
+            for request in requests:
+                for message_id in request.open_ids():
+                    error.failures.setdefault(message_id, "not sent: an earlier part failed")
+            raise
+        finally:
+            keys = {key for request in requests for key in request.keys()}  # noqa: SIM118
+            self._order.leave(failed=() if stored else keys)
+
+    def _check_turn(self, number: int, requests: Sequence[Delivery]) -> None:
+        """Raise SendFailed if the call must not be sent when its turn comes."""
+        for request in requests:
+            if self._order.held_back(number, request.keys()):
+                raise request.given_up("an earlier send of its key failed while this one waited")
+            if now_ns() > request.deadline_ns:
+                raise request.given_up("it timed out while it waited for earlier sends")
+
     def _try(self, request: Delivery) -> float | None:
         sent = False
         try:
@@ -211,137 +182,6 @@ class Producer(_Sender):
                 self._connection = connection
             sent = True
             result = connection.call(call, timeout_s=timeout_s)
-        except ClientError as error:
-            self.close()
-            self._servers.go_on()
-            return request.pause_after_error(
-                error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
-            )
-        return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
-
-
-class AsyncProducer(_Sender):
-    """``Producer`` on asyncio; tasks that share it wait for each other.
-
-    In another event loop, such as that of a second ``asyncio.run``, it opens another connection::
-
-    async with AsyncProducer("proxy:9713") as producer:
-        await producer.send("orders", b'{"id": 7}', key="customer-7")
-    """
-
-    def __init__(
-        self,
-        servers: str | Sequence[str],
-        *,
-        timeout_s: float = 10.0,
-        token: str | None = None,
-        tls: Tls | None = None,
-        tracer: Tracer | None = None,
-    ) -> None:
-        super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
-        self._lock = asyncio.Lock()
-        self._connection: AsyncConnection | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of lock and connection
-
-    def forked(self) -> None:
-        """In a child process: begin again, with a connection of its own."""
-        super().forked()
-        self._lock = asyncio.Lock()
-        self._connection = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.close()
-
-    async def send(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        key: str | None = None,
-        sharding_key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_path: str | None = None,
-        queue: int | str | None = None,
-        delay_s: float | None = None,
-    ) -> str:
-        """Store one message; see ``Producer.send``."""
-        message = Outgoing(
-            topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue, delay_s
-        )
-        return (await self.send_batch([message]))[0]
-
-    async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
-        """Store *messages*; see ``Producer.send_batch``."""
-        requests = self._deliveries(messages)
-        await self._send(requests)
-        return [message_id for request in requests for message_id in request.message_ids]
-
-    async def send_delayed(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        delay_s: float,
-        key: str | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> str:
-        """Store a delayed message; see ``Producer.send_delayed``."""
-        message = Outgoing(topic, body, key, tag=tag, properties=properties or {}, delay_s=delay_s)
-        (request,) = requests = self._deliveries([message])
-        await self._send(requests)
-        return request.delay_id or request.message_ids[0]
-
-    async def cancel(self, topic: str, delay_id: str) -> None:
-        """Cancel a delayed message; see ``Producer.cancel``."""
-        await self._send([self._cancellation(topic, delay_id)])
-
-    def close(self) -> None:
-        """End the connection; another send opens a new one."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if self._loop is not None and self._loop.is_closed():
-            connection.forked()
-        else:
-            connection.close()
-
-    async def _send(self, requests: Sequence[Delivery]) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._move_to(loop)
-        with self._call(requests) as number:
-            async with self._lock:
-                self._check_turn(number, requests)
-                for request in requests:
-                    while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
-                        await asyncio.sleep(pause_s)
-
-    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start over in *loop*: a connection of a closed loop receives no answers."""
-        before, self._loop = self._loop, loop
-        if before is None:
-            return
-        connection = self._connection
-        self.forked()
-        if connection is not None and before.is_closed():
-            connection.forked()
-
-    async def _try(self, request: Delivery) -> float | None:
-        sent = False
-        try:
-            call, timeout_s = request.call(now_ns())
-            request.ask(self._servers.address)
-            if self._connection is None or self._connection.closed:
-                self._connection = await AsyncConnection.open(
-                    self._servers.destination, timeout_s=timeout_s
-                )
-            sent = True
-            result = await self._connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
             self.close()
             self._servers.go_on()

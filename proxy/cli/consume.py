@@ -27,7 +27,6 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import print_json, say
 from proxy.cli.serving import open_history
-from proxy.core.keys.order_key import key_text
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from thin_client import AsyncConsumer, ClientError, Defer, Message
@@ -180,7 +179,7 @@ def _shown(message: Message) -> dict[str, Any]:
         "queue": message.queue.partition("#")[0],
         "offset": message.offset,
         "key": message.key,
-        "order_key": key_text(message.order_key),
+        "order_key": message.order_key,
         "tag": message.tag,
         "attempt": message.attempt,
         "properties": message.properties,

@@ -88,7 +88,7 @@ def environment_of(message: Message) -> dict[str, str]:
         "QUEUE": message.queue.partition("#")[0],
         "OFFSET": str(message.offset),
         "KEY": message.key,
-        "ORDER_KEY": key_text(key_at_proxy(message.order_key)),
+        "ORDER_KEY": key_text(key_at_proxy(message.order_key_bytes)),
         "TAG": message.tag,
         "ATTEMPT": str(message.attempt),
         "BORN_AT_MS": None if message.born_at_ms is None else str(message.born_at_ms),

@@ -47,7 +47,7 @@ class HistoryObserver(Observer):
                 queue=message.queue.partition("#")[0],
                 offset=message.offset,
                 msg=message.message_id,
-                order=key_text(key_at_proxy(message.order_key)),
+                order=key_text(key_at_proxy(message.order_key_bytes)),
                 attempt=message.attempt,
                 lease=message.lease_id,
                 **fields,

@@ -208,15 +208,13 @@ class _Telling(AsyncProducer):
     pen: Pen
     topic: str
 
-    async def _try(self, request: Delivery) -> float | None:
-        pause_s = await super()._try(request)
-        if pause_s is not None and request.in_doubt:
+    def _paused(self, request: Delivery) -> None:
+        if request.in_doubt:
             about = [
                 {"msg": each, "topic": self.topic, "error": "a try failed"}
                 for each in request.open_ids()
             ]
             self.pen.write_many("send_info", about)
-        return pause_s
 
 
 @dataclass(slots=True)

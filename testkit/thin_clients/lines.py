@@ -7,7 +7,6 @@ import sys
 import threading
 from typing import Any
 
-from proxy.core.keys.order_key import key_text
 from thin_client import ClientError, ConnectionLost, Message, ProxyFault, Refused, Tls
 
 _KINDS = {ConnectionLost: "connection", Refused: "refused", ProxyFault: "fault"}
@@ -40,7 +39,7 @@ def message_fields(message: Message) -> dict[str, Any]:
         "offset": message.offset,
         "lease": message.lease_id,
         "key": message.key,
-        "order_key": None if message.order_key is None else key_text(message.order_key),
+        "order_key": message.order_key,
         "tag": message.tag,
         "properties": message.properties,
         "attempt": message.attempt,

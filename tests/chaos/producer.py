@@ -34,11 +34,9 @@ class _Telling(AsyncProducer):
 
     on_doubt: Callable[[Sequence[str]], None]
 
-    async def _try(self, request: Delivery) -> float | None:
-        pause_s = await super()._try(request)
-        if pause_s is not None and request.in_doubt:
+    def _paused(self, request: Delivery) -> None:
+        if request.in_doubt:
             self.on_doubt(request.open_ids())
-        return pause_s
 
 
 async def _send(

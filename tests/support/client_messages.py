@@ -14,7 +14,7 @@ def message_with(**fields: Any) -> Message:
         "offset": 7,
         "body": b"",
         "key": None,
-        "order_key": None,
+        "order_key_bytes": None,
         "tag": None,
         "properties": {},
         "attempt": 2,

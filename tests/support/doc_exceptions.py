@@ -15,7 +15,7 @@ _MEASURES = (
 _JAVA = "needs Spark and Java: make test-spark runs it, and the rest of docs/spark.md"
 
 NOT_RUN: dict[tuple[str, ...], str] = {
-    ("make", "setup"): "installs from a package registry; .ci/run begins with it",
+    ("make", "setup-run"): "installs from a package registry; tests/unit/tools has its parts",
     ("make", "test"): "that is this very run",
     ("make", "demo"): "53,472 flights take a minute; tests/integration/cli/test_demo.py runs fewer",
     ("make", "bench"): _MEASURES,

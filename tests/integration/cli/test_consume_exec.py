@@ -65,7 +65,7 @@ async def test_the_command_receives_body_and_fields(proxy: ScriptedProxy, tmp_pa
 def test_values_that_an_environment_cannot_hold_are_replaced() -> None:
     message = message_with(
         key="a\0b",
-        order_key=b"\xff\x00",
+        order_key_bytes=b"\xff\x00",
         properties={"traceparent": "00-1-2-01", "x": "\0"},
     )
     env = environment_of(message)

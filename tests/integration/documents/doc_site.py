@@ -204,8 +204,12 @@ class DocSite:
         """Return whether the group's settings are stored."""
         return bool(self.look("/api/config")["store"]["versions"].get(group))
 
-    def group(self, group: str, *, topic: str = "orders") -> None:
-        """Create the group, with a client that follows the instructions in messages."""
+    def group(self, group: str, *, topic: str | None = None) -> None:
+        """Create the group, with a client that follows the instructions in messages.
+
+        *topic*: default ``orders``, or a topic of an existing group that does not have that one.
+        """
+        topic = topic or self._topic_of(group)
         if self.look("/api/config")["store"] is not None and not self.has_group(group):
             topics = [{"name": topic, "order_key": "KEY", "on_exhausted": "dead_letter"}]
             self.change(f"/api/groups/{group}", method="PUT", settings={"topics": topics})
@@ -214,6 +218,11 @@ class DocSite:
         wait_until(
             lambda: self.owned(group, topic), within_s=30, what=f"{group} owns queues of {topic}"
         )
+
+    def _topic_of(self, group: str) -> str:
+        queues = self.look("/api/groups").get(group, {"queues": []})["queues"]
+        topics = {each["topic"] for each in queues}
+        return "orders" if not topics or "orders" in topics else min(topics)
 
     def owned(self, group: str, topic: str) -> set[str]:
         """Return the group's queues that the proxy owns."""

@@ -61,8 +61,8 @@ def _charged(site: DocSite, _: Child) -> bool:
 
 
 def _refunded(site: DocSite, child: Child) -> bool:
-    queues = site.look("/api/groups").get("billing", {"queues": []})["queues"]
-    refunds = [each["committed"] for each in queues if each["topic"] == "refunds"]
+    queues = site.look("/api/groups").get("python-app", {"queues": []})["queues"]
+    refunds = [each["committed"] for each in queues if each["topic"] == "python-refunds"]
     return any(refunds) and len(child.out) >= 1
 
 
@@ -71,8 +71,11 @@ PROGRAMS = {
     ("README.md", "A client"): Program(_printed(1), sends=("orders",)),
     ("docs/getting-started.md", "Send"): Program(_ended),
     ("docs/getting-started.md", "Consume"): Program(_printed(100), stays=True),
-    ("docs/python-client.md", "Forms"): Program(_refunded, sends=("orders", "refunds")),
-    ("docs/python-client.md", "Twice"): Program(_charged, sends=("orders",)),
+    ("docs/python-client.md", "Sending"): Program(_ended),
+    ("docs/python-client.md", "Forms"): Program(
+        _refunded, sends=("python-orders", "python-refunds")
+    ),
+    ("docs/python-client.md", "Twice"): Program(_charged, sends=("python-charges",)),
 }
 
 

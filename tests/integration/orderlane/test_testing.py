@@ -82,7 +82,7 @@ async def test_settings_of_groups_apply() -> None:
 
         await consumer.run(handle, handle_signals=False)
     (first, at_s), (_, again_s) = seen
-    assert first == b"c"
+    assert first == "c"
     assert 7 <= again_s - at_s < 8
 
 

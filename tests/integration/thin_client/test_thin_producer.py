@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_core.tasks import cancel_and_wait, spawn
 from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from tests.integration.thin_client.both_producers import both
-from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
+from thin_client import Outgoing, Producer, SendFailed
 from thrift_idl import producer
 
 
@@ -151,15 +150,6 @@ async def test_what_cannot_be_sent_is_named(
     assert proxy.requests == []
 
 
-async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
-    """Sends of several tasks share one connection, one after the other."""
-    async with AsyncProducer(proxy.address) as sender:
-        ids = await asyncio.gather(*(sender.send("orders", b"1") for _ in range(20)))
-
-    assert len(set(ids)) == 20
-    assert {request.connection for request in proxy.requests} == {1}
-
-
 # ---- results of each message --------------------------------------------------------------------
 
 
@@ -221,66 +211,6 @@ async def test_an_older_proxy_says_nothing_of_each(proxy: ScriptedProxy, kind: A
 
     assert list(caught.value.failures) == ["ID0", "ID1"]
     assert caught.value.outcome_unknown
-
-
-# ---- order --------------------------------------------------------------------------------------
-
-
-async def test_what_waits_behind_a_failed_send_of_its_key_is_not_sent(proxy: ScriptedProxy) -> None:
-    """Other keys of the same producer are sent, and so are sends made after the failure."""
-    proxy.script("sendSync", answer(14, "no such topic"))
-    async with AsyncProducer(proxy.address) as sender:
-        failed, behind, other = await asyncio.gather(
-            sender.send("orders", b"1", key="k"),
-            sender.send("orders", b"2", key="k"),
-            sender.send("orders", b"3", key="other"),
-            return_exceptions=True,
-        )
-        assert isinstance(failed, SendFailed)
-        assert isinstance(behind, SendFailed)
-        assert "an earlier send of its key failed" in str(behind)
-        assert not behind.outcome_unknown
-        assert isinstance(other, str)
-        await sender.send("orders", b"4", key="k")
-
-    assert [request.argument.body for request in proxy.requests] == [b"1", b"3", b"4"]
-
-
-async def test_a_send_whose_time_is_up_before_its_turn_is_not_sent(proxy: ScriptedProxy) -> None:
-
-    async def silent(request: Request) -> None:
-        await asyncio.Event().wait()
-
-    proxy.script("sendSync", silent)
-    async with AsyncProducer(proxy.address, timeout_s=2.2) as sender:
-        failed, late = await asyncio.gather(
-            sender.send("orders", b"1", key="k"),
-            sender.send("orders", b"2", key="other"),
-            return_exceptions=True,
-        )
-    assert isinstance(failed, SendFailed)
-    assert isinstance(late, SendFailed)
-    assert {request.argument.body for request in proxy.requests} == {b"1"}
-
-
-async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None:
-    """It may have been stored: sends that waited behind it must not overtake it."""
-    entered, go_on = asyncio.Event(), asyncio.Event()
-
-    async def late(request: Request) -> producer.Result:
-        entered.set()
-        await go_on.wait()
-        return producer.Result(code=0, msg="OK")
-
-    proxy.script("sendSync", late)
-    async with AsyncProducer(proxy.address) as sender:
-        first = spawn(sender.send("orders", b"1", key="k"), name="first")
-        behind = spawn(sender.send("orders", b"2", key="k"), name="behind")
-        await entered.wait()
-        await cancel_and_wait(first)
-        go_on.set()
-        with pytest.raises(SendFailed, match="an earlier send of its key failed"):
-            await behind
 
 
 async def test_closed_by_another_thread_a_send_under_way_is_stored(proxy: ScriptedProxy) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orderlane import (
+    App,
     AsyncConsumer,
     AsyncProducer,
     Consumer,
     KeyBatch,
     Message,
     Producer,
+    Puller,
     Retry,
     SendFailed,
     Timing,
@@ -94,3 +97,78 @@ def test_a_batch_has_the_key_that_all_its_messages_have(
     keys: list[str | None], key: str | None
 ) -> None:
     assert KeyBatch([message(each) for each in keys], guarded(None)).key == key
+
+
+@pytest.mark.parametrize(
+    ("found", "text"), [(b"customer-7", "customer-7"), (b"\xff\x01", "0xff01"), (None, None)]
+)
+def test_both_keys_are_texts(found: bytes | None, text: str | None) -> None:
+    """The order key's bytes are beside it; they need not be UTF-8."""
+    delivered = replace(message("k"), order_key_bytes=found)
+    assert (delivered.key, delivered.order_key) == ("k", text)
+    batch = KeyBatch([delivered], guarded(None))
+    assert (batch.order_key, batch.order_key_bytes) == (text, found)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"group": ""}, "group is empty: expected the name of a consumer group"),
+        ({"servers": "proxy:x"}, "'proxy:x' is not a proxy address: expected host:port"),
+        ({"token": 7}, "token is of type int: expected text, or None"),
+    ],
+)
+def test_an_app_checks_its_options_at_the_call(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        App(**{"servers": "proxy:9713", "group": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"concurrency": 0}, "concurrency is 0: expected at least 1"),
+        ({"prefetch": "all"}, "prefetch is 'all': expected a whole number of at least 0"),
+        ({"batch_by": "key", "max_batch": 0}, "max_batch is 0: expected at least 1"),
+    ],
+)
+def test_an_app_checks_those_of_a_handler_too(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        App("proxy:9713", group="billing").on("orders", **options)
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (Outgoing(7, b""), "topic is 7: expected text"),  # type: ignore[arg-type]
+        (Outgoing("orders", b"", 7), "key of a message to orders is 7: expected text"),  # type: ignore[arg-type]
+        (
+            Outgoing("orders", b"", sharding_key=b"k"),  # type: ignore[arg-type]
+            "sharding_key of a message to orders is b'k': expected text",
+        ),
+        (
+            Outgoing("orders", b"", properties={"n": 1}),  # type: ignore[dict-item]
+            "property 'n' of a message to orders is 1: expected texts",
+        ),
+        (
+            Outgoing("orders", b"", delay_s="5"),  # type: ignore[arg-type]
+            "delay_s of a message to orders is '5': expected a number of seconds",
+        ),
+    ],
+)
+def test_fields_of_a_message(message: Outgoing, sentence: str) -> None:
+    stamp = Stamp(None, lambda properties: None, lambda: 0.0)
+    with pytest.raises(TypeError, match=sentence):
+        deliveries([message], deadline_ns=0, stamp=stamp)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"group": 7}, "group is 7: expected text"),
+        ({"topics": "orders"}, "topics is 'orders': expected a list"),
+        ({"timeout_s": "3"}, "timeout_s is '3': expected a number of seconds"),
+    ],
+)
+def test_options_of_a_puller(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        Puller("proxy:9713", **{"group": "billing", **options})
