@@ -64,7 +64,7 @@ async def test_an_answer_names_its_queue_its_leases_and_their_length(protocol: P
 async def test_an_answer_without_messages_has_an_empty_context_and_an_empty_list() -> None:
     async with serving() as it, connect(it.port) as client:
         got = await client.pull(GROUP)
-        assert got == consumer.PullResponse(context=consumer.Context(), messages=[])
+        assert got == consumer.PullResponse(context=consumer.Context(), messages=[], waited=True)
 
 
 async def test_a_batch_has_one_message_of_each_key_and_at_most_what_was_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,17 @@ def made(folder: Path, *goals: str) -> str:
     for name in ("Makefile", "pyproject.toml", "requirements"):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
+    # `make test` passes its own flags on.
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     done = subprocess.run(
-        ["make", "-n", *goals], cwd=folder, capture_output=True, text=True, check=True
+        ["make", "-n", *goals],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     return done.stdout
 

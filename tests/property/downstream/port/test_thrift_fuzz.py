@@ -91,4 +91,4 @@ def test_the_calls_that_are_mutated_are_right_themselves() -> None:
                 assert await client.call(method, *values) is not None
 
     asyncio.run(all_answered())
-    assert len(VALID) == 29
+    assert len(VALID) == 31
