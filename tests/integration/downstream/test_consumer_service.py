@@ -199,6 +199,20 @@ async def test_a_verdict_on_another_ownership_period_or_place_is_void() -> None:
         assert it.consumers.skipped_acks == 2
 
 
+async def test_a_settle_reports_figures_of_the_group_of_its_verdicts_or_of_a_pull_before() -> None:
+    """No right for any other group was checked."""
+    figures = consumer.ClientFigures(handlers=7, prefetch=0, handling={40: 2})
+    async with serving() as it, connect(it.port) as stranger, connect(it.port) as client:
+        it.own()
+        report = consumer.AckRequest(GROUP, [], figures=figures)
+        await stranger.call("settle", report)
+        assert it.lane().figures.observed().handling == {}
+        await client.pull(GROUP)
+        await client.call("settle", report)
+        observed = it.lane().figures.observed()
+        assert (observed.handlers, observed.handling) == (7, {40: 2})
+
+
 async def test_verdicts_for_a_group_that_is_not_here_are_named_and_counted() -> None:
     async with serving() as it, connect(it.port) as client:
         batch = consumer.AckBatch(context=consumer.Context("who", TOPIC, "broker-a_0#1"), acked=[7])
