@@ -3,24 +3,13 @@ package io.github.orderlane.client;
 import io.github.orderlane.client.gen.consumer.AckAnswer;
 import io.github.orderlane.client.gen.consumer.AckBatch;
 import io.github.orderlane.client.gen.consumer.AckRequest;
-import io.github.orderlane.client.gen.consumer.AckResult;
-import io.github.orderlane.client.gen.consumer.ConsumeResult;
-import io.github.orderlane.client.gen.consumer.ConsumeStats;
-import io.github.orderlane.client.gen.consumer.ConsumeStatsRequest;
 import io.github.orderlane.client.gen.consumer.ConsumerService;
 import io.github.orderlane.client.gen.consumer.Context;
 import io.github.orderlane.client.gen.consumer.ExtendRequest;
-import io.github.orderlane.client.gen.consumer.FetchRequest;
-import io.github.orderlane.client.gen.consumer.FetchResponse;
 import io.github.orderlane.client.gen.consumer.Message;
-import io.github.orderlane.client.gen.consumer.ProgressReport;
 import io.github.orderlane.client.gen.consumer.PullException;
 import io.github.orderlane.client.gen.consumer.PullRequest;
 import io.github.orderlane.client.gen.consumer.PullResponse;
-import io.github.orderlane.client.gen.consumer.QueueRange;
-import io.github.orderlane.client.gen.consumer.RangesRequest;
-import io.github.orderlane.client.gen.consumer.ReportAnswer;
-import io.github.orderlane.client.gen.consumer.TopicsRequest;
 import java.io.IOException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -29,8 +18,11 @@ import java.util.List;
 import java.util.function.BooleanSupplier;
 
 /** A proxy of one unordered queue: gives out the messages put into it, and records verdicts. */
-final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
-    private final FakeServer server = new FakeServer(new ConsumerService.Processor<>(this));
+final class FakeProxy implements AutoCloseable {
+    private final FakeServer server =
+            new FakeServer(
+                    new ConsumerService.Processor<>(
+                            PartOf.service(ConsumerService.Iface.class, this)));
     private final Deque<Message> waiting = new ArrayDeque<>();
     private final List<String> verdicts = new ArrayList<>();
     private long refusedLease;
@@ -85,7 +77,6 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         }
     }
 
-    @Override
     public synchronized PullResponse pull(PullRequest request) throws PullException {
         apply(request.getAcks());
         if (refusal != null) {
@@ -111,13 +102,11 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
                 .setHome(address());
     }
 
-    @Override
     public synchronized AckAnswer settle(AckRequest request) {
         apply(request.getAcks());
         return new AckAnswer(List.of());
     }
 
-    @Override
     public synchronized AckAnswer extend(ExtendRequest request) {
         return new AckAnswer(
                 request.getLeases().stream()
@@ -145,42 +134,5 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         closed = true;
         server.close();
         notifyAll();
-    }
-
-    // ---- calls that these clients do not make ---------------------------------------------------
-
-    @Override
-    public boolean submit(ConsumeResult result) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public List<ConsumeStats> getConsumeStats(ConsumeStatsRequest request) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public FetchResponse fetch(FetchRequest request) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public boolean ack(AckResult result) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public List<QueueRange> ranges(RangesRequest request) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public List<String> topics(TopicsRequest request) {
-        throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public ReportAnswer report(ProgressReport request) {
-        throw new UnsupportedOperationException();
     }
 }

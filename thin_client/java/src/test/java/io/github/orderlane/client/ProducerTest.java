@@ -5,8 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.github.orderlane.client.gen.producer.DelayMessage;
-import io.github.orderlane.client.gen.producer.DelayResult;
 import io.github.orderlane.client.gen.producer.Message;
 import io.github.orderlane.client.gen.producer.ProducerService;
 import io.github.orderlane.client.gen.producer.Result;
@@ -36,7 +34,10 @@ class ProducerTest {
 
     @BeforeEach
     void open() throws Exception {
-        server = new FakeServer(new ProducerService.Processor<>(store));
+        server =
+                new FakeServer(
+                        new ProducerService.Processor<>(
+                                PartOf.service(ProducerService.Iface.class, store)));
         producer =
                 OrderlaneProducer.builder(server.address()).logger(NOPLogger.NOP_LOGGER).build();
     }
@@ -49,11 +50,10 @@ class ProducerTest {
     }
 
     /** Keeps the first message until its gate opens; refuses bodies with "bad". */
-    private static final class Store implements ProducerService.Iface {
+    private static final class Store {
         final CountDownLatch gate = new CountDownLatch(1);
         final List<String> bodies = new ArrayList<>();
 
-        @Override
         public Result sendSync(Message message, long timeout) {
             try {
                 gate.await();
@@ -74,23 +74,6 @@ class ProducerTest {
             synchronized (bodies) {
                 return List.copyOf(bodies);
             }
-        }
-
-        // ---- calls that these tests do not make --------------------------------------------------
-
-        @Override
-        public Result sendBatchSync(List<Message> messages) {
-            throw new UnsupportedOperationException();
-        }
-
-        @Override
-        public Result sendAsync(Message message) {
-            throw new UnsupportedOperationException();
-        }
-
-        @Override
-        public DelayResult sendDelaySync(DelayMessage message, long timeout) {
-            throw new UnsupportedOperationException();
         }
     }
 
