@@ -15,7 +15,7 @@ public class Billing {
         try (var producer = OrderlaneProducer.builder(PROXY).build()) {
             for (int number = 0; number < 10; number++) {
                 producer.send(
-                        OutgoingMessage.to("orders")
+                        OutgoingMessage.to("java-orders")
                                 .key("customer-" + number % 2)
                                 .body("order " + number)
                                 .build());
@@ -23,8 +23,8 @@ public class Billing {
         }
         try (var consumer =
                 OrderlaneConsumer.builder(PROXY)
-                        .group("billing")
-                        .topic("orders")
+                        .group("java-billing")
+                        .topic("java-orders")
                         .concurrency(64)
                         .build()) {
             consumer.start(Billing::charge); // Ctrl-C and SIGTERM wait for handlers
