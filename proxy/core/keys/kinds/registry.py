@@ -30,11 +30,14 @@ class BadOrderKey(ValueError):
     """A text has the mark of a kind but is invalid; ``reason`` is half a sentence."""
 
     def __init__(self, text: str, kind: KeyKind, reason: str) -> None:
-        """Shorten *text* in the error message if it is long."""
-        shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-        super().__init__(f"order key {shown!r} is not {kind.name}{kind.grammar}: {reason}")
+        super().__init__(f"order key {_shown(text)} is not {kind.name}{kind.grammar}: {reason}")
         self.kind = kind
         self.reason = reason
+
+
+def _shown(text: str) -> str:
+    """Return *text* in quotes for an error message, shortened if it is long."""
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…")
 
 
 def compile_order_key(text: str | None) -> OrderKey:
@@ -51,7 +54,7 @@ def compile_order_key(text: str | None) -> OrderKey:
             except ValueError as error:
                 raise BadOrderKey(text, kind, str(error)) from error
     kinds = " nor ".join(each.with_example for each in KINDS)
-    raise ValueError(f"order key {text!r} is neither {kinds}")
+    raise ValueError(f"order key {_shown(text)} is neither {kinds}")
 
 
 def one_of(names: Iterable[str] | None = None) -> str:

@@ -261,6 +261,14 @@ def test_a_very_long_key_is_called_by_its_beginning_and_a_digest(
     assert text.startswith(shown.partition("…")[0])
 
 
+@pytest.mark.parametrize("text", ["0" * 5000, "$." + "[" * 5000])
+def test_an_error_shows_the_beginning_of_a_long_text(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^order key ") as caught:
+        compile_order_key(text)
+    assert f"'{text[:200]}…'" in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
 def test_very_long_keys_that_begin_alike_are_different() -> None:
     assert named(b"k" * 9_000 + b"1") != named(b"k" * 9_000 + b"2")
     long_list = key_of("$.id", {"id": ["x" * 9_000]})
