@@ -50,7 +50,7 @@ def test_the_quick_start_of_the_readme(home: Path, gateway: str, project: Path) 
     file.write_text(file.read_text().replace("++seen == 10", "++seen == 11"))
     run(f"{find}\n{checked}", project, variables)
     with Producer(gateway) as producer:
-        producer.send("orders", b"without a key")
+        producer.send("cpp-orders", b"without a key")
     output = run("./quickstart", project, variables)
     assert "- without a key" in output.splitlines()
 
