@@ -24,7 +24,8 @@ ENTRY = struct.Struct(">qiq")
 ENTRIES_PER_FILE = 300_000
 _FLUSH_BYTES = 64 * 1024
 _NEAR_ENTRIES = 3  # looked at on one side of the result of a search
-_START_MARK = -1  # in place of a physical offset
+#: Place in the last of the entries that stand for deleted messages.
+START_MARK = -1
 #: Size in the entry of a message that is lost in damage of the log; its place is the damage's.
 LOST_BYTES = 1
 
@@ -74,7 +75,7 @@ class ConsumeQueue:
     @property
     def is_empty(self) -> bool:
         """True if there is no entry, or the last one has no message."""
-        return not self.end_offset or self.entry(self.end_offset - 1)[0] == _START_MARK
+        return not self.end_offset or self.entry(self.end_offset - 1)[0] == START_MARK
 
     def append(self, entries: bytes) -> None:
         """Add packed entries."""
@@ -109,8 +110,9 @@ class ConsumeQueue:
             return
         start = at - at % self._file_bytes
         write_at(self._descriptor(start), entry, at - start)
-        self._sums_of(start).changed(at - start)
-        self._written.add(self._path(start))
+        sums = self._sums_of(start)
+        sums.changed(at - start)
+        self._written.update((self._path(start), sums.path))
 
     def flush(self) -> None:
         """Write entries in memory to the operating system. Raise OSError, keeping the rest."""
@@ -138,6 +140,17 @@ class ConsumeQueue:
         self._tail.clear()
         self._written.clear()
         self._flushed = 0
+
+    def renew_sum(self, offset: int) -> None:
+        """Compute the checksum of the entry of *offset* and those of its block again: they are
+        right.
+        """
+        at = offset * ENTRY.size
+        start = at - at % self._file_bytes
+        if start in self._starts:
+            sums = self._sums_of(start)
+            sums.changed(at - start)
+            self._written.add(sums.path)
 
     def matches_sums(self) -> bool:
         """Return whether all entries on disk match their checksums. Raise OSError."""
@@ -187,7 +200,7 @@ class ConsumeQueue:
         self.cut(0)
         if offset:
             self.cut(offset - 1)
-            self.append(ENTRY.pack(_START_MARK, 0, 0))
+            self.append(ENTRY.pack(START_MARK, 0, 0))
 
     def end_empty_at(self, offset: int) -> None:
         """Empty the queue, which continues at *offset*, durably. Raise OSError.
@@ -202,7 +215,7 @@ class ConsumeQueue:
         last = (offset - 1) * ENTRY.size
         start = last - last % self._file_bytes
         alone = self._starts == [start] and self.end_offset == offset
-        if alone and self.entry(offset - 1)[0] == _START_MARK:
+        if alone and self.entry(offset - 1)[0] == START_MARK:
             return  # done by an earlier start; thousands of queues may be so
         try:
             self._replace(start, mark_at=last - start)
@@ -223,7 +236,7 @@ class ConsumeQueue:
         try:
             with create(fresh) as file:
                 file.seek(mark_at)
-                file.write(ENTRY.pack(_START_MARK, 0, 0))
+                file.write(ENTRY.pack(START_MARK, 0, 0))
                 file.flush()
                 os.fdatasync(file.fileno())
         except OSError:
@@ -244,22 +257,27 @@ class ConsumeQueue:
             os.ftruncate(self._descriptor(start), end - start)
             if start not in self._starts:
                 self._starts.append(start)
-            self._sums_of(start).cut(end - start)
-            self._written.add(self._path(start))
+            sums = self._sums_of(start)
+            sums.cut(end - start)
+            self._written.update((self._path(start), sums.path))
         self._flushed = end
 
     def cut_behind(self, physical: int) -> None:
         """Remove the entries of messages at or after *physical*, and all invalid entries.
 
-        For startup: files that were not synced may end in zeros.
+        For startup: files that were not synced may end in zeros, or lack entries that have a sum.
         """
         end = self.end_offset
         for offset, place, size in self._backwards():
-            if place == _START_MARK or (size > 0 and 0 <= place <= physical - size):
+            if place == START_MARK or (size > 0 and 0 <= place <= physical - size):
                 break
             end = offset
-        if end < self.end_offset:
+        if end < self.end_offset or self._sums_exceed():
             self.cut(end)
+
+    def _sums_exceed(self) -> bool:
+        start = self._starts[-1] if self._starts else None
+        return start is not None and self._sums_of(start).exceed(self._flushed - start)
 
     def delete_before(self, offset: int) -> None:
         """Delete files with entries below *offset* only; the last file stays."""
@@ -306,6 +324,9 @@ class ConsumeQueue:
             make_folder(self.folder)
             # If its folder was not synced, the file may be gone after a power failure.
             self._written.update(self.folder.parents[:2], (self.folder,))
+            if (sums := self._sums_of(start)).exceed(0):  # of a file that is gone
+                sums.cut(0)
+                self._written.add(sums.path)
         return self._files.descriptor(path, create=True)
 
     def _path(self, start: int) -> Path:

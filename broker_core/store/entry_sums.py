@@ -1,8 +1,10 @@
 """Checksums of a consume queue's entries, so that a changed tag or due time is noticed.
 
 Beside each file of entries there is one of *sums*, with 8 bytes for each block of 1024 entries:
-their number so far, and their CRC-32. A block is compared with its sum when it is read first. Sums
-are never synced: a sum that is missing or stale covers fewer entries, or costs a needless repair.
+their number so far, and their CRC-32. A block is compared with its sum when it is read first.
+
+New sums are not synced: after a power failure one may be missing or cover fewer entries. Only a sum
+of entries that were removed or replaced would be wrong, so that change is synced with the entries.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class EntrySums:
         read: Callable[[int, int], bytes],
     ) -> None:
         """Keep the sums of the file *path*; *read* returns bytes of it from a position on."""
-        self._path = sums_path(path)
+        self.path = sums_path(path)
         self._files = files
         self._entry_bytes = entry_bytes
         self._block_bytes = BLOCK_ENTRIES * entry_bytes
@@ -76,15 +78,24 @@ class EntrySums:
             self._write(block, _SUM.pack(len(data) // self._entry_bytes, zlib.crc32(data)))
         self._end = -1
 
+    def exceed(self, end: int) -> bool:
+        """Return whether there are sums of entries behind *end*, the end of the file."""
+        block, rest = divmod(end, self._block_bytes)
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_size > (block + bool(rest)) * _SUM.size:
+                return True
+        known = self._sum(block) if rest else None
+        return known is not None and known[0] * self._entry_bytes > rest
+
     def cut(self, end: int) -> None:
         """Note that the file ends at *end* now."""
         block, rest = divmod(end, self._block_bytes)
         self._end = -1
         self._verified = {each for each in self._verified if each < block}
         with suppress(OSError):
-            if self._path.exists():
-                self._files.forget(self._path)
-                os.truncate(self._path, block * _SUM.size)
+            if self.path.exists():
+                self._files.forget(self.path)
+                os.truncate(self.path, block * _SUM.size)
             if rest:
                 data = self._read(block * self._block_bytes, rest)
                 self._write(block, _SUM.pack(rest // self._entry_bytes, zlib.crc32(data)))
@@ -115,15 +126,15 @@ class EntrySums:
 
     def delete(self) -> None:
         """Delete the sums with the entries. Raise OSError."""
-        self._files.forget(self._path)
-        self._path.unlink(missing_ok=True)
+        self._files.forget(self.path)
+        self.path.unlink(missing_ok=True)
         self._end = -1
         self._verified.clear()
 
     def _sum(self, block: int) -> tuple[int, int] | None:
-        if not self._path.exists():
+        if not self.path.exists():
             return None
-        raw = os.pread(self._files.descriptor(self._path), _SUM.size, block * _SUM.size)
+        raw = os.pread(self._files.descriptor(self.path), _SUM.size, block * _SUM.size)
         if len(raw) < _SUM.size:
             return None
         count, crc = _SUM.unpack(raw)
@@ -131,5 +142,5 @@ class EntrySums:
 
     def _write(self, block: int, sums: bytes) -> None:
         with suppress(OSError):  # on a full disk; older sums cover fewer entries
-            descriptor = self._files.descriptor(self._path, create=True)
+            descriptor = self._files.descriptor(self.path, create=True)
             write_at(descriptor, sums, block * _SUM.size)

@@ -2,8 +2,9 @@
 
 A consume queue names the place of each message in the log. Where the message there is another one,
 the part of the log between the nearest entries that are right is read again: it shows which entries
-are wrong, and which messages are damaged. A long part is read in a thread; until then reads of
-these messages find the queue *under examination*.
+are wrong, and which messages are damaged. Entries that do not match their checksum are compared
+with the messages at their places first: the checksum may be wrong, too. What takes long is read in
+a thread; until then reads of these messages find the queue *under examination*.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.damage import DamagedMessages, DamagedRun
 from broker_core.store.deletions import deleted_topic
+from broker_core.store.entry_check import Compared, Entries, bytes_to_read, compared
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog
 from broker_core.tasks import in_thread, spawn
@@ -40,12 +43,16 @@ _log = structlog.get_logger("store")
 
 
 class _Part(NamedTuple):
-    """Offsets of a queue whose entries are in doubt, and the part of the log to read for them."""
+    """Offsets of a queue whose entries are in doubt, and the part of the log to read for them.
+
+    ``block``: the first offset of a block of entries that does not match its checksum.
+    """
 
     first: int
     end: int
     start_place: int
     end_place: int
+    block: int | None = None
 
 
 class _Found(NamedTuple):
@@ -63,7 +70,13 @@ class IndexRepair:
         self._log = log
         self._damaged = damaged
         self._on_repair = on_repair
-        self._under_way: set[ConsumeQueue] = set()
+        #: Offsets that a thread examines.
+        self._under_way: dict[ConsumeQueue, range] = {}
+
+    def is_examining(self, queue: ConsumeQueue, offset: int, count: int) -> bool:
+        """Return whether a thread examines any of *count* entries from *offset* on."""
+        examined = self._under_way.get(queue)
+        return examined is not None and offset < examined.stop and examined.start < offset + count
 
     def examine(
         self, topic: Topic, queue_id: int, queue: ConsumeQueue, offset: int, reason: str
@@ -86,24 +99,65 @@ class IndexRepair:
     def repair(
         self, topic: Topic, queue_id: int, queue: ConsumeQueue, first: int, count: int
     ) -> None:
-        """Repair *count* entries from offset *first* on, of which at least one is wrong."""
-        if queue not in self._under_way:
-            part = self._part(topic, queue_id, queue, first, first + count)
-            reason = "entries do not match their checksum"
-            self._read_again(topic, queue_id, queue, part, reason)
+        """Repair the wrong ones of *count* entries from *first* on, a block that does not match its
+        checksum.
+        """
+        if queue in self._under_way:
+            return
+        entries = list(ENTRY.iter_unpack(queue.read(first, count)))
+        behind = queue.entry(first + count) if first + count < queue.end_offset else None
+        block = Entries(topic, queue_id, first, entries, behind)
+        begin, end = self._log.first_offset, self._log.end_offset
+        if bytes_to_read(entries, end=end) <= AT_ONCE_BYTES or not _has_loop():
+            found = compared(self._log, block, begin=begin, end=end)
+            self._apply_compared(queue, block, found)
+        else:
+            self._under_way[queue] = range(first, first + count)
+            spawn(self._compare_slowly(queue, block, begin, end), name="compare entries")
+
+    async def _compare_slowly(
+        self, queue: ConsumeQueue, block: Entries, begin: int, end: int
+    ) -> None:
+        log = LogView(self._log.segments)
+        try:
+            found = await in_thread(partial(compared, log, block, begin=begin, end=end))
+        except (OSError, StoreError) as error:
+            self._not_repaired(block.topic, block.queue_id, error)
+        else:
+            del self._under_way[queue]
+            if queue.end_offset >= block.first + len(block.entries):  # its topic still exists
+                self._apply_compared(queue, block, found)
+        finally:
+            log.close()
+            self._under_way.pop(queue, None)
+
+    def _not_repaired(self, topic: Topic, queue_id: int, error: Exception) -> None:
+        _log.error("index not repaired", topic=topic, queue=queue_id, reason=str(error))
+
+    def _apply_compared(self, queue: ConsumeQueue, block: Entries, found: Compared) -> None:
+        reason = "entries do not match their checksum"
+        for offset, entry in found.corrected.items():
+            queue.replace(offset, entry)
+        if found.corrected:
+            self._on_repair(queue)
+            self._log_repair(block.topic, block.queue_id, block.first, len(found.corrected), reason)
+        if not found.doubtful:
+            queue.renew_sum(block.first)
+            return
+        part = self._part(
+            block.topic, block.queue_id, queue, found.doubtful[0], found.doubtful[-1] + 1
+        )
+        part = part._replace(block=block.first)
+        self._read_again(block.topic, block.queue_id, queue, part, reason)
 
     def _read_again(
         self, topic: Topic, queue_id: int, queue: ConsumeQueue, part: _Part, reason: str
     ) -> bool:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is None or part.end_place - part.start_place <= AT_ONCE_BYTES:
+        if part.end_place - part.start_place <= AT_ONCE_BYTES or not _has_loop():
             found = _read(self._log, topic, queue_id, part)
             self._apply(topic, queue_id, queue, part, found, reason)
             return True
-        self._under_way.add(queue)
+        self._under_way[queue] = range(part.first, part.end)
         spawn(self._examine_slowly(topic, queue_id, queue, part, reason), name="examine a queue")
         return False
 
@@ -113,12 +167,13 @@ class IndexRepair:
         log = LogView(self._log.segments)
         try:
             found = await in_thread(_read, log, topic, queue_id, part)
-            self._apply(topic, queue_id, queue, part, found, reason)
+            if queue.end_offset >= part.end:  # its topic still exists
+                self._apply(topic, queue_id, queue, part, found, reason)
         except (OSError, StoreError) as error:
-            _log.error("index not repaired", topic=topic, queue=queue_id, reason=str(error))
+            self._not_repaired(topic, queue_id, error)
         finally:
             log.close()
-            self._under_way.discard(queue)
+            self._under_way.pop(queue, None)
 
     def _part(
         self,
@@ -182,6 +237,13 @@ class IndexRepair:
             for each in range(part.first, part.end)
             if each not in found.entries and not _was_left_out(queue.entry(each))
         ]
+        if part.block is not None:
+            # The log has no message of an entry that names one before the log: it was deleted.
+            lost = [
+                each
+                for each in lost
+                if queue.entry(each)[1] == 0 or not self._is_deleted(queue, each)
+            ]
         if 0 < self._log.first_offset == part.start_place and part.end - part.first > 1:
             # Messages before the first one that is left were deleted.
             left = min(found.entries, default=part.end)
@@ -206,15 +268,30 @@ class IndexRepair:
             self._damaged.add(DamagedRun(topic, queue_id, first, end, gap))
         if found.entries or lost:
             self._on_repair(queue)
+        if part.block is not None:
+            queue.renew_sum(part.block)
         if repaired:
-            _log.warning(
-                "wrong entries of a consume queue were replaced from the log",
-                topic=topic,
-                queue=queue_id,
-                first_offset=part.first,
-                entries=repaired,
-                reason=reason,
-            )
+            self._log_repair(topic, queue_id, part.first, repaired, reason)
+
+    def _log_repair(
+        self, topic: Topic, queue_id: int, first: int, entries: int, reason: str
+    ) -> None:
+        _log.warning(
+            "wrong entries of a consume queue were replaced from the log",
+            topic=topic,
+            queue=queue_id,
+            first_offset=first,
+            entries=entries,
+            reason=reason,
+        )
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:

@@ -152,6 +152,8 @@ class StoreReader:
             return self._read_passing(place, offset, max_messages, max_bytes, passes)
         wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
         entries = queue.read(offset, wanted)
+        if self._repair.is_examining(queue, offset, wanted):
+            return ReadResult(ReadStatus.EXAMINED, offset, low, high)
         offsets: Sequence[int]
         if tag_hashes is None:
             (places, sizes), scanned = _select_all(entries, max_bytes)
@@ -260,6 +262,8 @@ class StoreReader:
     ) -> ReadResult:
         """Read the messages whose encoded properties pass, up to the first damaged one."""
         entries = place.queue.read(offset, _PASSING_ENTRIES)
+        if self._repair.is_examining(place.queue, offset, _PASSING_ENTRIES):
+            return ReadResult(ReadStatus.EXAMINED, offset, place.low, place.high)
         found: list[bytes] = []
         at = looked_at = size = 0
         bad: tuple[int, str] | None = None

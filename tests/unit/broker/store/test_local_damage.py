@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from broker_core.errors import StoreError
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import decode_messages
+from broker_core.store import index_repair
 from broker_core.store.check import check_store
 from broker_core.store.consume_queue import ENTRY
 from broker_core.store.message_store import MessageStore
@@ -196,6 +198,64 @@ async def test_a_wrong_tag_in_the_index_hides_no_message(tmp_path: Path) -> None
     assert store.reader.read(TOPIC, 1, 0, max_messages=100, tag_hashes=hashes).messages == 20
     store.abandon()
     assert check_store(tmp_path).is_clean
+
+
+@pytest.mark.parametrize("field", [0, 7, 9, 11, 19])
+async def test_no_message_is_passed_over_while_a_thread_examines_its_entry(
+    tmp_path: Path, field: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(tmp_path)
+    path = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20)
+    flip(5 * ENTRY.size + field, 0x81)(path)
+    with capture_logs():
+        store = opened(tmp_path)
+    monkeypatch.setattr(index_repair, "AT_ONCE_BYTES", 0)
+    hashes = frozenset({java_hash("red")})
+    with capture_logs() as logs:
+        found = store.reader.read(TOPIC, 1, 0, max_messages=100, tag_hashes=hashes)
+        assert found.status is ReadStatus.EXAMINED
+        async with asyncio.timeout(60):
+            while found.status is ReadStatus.EXAMINED:
+                await asyncio.sleep(0.001)
+                found = store.reader.read(TOPIC, 1, 0, max_messages=100, tag_hashes=hashes)
+    assert found.messages == 20
+    assert [each["entries"] for each in logs if "were replaced" in each["event"]] == [1]
+    store.abandon()
+    assert check_store(tmp_path).is_clean
+
+
+@pytest.mark.parametrize("deleted", [0, 7])
+@pytest.mark.parametrize("byte", [3, 7])
+async def test_a_wrong_checksum_of_right_entries_reads_no_other_messages(
+    tmp_path: Path, deleted: int, byte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure would cost a reading of the log for each queue."""
+    places = await written(tmp_path, count=400)
+    sums = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20 + ".sums")
+    with capture_logs():
+        store = opened(tmp_path)
+    for _ in range(deleted):
+        store.log.detach_first_segment().path.unlink()
+    first = next(at for at in range(200) if places[2 * at + 1] >= store.log.first_offset)
+    flip(byte, 0x01)(sums)
+    bytes_read = 0
+    pread = os.pread
+
+    def counting(descriptor: int, size: int, position: int) -> bytes:
+        nonlocal bytes_read
+        data = pread(descriptor, size, position)
+        bytes_read += len(data)
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    with capture_logs() as logs:
+        found = store.reader.read(TOPIC, 1, first, max_messages=10)
+    assert (found.status, found.messages, logs) == (ReadStatus.FOUND, 10, [])
+    of_queue = (400 - 2 * first) // 2 * (places[1] - places[0])
+    assert bytes_read < 1.3 * of_queue + SEGMENT + 60_000  # its own messages, entries, one part
+    assert next(iter(store.queues)).matches_sums()
+    assert all(queue.matches_sums() for queue in store.queues)
+    store.abandon()
 
 
 async def test_a_search_is_not_misled_past_messages(tmp_path: Path) -> None:
