@@ -15,6 +15,7 @@ from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
+from testkit.listening import end_listening
 from thrift_idl import consumer, consumer_service, producer, producer_service
 
 
@@ -95,12 +96,13 @@ class ScriptedProxy:
 
     async def __aexit__(self, *exc_info: object) -> None:
         assert self._server is not None
-        self._server.close()
+        await end_listening(self._server)
         self.hang_up()
         for task in self._serving:
             task.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
+        await asyncio.sleep(0)  # the aborted connections close
 
     @property
     def open_connections(self) -> int:

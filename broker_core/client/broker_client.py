@@ -56,6 +56,8 @@ from broker_core.tls import ClientContext
 
 #: The producer group where it does not matter.
 DEFAULT_PRODUCER = Group("orderlane")
+#: Committed offsets asked for at the same time.
+_COMMITTED_AT_ONCE = 16
 
 _log = structlog.get_logger("broker-client")
 
@@ -311,11 +313,20 @@ class BrokerClient:
     async def queue_ranges(
         self, queues: Iterable[QueueName], *, group: Group | None = None
     ) -> dict[QueueName, QueueRange]:
-        """Return the offsets of *queues*, by few requests; of *group* also the committed ones.
+        """Return the offsets of *queues*, by few requests; of *group* also the committed ones, for
+        which other brokers than the embedded one are asked queue by queue.
 
-        Only the embedded broker returns committed offsets and lives.
+        Raises RemotingError.
         """
-        return await self._ranges.read(queues, group)
+        found = await self._ranges.read(queues, group)
+        if group is not None:
+            left = [queue for queue, each in found.items() if each.life is None]
+            for at in range(0, len(left), _COMMITTED_AT_ONCE):
+                some = left[at : at + _COMMITTED_AT_ONCE]
+                offsets = await asyncio.gather(*(self.committed_offset(group, q) for q in some))
+                for queue, committed in zip(some, offsets, strict=True):
+                    found[queue] = found[queue]._replace(committed=committed)
+        return found
 
     async def life(self, queue: QueueName) -> int | None:
         """Return the life of the queue's topic at its broker, or None if it reports none.

@@ -32,8 +32,7 @@ class QueueRange(NamedTuple):
     """The offset of the oldest message of a queue, and its end.
 
     Args:
-        committed: the group's committed offset; None if there is none, if no group was named, or
-            if the broker is not the embedded one.
+        committed: the group's committed offset; None if there is none, or if no group was named.
         life: the life of the topic; None if its broker reports none.
     """
 
@@ -54,7 +53,10 @@ class QueueRanges:
     async def read(
         self, queues: Iterable[QueueName], group: Group | None
     ) -> dict[QueueName, QueueRange]:
-        """Return the ranges of *queues*. Raise RemotingError."""
+        """Return the ranges of *queues*; committed offsets only of those that have a life.
+
+        Raises RemotingError.
+        """
         places: defaultdict[tuple[str, Topic], list[int]] = defaultdict(list)
         for queue in queues:
             places[queue.broker, queue.topic].append(queue.queue_id)

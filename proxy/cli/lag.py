@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, QueueRange
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -89,14 +89,15 @@ async def _rows(
     by_queue = {(queue["topic"], queue["queue"]): queue for queue in held}
     unknown = dict.fromkeys(_OF_PROXIES)
     async with broker_client(nameserver) as client:
+        queues = [queue for topic in topics for queue in await _queues(client, topic)]
+        ranges = await client.queue_ranges(queues, group=Group(group))
         return [
             {
                 **unknown,
                 **by_queue.get((queue.topic, queue.qid), {}),
-                **await _offsets(client, group, queue),
+                **_offsets(queue, ranges[queue]),
             }
-            for topic in topics
-            for queue in await _queues(client, topic)
+            for queue in queues
         ]
 
 
@@ -109,16 +110,14 @@ async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
         raise OrderlaneError(f"there is no topic {topic!r}: see orderlane topics") from None
 
 
-async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[str, Any]:
-    end = await client.max_offset(queue)
-    committed = await client.committed_offset(Group(group), queue)
-    start = await client.min_offset(queue) if committed is None else committed
+def _offsets(queue: QueueName, found: QueueRange) -> dict[str, Any]:
+    start = found.begin if found.committed is None else found.committed
     return {
         "topic": queue.topic,
         "queue": queue.qid,
-        "end": end,
-        "committed": committed,
-        "lag": max(0, end - start),
+        "end": found.end,
+        "committed": found.committed,
+        "lag": max(0, found.end - start),
     }
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, QueueRange
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -72,22 +73,27 @@ class BrokerFacts:
         turns = asyncio.Semaphore(_AT_ONCE)
         for broker, queues in sorted(by_broker.items()):
             rows = await self._owners(broker, queues)
+            ranges = await self._ranges(broker, queues)
             found = await asyncio.gather(
-                *(self._facts(queue, rows.get(queue), turns) for queue in queues)
+                *(self._facts(queue, rows.get(queue), ranges.get(queue), turns) for queue in queues)
             )
             self.queues += found
 
     async def look_at_dead_letters(self) -> None:
         """Count the dead letters that are not redriven. A broker that is away counts as empty."""
+        by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
         for queue in await self._existing(dead_letter_topic(self.group)):
-            if queue.broker in self.away:
+            by_broker[queue.broker].append(queue)
+        for broker, queues in by_broker.items():
+            if broker in self.away:
                 continue
-            try:
-                done = await self.client.committed_offset(progress_group(self.group), queue)
-                low, end = await self._ends(queue)
-            except RemotingError:
-                continue
-            self.dead_letters += max(0, end - max(low, done or 0))
+            with suppress(RemotingError):
+                progress = progress_group(self.group)
+                ranges = await self.client.queue_ranges(queues, group=progress)
+                self.dead_letters += sum(
+                    max(0, each.end - max(each.begin, each.committed or 0))
+                    for each in ranges.values()
+                )
 
     async def check(self, brokers: Iterable[str]) -> None:
         """Check which of *brokers* answer."""
@@ -148,23 +154,32 @@ class BrokerFacts:
         }
         return {row.queue: row for row in rows}
 
-    async def _ends(self, queue: QueueName) -> tuple[int, int]:
-        return await self.client.min_offset(queue), await self.client.max_offset(queue)
+    async def _ranges(self, broker: str, queues: list[QueueName]) -> Mapping[QueueName, QueueRange]:
+        if broker in self.away:
+            return {}
+        try:
+            return await self.client.queue_ranges(queues, group=self.group)
+        except RemotingError as error:
+            self.away[broker] = str(error)
+            return {}
 
     async def _facts(
-        self, queue: QueueName, row: OwnerRow | None, turns: asyncio.Semaphore
+        self,
+        queue: QueueName,
+        row: OwnerRow | None,
+        found: QueueRange | None,
+        turns: asyncio.Semaphore,
     ) -> QueueFacts:
         facts = QueueFacts(queue.topic, queue.qid)
         if row is not None:
             owner = None if row.last is None or row.state == "free" else row.last.own.owner
             facts = replace(facts, state=row.state, owner=owner)
-        if queue.broker in self.away:
+        if queue.broker in self.away or found is None:
             return facts
+        committed = found.committed
+        facts = replace(facts, end=found.end, committed=committed, first=found.begin)
         async with turns:
             try:
-                first, end = await self._ends(queue)
-                committed = await self.client.committed_offset(self.group, queue)
-                facts = replace(facts, end=end, committed=committed, first=first)
                 if row is None or row.state == "owned":
                     return facts
                 last = None if row.last is None else row.last.snapshot
@@ -207,8 +222,8 @@ class BrokerFacts:
         twin = QueueName(topic, queue.broker, queue.queue_id)
         if twin not in await self._existing(topic):
             return 0, {}
-        first, end = await self._ends(twin)
-        committed = await self.client.committed_offset(self.group, twin) or 0
+        range_ = (await self.client.queue_ranges([twin], group=self.group))[twin]
+        first, end, committed = range_.begin, range_.end, range_.committed or 0
         last = None
         records = QueueName(ownership_topic(self.group, topic), queue.broker, queue.queue_id)
         if records in await self._existing(records.topic):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from broker_core.client import QueueRange
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
@@ -49,15 +49,6 @@ class SkipWish:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Offsets of a queue at the broker."""
-
-    begin: int
-    end: int
-    committed: int | None
-
-
 class OffsetDesk:
     """Any proxy can show offsets. Only a queue's owner resets it, or any proxy if it has none."""
 
@@ -84,9 +75,10 @@ class OffsetDesk:
             names = [topic_named(lane, topic)]
         queues = [queue for name in names for queue in await self._book.queues(lane.name, name)]
         rows = await self._book.rows(lane.name, queues)
+        ranges = await self._context.client.queue_ranges(queues, group=lane.name)
         return {
             "group": lane.name,
-            "queues": list(await asyncio.gather(*(self._row(lane, row) for row in rows))),
+            "queues": [self._row(lane, row, ranges[row.queue]) for row in rows],
         }
 
     async def reset(self, group: str, topic: str, qid: str, wish: ResetWish) -> dict[str, Any]:
@@ -172,12 +164,9 @@ class OffsetDesk:
                 f" for it again: {error}"
             ) from None
 
-    async def _row(self, lane: GroupLane, row: OwnerRow) -> dict[str, Any]:
+    def _row(self, lane: GroupLane, row: OwnerRow, range_: QueueRange) -> dict[str, Any]:
         queue = row.queue
-        range_, owned = (
-            await self._range(lane.name, queue),
-            self._ownerships[lane.name].owned(queue),
-        )
+        owned = self._ownerships[lane.name].owned(queue)
         base = range_.begin if range_.committed is None else range_.committed
         if owned is not None and (pipeline := owned.pipeline) is not None:
             base = pipeline.committable
@@ -196,17 +185,9 @@ class OffsetDesk:
             "http": row.last.own.http if row.last is not None and row.state == "owned" else None,
         }
 
-    async def _range(self, group: Group, queue: QueueName) -> _Range:
-        client = self._context.client
-        return _Range(
-            await client.min_offset(queue),
-            await client.max_offset(queue),
-            await client.committed_offset(group, queue),
-        )
-
     async def _to(self, queue: QueueName, wish: ResetWish) -> int:
         client = self._context.client
-        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        begin, end, *_ = (await client.queue_ranges([queue]))[queue]
         if wish.to_ms is not None:
             return min(end, max(begin, await client.offset_at(queue, wish.to_ms)))
         if wish.to_begin:
@@ -223,7 +204,7 @@ class OffsetDesk:
         if owned is not None:
             return _place(owned)
         (row,) = await self._book.rows(lane.name, [queue])
-        range_ = await self._range(lane.name, queue)
+        range_ = (await self._context.client.queue_ranges([queue], group=lane.name))[queue]
         base = range_.begin if range_.committed is None else range_.committed
         if row.last is None or row.last.snapshot is None:
             return Place(base, parked=0)

@@ -6,13 +6,15 @@ They use RocketMQ's own requests, so they work with embedded and Apache's broker
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from broker_core.client import QueueRange
 from broker_core.errors import BrokerError
-from broker_core.names import QueueName, Topic, check_name, is_internal_topic
+from broker_core.names import Group, QueueName, Topic, check_name, is_internal_topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, QueueData, TopicRoute
 from proxy.core.access.audit_record import Change
@@ -192,16 +194,23 @@ class TopicDesk:
         self, ask: BrokerQuestions, queues: Iterable[QueueName]
     ) -> dict[QueueName, _Ends]:
         """Return end and begin of *queues*, without those of brokers that do not answer."""
-        client = self._context.client
+        found = await self._ranges(ask, queues)
+        return {queue: (each.end, each.begin) for queue, each in found.items()}
 
-        async def ends(queue: QueueName) -> _Ends:
-            return await client.max_offset(queue), await client.min_offset(queue)
-
-        asked = list(queues)
-        found = await asyncio.gather(
-            *(ask.ask(queue.broker, partial(ends, queue)) for queue in asked)
+    async def _ranges(
+        self, ask: BrokerQuestions, queues: Iterable[QueueName], group: Group | None = None
+    ) -> dict[QueueName, QueueRange]:
+        by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        read = self._context.client.queue_ranges
+        answers = await asyncio.gather(
+            *(
+                ask.ask(broker, partial(read, there, group=group))
+                for broker, there in by_broker.items()
+            )
         )
-        return {queue: each for queue, each in zip(asked, found, strict=True) if each is not None}
+        return {queue: each for answer in answers for queue, each in (answer or {}).items()}
 
     async def _broker(self, ask: BrokerQuestions, topic: Topic, data: QueueData) -> dict[str, Any]:
         client, name = self._context.client, data.broker
@@ -232,15 +241,11 @@ class TopicDesk:
             if left < 0:
                 rows.append({"group": group, "lag": None})
                 continue
-            committed = await asyncio.gather(
-                *(
-                    ask.ask(queue.broker, partial(client.committed_offset, group, queue))
-                    for queue in ends
-                )
-            )
+            ranges = await self._ranges(ask, ends, group)
             lag = sum(
-                max(0, end - max(begin, offset or 0))
-                for (end, begin), offset in zip(ends.values(), committed, strict=True)
+                max(0, end - max(begin, ranges[queue].committed or 0))
+                for queue, (end, begin) in ends.items()
+                if queue in ranges
             )
             rows.append({"group": group, "lag": None if ask.unanswered else lag})
         return rows, len(names) <= MOST_GROUPS and None not in answers

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker_core.tasks import cancel_and_wait, spawn
+from testkit.listening import end_listening
 
 _LONGEST_FRAME = 64 * 1024 * 1024
 _WAITING_FRAMES = 2_000
@@ -59,7 +60,8 @@ class Link:
     async def close(self) -> None:
         """Close every connection and stop listening."""
         if self._server is not None:
-            self._server.close()
+            await end_listening(self._server)
+        self._server = None
         await self._abort()
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
@@ -80,7 +82,7 @@ class Link:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         near = _End(reader, writer)
         target = self.target()
-        if self._action == "reset" or target is None:
+        if self._action == "reset" or target is None or self._server is None:
             near.abort()
             return
         host, _, port = target.rpartition(":")
@@ -88,6 +90,10 @@ class Link:
             far = _End(*await asyncio.open_connection(host, int(port)))
         except OSError:
             near.abort()
+            return
+        if self._server is None:  # closed meanwhile
+            near.abort()
+            far.abort()
             return
         pair = _Pair(self, near, far)
         self._pairs.add(pair)

@@ -272,16 +272,12 @@ class BulkService:
 
     async def _stats(self, group: Group, topic: Topic) -> Any:
         queues = await self._client.queues(topic)
-        committed = await asyncio.gather(
-            *(self._client.committed_offset(group, queue) for queue in queues)
-        )
-        ends = await asyncio.gather(*(self._client.max_offset(queue) for queue in queues))
-        qids = [queue.qid for queue in queues]
+        ranges = await self._client.queue_ranges(queues, group=group)
         return consumer.ConsumeStats(
             group=group,
             topic=topic,
-            consumeOffsets=dict(zip(qids, (offset or 0 for offset in committed), strict=True)),
-            produceOffsets=dict(zip(qids, ends, strict=True)),
+            consumeOffsets={queue.qid: ranges[queue].committed or 0 for queue in queues},
+            produceOffsets={queue.qid: ranges[queue].end for queue in queues},
         )
 
     async def _topics(self, arguments: Any, reply: Reply) -> Any:
@@ -343,7 +339,7 @@ class BulkService:
         for at in range(0, len(queues), _RANGES_AT_ONCE):
             some = queues[at : at + _RANGES_AT_ONCE]
             answer += await asyncio.gather(
-                *(self._range(group, queue, ranges[queue], request.timestampMs) for queue in some)
+                *(self._range(queue, ranges[queue], request.timestampMs) for queue in some)
             )
             await asyncio.sleep(0)  # other calls go between
         return answer
@@ -359,19 +355,14 @@ class BulkService:
             await asyncio.gather(*(self._client.queues(Topic(topic)) for topic in topics))
         return self._lanes.require(meaning.group, topics)
 
-    async def _range(
-        self, group: Group | None, queue: QueueName, found: QueueRange, timestamp_ms: int | None
-    ) -> Any:
-        committed = found.committed
-        if group is not None and committed is None and found.life is None:
-            committed = await self._client.committed_offset(group, queue)
+    async def _range(self, queue: QueueName, found: QueueRange, timestamp_ms: int | None) -> Any:
         at = None if timestamp_ms is None else await self._client.offset_at(queue, timestamp_ms)
         return consumer.QueueRange(
             topic=queue.topic,
             qid=queue.qid,
             beginOffset=found.begin,
             endOffset=found.end,
-            committedOffset=committed,
+            committedOffset=found.committed,
             offsetAtTimestamp=at,
             life=found.life,
         )

@@ -69,20 +69,24 @@ async def test_all_queues_of_a_topic_are_asked_for_at_once(
     assert await client.queue_ranges([]) == {}
 
 
-async def test_another_broker_is_asked_once_per_topic(
+async def test_another_broker_is_asked_once_per_topic_and_for_each_committed_offset(
     cluster: Cluster, asked: Counter[int]
 ) -> None:
     queues = await cluster.create_topic(ORDERS, queues=3)
     client = await cluster.client()
     await client.send(queues[2], OutgoingMessage(ORDERS, b"x"))
+    await client.commit_offset(BILLING, queues[2], 1)
     refused[RequestCode.READ_RANGES] = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     asked.clear()
-    for _ in range(2):
-        found = await client.queue_ranges(queues, group=BILLING)
-        assert found == dict(
-            zip(queues, [QueueRange(0, 0), QueueRange(0, 0), QueueRange(0, 1)], strict=True)
-        )
-    assert asked == {RequestCode.READ_RANGES: 1, RequestCode.GET_TOPIC_STATS_INFO: 2}
+    ranges = [QueueRange(0, 0), QueueRange(0, 0), QueueRange(0, 1)]
+    assert await client.queue_ranges(queues) == dict(zip(queues, ranges, strict=True))
+    assert asked == {RequestCode.READ_RANGES: 1, RequestCode.GET_TOPIC_STATS_INFO: 1}
+    ranges[2] = QueueRange(0, 1, 1)
+    asked.clear()
+    assert await client.queue_ranges(queues, group=BILLING) == dict(
+        zip(queues, ranges, strict=True)
+    )
+    assert asked == {RequestCode.GET_TOPIC_STATS_INFO: 1, RequestCode.QUERY_CONSUMER_OFFSET: 3}
     with pytest.raises(RemoteProtocolError, match="without queue 9"):
         await client.queue_ranges([QueueName(ORDERS, queues[0].broker, 9)])
 

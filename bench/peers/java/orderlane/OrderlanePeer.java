@@ -3,10 +3,10 @@ import java.util.TreeMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicInteger;
-import orderlane.client.Message;
-import orderlane.client.Observer;
-import orderlane.client.OrderlaneConsumer;
-import orderlane.client.Outcome;
+import io.github.orderlane.client.Message;
+import io.github.orderlane.client.Observer;
+import io.github.orderlane.client.OrderlaneConsumer;
+import io.github.orderlane.client.Outcome;
 
 /** Orderlane's Java client at a proxy. */
 public final class OrderlanePeer {

@@ -16,6 +16,8 @@ from proxy.admin.http_listener import HttpListener
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.server import ThriftServer
 from proxy.settings.proxy_settings import LimitSettings
+from testkit.scripted_proxy import ScriptedProxy
+from tests.chaos.links import Link
 
 pytestmark = pytest.mark.sockets
 
@@ -45,8 +47,23 @@ async def _http() -> Listening:
     return Listening(await listener.listen("127.0.0.1", 0), listener.close)
 
 
+async def _scripted() -> Listening:
+    proxy = await ScriptedProxy().__aenter__()
+
+    async def close() -> None:
+        await proxy.__aexit__()
+
+    return Listening(int(proxy.address.rpartition(":")[2]), close)
+
+
+async def _link() -> Listening:
+    link = Link("link", lambda: None)
+    await link.open()
+    return Listening(int(link.address.rpartition(":")[2]), link.close)
+
+
 @pytest.mark.parametrize("turns", range(5))
-@pytest.mark.parametrize("listen", [_remoting, _thrift, _http])
+@pytest.mark.parametrize("listen", [_remoting, _thrift, _http, _scripted, _link])
 async def test_no_connection_outlives_its_server(
     listen: Callable[[], Awaitable[Listening]], turns: int
 ) -> None:
