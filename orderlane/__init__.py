@@ -63,4 +63,4 @@ __all__ = [
     "opentelemetry_tracer",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

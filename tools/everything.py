@@ -92,7 +92,7 @@ SUITES = (
     Suite("test-api", light=True, light_in_full=True),
     Suite("test-redis", "", "--part", light=True, light_in_full=True, pytest=""),
     Suite("test-packages", "", "--part", light=True, light_in_full=True, pytest=""),
-    Suite("release-check", "", "-m 'not slow'", light=True, light_in_full=True),
+    Suite("release-check", "", "--part", light=True, light_in_full=True),
     Suite("docs", light=True, light_in_full=True),
     Suite("test-metrics", light=True, light_in_full=True, pytest=""),
     Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),

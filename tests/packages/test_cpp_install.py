@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages import archives
 from tests.packages.pages import Page
 from tests.packages.projects import assert_quick_start, need, run, serve_orders
 from thin_client import Producer
+from tools.release import clients
+from tools.versions import release_version
 
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(900)]
 
@@ -23,13 +24,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home folder with the installation, made by the commands of the README."""
     need("cpp")
     folder = tmp_path_factory.mktemp("cpp")
-    with tarfile.open(archives.cpp_sources(folder)) as archive:
+    (packed,) = clients.cpp_sources(folder, {}).values()
+    with tarfile.open(packed) as archive:
         archive.extractall(folder, filter="data")
     page = Page("thin_client/cpp/README.md", "")
     enter, *commands = page.commands("Install")
     assert enter == "cd thin_client/cpp"
     for command in commands:
-        run(command, folder / f"orderlane-cpp-{archives.VERSION}", {"HOME": str(folder)})
+        run(command, folder / f"orderlane-cpp-{release_version()}", {"HOME": str(folder)})
     assert not list(folder.rglob("orders.cpp.o"))  # no example without tests
     moved = tmp_path_factory.mktemp("home")
     (folder / "orderlane").rename(moved / "orderlane")
@@ -72,4 +74,4 @@ def test_the_package_is_complete(home: Path) -> None:
     assert "Apache License" in licence.read_text()
     find = Page("thin_client/cpp/README.md", "").commands("Quick start")[-2]
     said = run(f"{find}\npkg-config --modversion orderlane", home, {"HOME": str(home)})
-    assert said == f"{archives.VERSION}\n"
+    assert said == f"{release_version()}\n"

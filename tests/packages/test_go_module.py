@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages import archives
 from tests.packages.pages import Page
 from tests.packages.projects import assert_quick_start, need, run, serve_orders
+from tools.release.clients import GO_MODULE, go_module
+from tools.versions import release_version
 
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(900)]
 
@@ -19,7 +20,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Variables with which Go finds the module, and keeps it to this run."""
     need("go")
     folder = tmp_path_factory.mktemp("go")
-    proxy = archives.go_proxy(folder)
+    go_module(folder, {})
+    run("go mod download", folder / "go-sources")  # what the module requires, into Go's cache
+    proxy = folder / "go-proxy"
     usual = run("go env GOMODCACHE", folder).strip()
     return {
         "GOPROXY": f"file://{proxy},file://{usual}/cache/download",
@@ -37,7 +40,7 @@ def test_the_quick_start_of_the_readme(
     page.write(project)
     output = [run(command, project, module) for command in page.commands("Quick start")]
     assert_quick_start(output[-1], keys=3)
-    assert f"{archives.GO_MODULE} v{archives.VERSION}" in (project / "go.mod").read_text()
+    assert f"{GO_MODULE} v{release_version()}" in (project / "go.mod").read_text()
 
 
 def test_the_program_for_those_who_come_from_franz_go(
@@ -45,7 +48,7 @@ def test_the_program_for_those_who_come_from_franz_go(
 ) -> None:
     Page("docs/from-franz-go.md", gateway).write(project)
     run("go mod init billing", project, module)
-    run(f"go get {archives.GO_MODULE}@v{archives.VERSION}", project, module)
+    run(f"go get {GO_MODULE}@v{release_version()}", project, module)
     run("go vet . && go build -o billing .", project, module)
     serve_orders([str(project / "billing")], project, gateway)
 
@@ -53,6 +56,6 @@ def test_the_program_for_those_who_come_from_franz_go(
 def test_the_archive_has_a_licence(module: Mapping[str, str], project: Path) -> None:
     """Without one pkg.go.dev shows no documentation."""
     run("go mod init empty", project, module)
-    run(f"go get {archives.GO_MODULE}", project, module)
-    folder = run(f"go list -m -f {{{{.Dir}}}} {archives.GO_MODULE}", project, module).strip()
+    run(f"go get {GO_MODULE}", project, module)
+    folder = run(f"go list -m -f {{{{.Dir}}}} {GO_MODULE}", project, module).strip()
     assert "Apache License" in (Path(folder) / "LICENSE").read_text()

@@ -8,14 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.packages import archives
 from tests.packages.pages import Page
 from tests.packages.projects import assert_quick_start, need, run, serve_orders
+from tools.release import clients
+from tools.versions import release_version
 
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(900)]
 
-FOLDER = f"io/github/orderlane/orderlane-client/{archives.VERSION}"
-NAME = f"orderlane-client-{archives.VERSION}"
+VERSION = release_version()
+FOLDER = f"io/github/orderlane/orderlane-client/{VERSION}"
+NAME = f"orderlane-client-{VERSION}"
 #: What it needs at run time.
 LIBRARIES = (
     "org/apache/thrift/libthrift/0.20.0/libthrift-0.20.0.jar",
@@ -33,7 +35,9 @@ REQUIRED = (
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     need("java")
-    return archives.maven_repository(tmp_path_factory.mktemp("maven"))
+    folder = tmp_path_factory.mktemp("maven")
+    clients.maven_artifact(folder, {})
+    return folder / "m2"
 
 
 def test_the_quick_start_of_the_readme(repository: Path, gateway: str, project: Path) -> None:
@@ -62,7 +66,7 @@ def test_the_program_for_those_who_come_from_rocketmq_as_a_module(
 def test_the_module_exports_its_api_alone(repository: Path) -> None:
     said = run(f"jar --describe-module --file {NAME}.jar", repository / FOLDER)
     exported = [line for line in said.splitlines() if line.startswith("exports")]
-    assert said.startswith(f"io.github.orderlane.client@{archives.VERSION} ")
+    assert said.startswith(f"io.github.orderlane.client@{VERSION} ")
     assert exported == ["exports io.github.orderlane.client"]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from testkit.processes import ROOT
-from tests.packages import archives
 from tests.packages.pages import Page
 from tests.packages.projects import assert_quick_start, need, run, serve_orders
+from tools.release.clients import npm_package
 
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ new Refused("code");
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that has the package, TypeScript and the types of Node."""
     need("node")
-    tarball = archives.npm_tarball(tmp_path_factory.mktemp("npm"))
+    (tarball,) = npm_package(tmp_path_factory.mktemp("npm"), {}).values()
     project = tmp_path_factory.mktemp("project")
     run("npm init --yes", project)
     own = json.loads((ROOT / "thin_client/node/package.json").read_text())["devDependencies"]

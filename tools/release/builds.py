@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -59,6 +59,11 @@ def tracked(root: Path) -> dict[str, int]:
 def is_clean(root: Path) -> bool:
     """Return whether all tracked files are as in the last commit."""
     return not _git(root, "status", "--porcelain", "--untracked-files=no")
+
+
+def commit(root: Path) -> str:
+    """Return the hash of the last commit."""
+    return _git(root, "rev-parse", "HEAD").strip()
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -136,7 +141,7 @@ def normalized(archive: bytes, *, epoch: int) -> bytes:
     return packed.getvalue()
 
 
-def compare(first: Distributions, second: Distributions) -> None:
+def compare(first: Iterable[Path], second: Iterable[Path]) -> None:
     """Raise ReleaseError if a file of the one differs in name or in a byte from the other's."""
     for here, there in zip(first, second, strict=True):
         if here.name != there.name:
@@ -156,10 +161,12 @@ def _differences(here: Path, there: Path) -> list[str]:
 
 
 def contents(archive: Path) -> dict[str, bytes]:
-    """Return the files in a wheel or source archive by their names."""
-    if archive.suffix == ".whl":
+    """Return the files in an archive by their names; a file that is none is its own content."""
+    if archive.suffix in (".whl", ".zip", ".jar"):
         with ZipFile(archive) as wheel:
             return {each.filename: wheel.read(each) for each in wheel.infolist()}
+    if archive.suffix not in (".gz", ".tgz"):
+        return {archive.name: archive.read_bytes()}
     with tarfile.open(archive) as sdist:
         opened = ((each.name, sdist.extractfile(each)) for each in sdist.getmembers())
         return {name: file.read() for name, file in opened if file is not None}

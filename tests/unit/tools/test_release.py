@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import io
+import json
 import re
 import tarfile
 import zipfile
@@ -16,6 +17,7 @@ import pytest
 from tools.release.builds import Distributions, compare, contents, normalized
 from tools.release.distributions import check, client, installed
 from tools.release.problem import ReleaseError
+from tools.release.provenance import provenance
 
 EPOCH = 1_700_000_000
 FILES = {
@@ -203,3 +205,38 @@ def test_a_build_that_differs_in_times_alone_differs(tmp_path: Path) -> None:
     second.sdist.write_bytes(normalized(packed, epoch=EPOCH + 1))
     with pytest.raises(ReleaseError, match="in order, times or modes differ"):
         compare(first, second)
+
+
+def test_provenance_names_what_was_built_and_from_what() -> None:
+    text = provenance(
+        {"b.whl": "22", "a.whl": "11"},
+        commit="c0ffee",
+        inputs={"requirements/build.txt": "33"},
+        tools={"python": "3.11.7"},
+        epoch=EPOCH,
+    )
+    found = json.loads(text)
+    assert [(each["name"], each["digest"]["sha256"]) for each in found["subject"]] == [
+        ("a.whl", "11"),
+        ("b.whl", "22"),
+    ]
+    built = found["predicate"]["buildDefinition"]
+    assert [each["digest"] for each in built["resolvedDependencies"]] == [
+        {"gitCommit": "c0ffee"},
+        {"sha256": "33"},
+    ]
+    assert built["internalParameters"] == {
+        "SOURCE_DATE_EPOCH": EPOCH,
+        "tools": {"python": "3.11.7"},
+    }
+
+
+def test_different_files_of_any_kind_are_named(tmp_path: Path) -> None:
+    for place, content in (("a", b"1"), ("b", b"2")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "lane.pom").write_bytes(content)
+        with zipfile.ZipFile(tmp_path / place / "lane.jar", "w") as jar:
+            jar.writestr(zipfile.ZipInfo("Lane.class"), content)
+    for name, named in (("lane.pom", "lane.pom"), ("lane.jar", "Lane.class")):
+        with pytest.raises(ReleaseError, match=f"different files {name}: {named} differ"):
+            compare([tmp_path / "a" / name], [tmp_path / "b" / name])
