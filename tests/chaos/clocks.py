@@ -30,7 +30,17 @@ class Clocks:
         if shutil.which("gcc") is None:
             return cls(folder)
         library = folder / "clock_shift.so"
-        command = ["gcc", "-O2", "-Wall", "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl"]
+        command = [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(library),
+            str(_SOURCE),
+            "-ldl",
+        ]
         subprocess.run(command, check=True, timeout=60)
         return cls(folder, library)
 

@@ -40,6 +40,7 @@ class Link:
     seen_as: Mapping[bytes, bytes] = field(default_factory=dict)
     address: str = ""
     _server: asyncio.Server | None = None
+    _closed: bool = False
     _action: str = ""
     _delay_s: float = 0.0
     _healed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,8 +61,8 @@ class Link:
     async def close(self) -> None:
         """Close every connection and stop listening."""
         if self._server is not None:
+            self._closed = True
             await end_listening(self._server)
-        self._server = None
         await self._abort()
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
@@ -82,7 +83,7 @@ class Link:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         near = _End(reader, writer)
         target = self.target()
-        if self._action == "reset" or target is None or self._server is None:
+        if self._action == "reset" or target is None:
             near.abort()
             return
         host, _, port = target.rpartition(":")
@@ -91,7 +92,7 @@ class Link:
         except OSError:
             near.abort()
             return
-        if self._server is None:  # closed meanwhile
+        if self._closed:
             near.abort()
             far.abort()
             return

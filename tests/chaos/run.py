@@ -69,7 +69,8 @@ class Result:
     @property
     def keys_per_10_000(self) -> float:
         """Return keys per 10,000 stored messages: how many messages share a key."""
-        return self.shape.keys * 10_000 / max(1, self.verdict.get("acknowledged", 0))
+        acknowledged: int = self.verdict.get("acknowledged", 0)
+        return self.shape.keys * 10_000 / max(1, acknowledged)
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON."""

@@ -84,11 +84,10 @@ async def redis_server(
     """Return a server that ends with the test."""
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # nothing else runs yet
     with socket.socket() as one, socket.socket() as another:
-        ports = []
         for free in (one, another):
             free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    server = RedisServer(folder, *ports, password, tls)
+        port, tls_port = (free.getsockname()[1] for free in (one, another))
+    server = RedisServer(folder, port, tls_port, password, tls)
     try:
         await server.start()
         yield server

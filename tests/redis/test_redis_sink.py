@@ -144,7 +144,9 @@ async def test_several_commands_are_one_transaction(tmp_path: Path, redis: Redis
         assert await redis.client.get("orders:k") == text
         assert 0 < await redis.client.ttl("orders:k") <= 600
         assert await redis.client.hgetall("last") == {"k": "0", "whole": '{"id":"k","n":1}'}
-        ((_, entry),) = await redis.client.xrange("changes")
+        changes = await redis.client.xrange("changes")
+        assert changes is not None
+        ((_, entry),) = changes
         assert entry == {"id": receipt.message_id, "group": "billing"}
         published = [await news.get_message(timeout=10) for _ in range(2)]
         assert published[1] is not None

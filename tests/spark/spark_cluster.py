@@ -134,7 +134,7 @@ def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
 
 
 def submit(
-    running: Processes, *, master: str, python: Path, package: Path, parameters: Mapping[str, str]
+    running: Processes, *, master: str, python: Path, package: Path, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run ``cluster_program.py`` with *parameters* and return its results."""
     said = running.folder / "said.json"

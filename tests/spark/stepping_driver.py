@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from thin_client.spark.data_source import OrderlaneDataSource, StreamReader
 from thin_client.spark.options import ReadOptions
+from thin_client.spark.records import column_names
 
 #: The steps of a batch: its end is determined and stored, its tasks are planned, it is in the sink,
 #: and Spark has stored that it is finished.
@@ -69,7 +70,9 @@ class SteppingSource(OrderlaneDataSource):
 
     def streamReader(self, schema: Any) -> SteppingReader:  # noqa: N802
         """Return the reader with steps."""
-        return SteppingReader(ReadOptions.parse(self.options, streaming=True))
+        return SteppingReader(
+            ReadOptions.parse(self.options, streaming=True), column_names(include_headers=False)
+        )
 
 
 def main() -> None:

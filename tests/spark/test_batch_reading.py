@@ -219,10 +219,11 @@ def test_options_of_streams_are_refused_when_a_batch_is_planned(
     assert refusal(rows.collect).startswith("maxOffsetsPerTrigger does not apply to read")
 
 
-def test_a_user_defined_schema_is_refused(spark: Any, gateway: SparkGateway) -> None:
+def test_a_schema_with_another_type_is_refused(spark: Any, gateway: SparkGateway) -> None:
     reader = spark.read.format("orderlane").schema("value string")
     rows = reader.options(**options_of(gateway, "t")).load()
-    assert refusal(rows.collect).startswith("the columns of orderlane are fixed")
+    sentence = "schema() gives the column 'value' another type: expected BINARY"
+    assert refusal(rows.collect).startswith(sentence)
 
 
 def test_a_missing_topic_is_named(spark: Any, gateway: SparkGateway) -> None:

@@ -186,7 +186,7 @@ def test_a_refused_progress_report_does_not_end_the_query(
 def test_an_invalid_stream_ends_with_a_sentence(
     spark: Any, gateway: SparkGateway, tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
-    given = {"servers": gateway.servers, "group": gateway.a_group(), **options}
+    given: dict[str, Any] = {"servers": gateway.servers, "group": gateway.a_group(), **options}
     given.setdefault("subscribe", gateway.a_topic())
     if "startingTimestamp" in given:
         given["startingOffsets"] = None

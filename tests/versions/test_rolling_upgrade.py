@@ -78,8 +78,8 @@ class Installation:
             return ("broker", "--data", "data", *broker, *listen)
         ports = (f"--{key}-port" for key in ("thrift", "http"))
         numbers = (at(key).rpartition(":")[2] for key in ("thrift", "http"))
-        listen = [part for pair in zip(ports, numbers, strict=True) for part in pair]
-        return ("proxy", *settings, "--nameserver", nameserver, *listen)
+        named = [part for pair in zip(ports, numbers, strict=True) for part in pair]
+        return ("proxy", *settings, "--nameserver", nameserver, *named)
 
 
 @dataclass(slots=True)
