@@ -48,6 +48,8 @@ ADD, CANCEL = 1, 2  # DelayMessage.action
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Codes after which no message of a batch was stored: illegal, no token.
 _REFUSED_WHOLE = frozenset({11, 71})
+#: The code for a transaction that ended otherwise.
+_ENDED = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,16 +273,17 @@ class Delivery:
             if is_news(self._failures):
                 _log.warning("sending to %s failed, retrying: %s", self.messages[0].topic, text)
             return pause_ns / 1e9
+        doubtful = self._outcome_unknown(code)
         raise SendFailed(
-            self._sentence(text, doubtful=bool(self._doubtful - self._stored)),
+            self._sentence(text, doubtful=doubtful),
             code=code,
             failures={self.message_ids[index]: why for index, why in reasons.items()},
-            outcome_unknown=bool(self._doubtful - self._stored),
+            outcome_unknown=doubtful,
         )
 
     def given_up(self, why: str) -> SendFailed:
         """Return the error for open messages that are not sent, or not again."""
-        doubtful = bool(self._doubtful - self._stored)
+        doubtful = self._outcome_unknown(None)
         return SendFailed(
             self._sentence(why, doubtful=doubtful),
             code=None,
@@ -288,11 +291,21 @@ class Delivery:
             outcome_unknown=doubtful,
         )
 
+    def _outcome_unknown(self, code: int | None) -> bool:
+        """Return whether the failure with *code* leaves the outcome open: a transaction that was
+        not ended is ended by a check.
+        """
+        if isinstance(self.messages[0], Ending):
+            return code != _ENDED
+        return bool(self._doubtful - self._stored)
+
     def _sentence(self, why: str, *, doubtful: bool) -> str:
         first, *rest = self.open_ids()
         others = f" and {len(rest)} other{'s' if len(rest) > 1 else ''}" if rest else ""
         what, done = _words(self.messages[0])
         end = f"may have been {done}" if doubtful else f"not {done}"
+        if doubtful and isinstance(self.messages[0], Ending):
+            end = f"{end}; if not, the check decides"
         by = "" if self._server is None or str(self._server) in why else f" at {self._server}"
         return f"{what} {self.messages[0].topic}{by} failed: {why} (message {first}{others}: {end})"
 
@@ -311,7 +324,7 @@ def _keys_of(message: producer.Message) -> list[Key]:
 def _words(content: Content) -> tuple[str, str]:
     """Return how an error names the request, and its success."""
     if isinstance(content, Half):
-        return "preparing a message to", "stored"
+        return "preparing a message to", "prepared"
     if isinstance(content, Ending):
         commits = content.request.outcome == COMMIT
         what, done = ("committing", "committed") if commits else ("rolling back", "rolled back")

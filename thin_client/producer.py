@@ -190,9 +190,10 @@ class Producer(BaseProducer):
         Messages of a key are in the order of their commits.
 
         Raises ValueError or TypeError for an invalid message, or a producer without
-        ``transactions``. Entering raises SendFailed, and the work must not be done; leaving raises
-        SendFailed if the commit is not confirmed. ``outcome_unknown`` is True if the check decides
-        then; otherwise the message was dropped before.
+        ``transactions``. Entering raises SendFailed, and the work must not be done. Leaving raises
+        SendFailed if the commit is not confirmed: with ``outcome_unknown`` the check decides,
+        otherwise (code 72) the message was dropped before, because a check did not find the work,
+        or after too many checks.
         """
         message = Outgoing(
             topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue
