@@ -264,7 +264,7 @@ class AsyncProducer(BaseProducer):
             return
         checker = self._checker
         if checker is None or checker.loop is not asyncio.get_running_loop():
-            if checker is not None:
+            if checker is not None and checker.loop.is_closed():
                 checker.close()
             self._checker = AsyncChecker(rounds, self._check_servers, options.check)
 

@@ -21,17 +21,6 @@ from thin_client.tracing import Tracer
 from thin_client.transactions import CheckRounds, Transactions
 
 
-class TransactionOptions(TypedDict, total=False):
-    """Optional arguments of a transaction; see Outgoing."""
-
-    key: str | None
-    sharding_key: str | None
-    tag: str | None
-    properties: Mapping[str, str]
-    sharding_path: str | None
-    queue: int | str | None
-
-
 class SendOptions(TypedDict, total=False):
     """Optional arguments of a send; see Outgoing."""
 

@@ -97,14 +97,15 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message to store."""
+    """A half message to store: *message*, in *request*."""
 
     request: producer.PrepareRequest
+    message: producer.Message
 
     @property
     def topic(self) -> str | None:
         """Its topic."""
-        return self.request.message.topic
+        return self.message.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ class Delivery:
             if isinstance(each, producer.Message):
                 keys += _keys_of(each)
             elif isinstance(each, Ending) and each.request.outcome == COMMIT:
-                keys += _keys_of(each.half.request.message)
+                keys += _keys_of(each.half.message)
         return keys
 
     def doubt(self) -> None:
@@ -271,7 +272,8 @@ class Delivery:
         again = again and not (self._is_half and self._doubtful)
         if again and now_ns + pause_ns < self.deadline_ns:
             if is_news(self._failures):
-                _log.warning("sending to %s failed, retrying: %s", self.messages[0].topic, text)
+                what, _ = _words(self.messages[0])
+                _log.warning("%s %s failed, retrying: %s", what, self.messages[0].topic, text)
             return pause_ns / 1e9
         doubtful = self._outcome_unknown(code)
         raise SendFailed(
@@ -399,7 +401,7 @@ def preparation(
     request = producer.PrepareRequest(
         message=content, group=group, checkAfterS=check_after_s, token=stamp.token
     )
-    return Delivery([Half(request)], plain.message_ids, deadline_ns, plain.size)
+    return Delivery([Half(request, content)], plain.message_ids, deadline_ns, plain.size)
 
 
 def ending(prepared: Delivery, *, commit: bool, deadline_ns: int, stamp: Stamp) -> Delivery:

@@ -5,7 +5,7 @@ I/O, but it logs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -22,6 +22,8 @@ _log = logging.getLogger("orderlane")
 COMMIT, ROLLBACK = 1, 2
 #: Time for which a proxy holds a request for checks, and the time-out of an answer beyond it.
 _WAIT_S, ANSWER_S = 20.0, 3.0
+#: The proxy's limit.
+_MOST_TOPICS = 100
 
 
 class Decision(Enum):
@@ -70,7 +72,7 @@ class Transactions:
     """
 
     group: str
-    topics: Sequence[str]
+    topics: Collection[str]
     check: Callable[[PreparedMessage], Any]
     check_after_s: int = 60
 
@@ -78,10 +80,15 @@ class Transactions:
         check_text("group", self.group)
         if not self.group:
             raise ValueError("group is empty: expected the name of a producer group")
-        if isinstance(self.topics, str) or not all(isinstance(each, str) for each in self.topics):
-            raise TypeError(f"topics is {self.topics!r}: expected a list of names")
-        if not self.topics or not all(self.topics):
-            raise ValueError(f"topics is {self.topics!r}: expected at least one name, none empty")
+        topics: object = self.topics
+        if (
+            isinstance(topics, str)
+            or not isinstance(topics, Collection)
+            or not all(isinstance(each, str) for each in topics)
+        ):
+            raise TypeError(f"topics is {topics!r}: expected a list of names")
+        if not 0 < len(topics) <= _MOST_TOPICS or not all(topics):
+            raise ValueError(f"topics is {topics!r}: expected 1 to {_MOST_TOPICS} names")
         if not callable(self.check):
             raise TypeError(f"check is {self.check!r}: expected a function")
         check_count("check_after_s", self.check_after_s, least=0)
@@ -173,14 +180,14 @@ def why_unsupported(error: ClientError, server: object) -> str | None:
 
 
 def _prepared(check: producer.TransactionCheck) -> PreparedMessage:
-    message = check.message
+    message = check.message or producer.Message()
     return PreparedMessage(
         topic=message.topic or "",
         body=message.body or b"",
-        message_id=check.messageId,
+        message_id=check.messageId or "",
         key=message.key,
         tag=message.tags,
         properties=message.properties or {},
         born_ms=check.bornAtMs or 0,
-        transaction=check.transaction,
+        transaction=check.transaction or "",
     )

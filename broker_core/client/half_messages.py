@@ -72,7 +72,6 @@ async def end(
     place: HalfPlace,
     how: int,
     *,
-    answers_check: bool = False,
     timeout_s: float | None = None,
 ) -> None:
     """End the transaction of *place* by ``End.COMMIT`` or ``End.ROLLBACK``; return once that is
@@ -81,23 +80,21 @@ async def end(
     May be repeated. Raises BrokerError if it ended otherwise before, or its topic was deleted; with
     code 11 or 12 if it is ended but too few replicas have confirmed that yet. Raises ConnectionLost
     or RequestTimeout if the outcome is unknown: the broker will ask.
-
-    *answers_check*: the place is that of a broker's question.
     """
-    header = end_header(place, how, answers_check=answers_check)
+    header = end_header(place, how)
     await client.requests.ask(
         place.broker, RequestCode.END_TRANSACTION, header.to_ext(), timeout_s=timeout_s
     )
 
 
-def end_header(place: HalfPlace, how: int, *, answers_check: bool) -> EndTransactionHeader:
+def end_header(place: HalfPlace, how: int) -> EndTransactionHeader:
     """Return the header that ends the transaction of *place*."""
     return EndTransactionHeader(
         producer_group=place.group,
         tran_state_table_offset=place.half_offset,
         commit_log_offset=place.log_offset,
         commit_or_rollback=how,
-        from_transaction_check=answers_check,
+        from_transaction_check=place.asked,
         msg_id=place.message_id,
         transaction_id=place.message_id,
         topic=place.topic,

@@ -41,6 +41,7 @@ class Question(NamedTuple):
             half_offset=self.header.tran_state_table_offset,
             log_offset=self.header.commit_log_offset,
             message_id=self.half.message_id,
+            asked=True,
         )
 
 

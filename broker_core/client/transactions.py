@@ -182,7 +182,7 @@ class TransactionProducer:
             return
         state = await self._state_of(half)
         # The name of the broker does not matter: the answer goes back over the connection.
-        header = end_header(question.place(""), state.value, answers_check=True)
+        header = end_header(question.place(""), state.value)
         command = RemotingCommand(RequestCode.END_TRANSACTION, ext=header.to_ext())
         try:
             if state is TransactionState.UNKNOWN:

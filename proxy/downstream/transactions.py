@@ -104,6 +104,8 @@ class Transactions:
         self._closing = True
         for poll in self._checks.all():
             poll.give_up()
+        if self._following is None:
+            return
         await cancel_and_wait(self._following)
         if self._groups is None:
             return

@@ -13,6 +13,7 @@ import pytest
 
 from broker_core.client import BrokerClient
 from broker_core.names import Group, Topic
+from broker_core.remoting.half_place import HalfPlace
 from testkit.simulation.world import ClientNode, ProxyNode, World, simulate
 from tests.support.transactions import GIVEN_UP, visible
 from thin_client import AsyncProducer, Decision, PreparedMessage, SendFailed, Transactions
@@ -163,6 +164,7 @@ def test_another_producer_answers_for_one_that_died_before_its_commit() -> None:
         assert (name, message.topic, message.body, message.key) == ("lives", TOPIC, b"booked", "k")
         assert (message.tag, message.properties) == ("t", {"colour": "red"})
         assert {message.message_id} == site.booked
+        assert HalfPlace.from_text(message.transaction).asked
         lives.cancel()
 
     in_world(main)
