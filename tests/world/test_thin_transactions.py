@@ -307,7 +307,7 @@ def test_the_proxy_is_a_producer_of_the_group_while_a_client_is_connected() -> N
         assert await site.members() == []
         task = site.begin("p", work())
         await until(lambda: _count(site.members(), 1), within_s=2)
-        await asyncio.sleep(300)  # brokers forget a producer that is silent for 120 s
+        await asyncio.sleep(130)  # brokers forget a producer that is silent for 120 s
         assert await _count(site.members(), 1)
         leave.set()
         await task
