@@ -267,6 +267,7 @@ class Proxy:
         self._thrift.stop_listening()
         self._consumers.close()
         self._deliveries.stop()
+        await self._producers.transactions.close()
         await self._hand_over_all()
         await self._deliveries.close()
         await cancel_and_wait(

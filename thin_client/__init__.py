@@ -8,7 +8,7 @@ imports only the standard library, thrift and ``thrift_idl``, never proxy or bro
 from __future__ import annotations
 
 from thin_client.aio import AsyncConsumer
-from thin_client.aio_producer import AsyncProducer, Enqueued
+from thin_client.aio_producer import AsyncProducer, AsyncTransaction, Enqueued
 from thin_client.app import App
 from thin_client.consumer import Consumer
 from thin_client.delivery import Outgoing, new_message_id
@@ -23,24 +23,28 @@ from thin_client.errors import (
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Reject, Retry
 from thin_client.options import Observer, Timing
-from thin_client.producer import Producer
+from thin_client.producer import Producer, Transaction
 from thin_client.puller import Puller
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer, opentelemetry_tracer
+from thin_client.transactions import Decision, PreparedMessage, Transactions
 
 __all__ = [
     "App",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncTransaction",
     "ClientError",
     "ConnectionLost",
     "Consumer",
+    "Decision",
     "Defer",
     "Enqueued",
     "KeyBatch",
     "Message",
     "Observer",
     "Outgoing",
+    "PreparedMessage",
     "Producer",
     "ProtocolError",
     "ProxyFault",
@@ -52,6 +56,8 @@ __all__ = [
     "Timing",
     "Tls",
     "Tracer",
+    "Transaction",
+    "Transactions",
     "new_message_id",
     "opentelemetry_tracer",
 ]

@@ -10,16 +10,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
+from types import TracebackType
 from typing import Any, Self, Unpack
 
 from thin_client import forks
+from thin_client.aio_checker import AsyncChecker
 from thin_client.aio_sender import AsyncSender
 from thin_client.arguments import check_count
 from thin_client.base_producer import BaseProducer, SendOptions
+from thin_client.base_transaction import BaseTransaction
 from thin_client.delivery import Delivery, Outgoing
 from thin_client.errors import SendFailed
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
+from thin_client.transactions import Transactions
 
 _log = logging.getLogger("orderlane")
 
@@ -52,6 +56,9 @@ class AsyncProducer(BaseProducer):
         token: access token, if the proxy requires one.
         tls: TLS settings; None (default): no TLS.
         tracer: adds trace properties to messages.
+        transactions: group and check of the producer's transactions; None (default): none. While
+            the producer is open, from its ``async with`` or its first transaction on, a task
+            answers the checks of the group.
 
     Raises ValueError for an invalid address or certificate, and TypeError for an option of a wrong
     type.
@@ -66,11 +73,20 @@ class AsyncProducer(BaseProducer):
         token: str | None = None,
         tls: Tls | None = None,
         tracer: Tracer | None = None,
+        transactions: Transactions | None = None,
     ) -> None:
-        super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
+        super().__init__(
+            servers,
+            timeout_s=timeout_s,
+            token=token,
+            tls=tls,
+            tracer=tracer,
+            transactions=transactions,
+        )
         check_count("max_in_flight", max_in_flight, least=1)
         self._max_in_flight = max_in_flight
         self._sender: AsyncSender | None = None
+        self._checker: AsyncChecker | None = None
         self._failed: dict[Enqueued, SendFailed] = {}  # that were not awaited
         forks.register(self)
 
@@ -79,10 +95,12 @@ class AsyncProducer(BaseProducer):
 
         Pending calls are forgotten: they belong to the parent's tasks.
         """
-        self._sender = None
+        self._sender = self._checker = None
         self._failed = {}
+        self._running.clear()
 
     async def __aenter__(self) -> Self:
+        self._answer_checks()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
@@ -161,17 +179,54 @@ class AsyncProducer(BaseProducer):
         """Cancel a delayed message; see ``Producer.cancel``."""
         await self._stored([self._cancellation(topic, delay_id)])
 
+    def transaction(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        sharding_key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_path: str | None = None,
+        queue: int | str | None = None,
+    ) -> AsyncTransaction:
+        """Return an ``async with`` block whose message consumers see only if the block ends
+        normally; see ``Producer.transaction``::
+
+            async with producer.transaction("invoices", b"...", key="customer-7") as transaction:
+                await book(transaction.message_id)
+
+        A cancelled block leaves the outcome to the check, as any exception does.
+        """
+        message = Outgoing(
+            topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue
+        )
+        return AsyncTransaction(
+            self._preparation(message),
+            ending=self._ending,
+            running=self._running,
+            send=self._stored,
+            answer_checks=self._answer_checks,
+        )
+
     def close(self) -> Closing:
-        """Close the connections once all sends have ended; ``await`` it to wait for that.
+        """Close the connections once all sends have ended; ``await`` it to wait for that. Checks of
+        transactions are no longer answered.
 
         Awaiting raises SendFailed if messages of ``enqueue`` failed and were not awaited. Another
         send opens new connections.
         """
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            checker.close()
         if self._sender is not None:
             self._sender.close()
-        return Closing(self._drain)
+        return Closing(partial(self._drain, checker))
 
-    async def _drain(self) -> None:
+    async def _drain(self, checker: AsyncChecker | None) -> None:
+        if checker is not None and checker.loop is asyncio.get_running_loop():
+            await checker.ended()
         sender = self._sender
         if sender is not None and sender.loop is asyncio.get_running_loop():
             await sender.finished()
@@ -201,6 +256,17 @@ class AsyncProducer(BaseProducer):
             raise
         finally:
             del done  # a failure would refer to this frame
+
+    def _answer_checks(self) -> None:
+        """Begin to answer checks of transactions in the running loop, if there are any."""
+        options, rounds = self._transactions, self._check_rounds()
+        if options is None or rounds is None:
+            return
+        checker = self._checker
+        if checker is None or checker.loop is not asyncio.get_running_loop():
+            if checker is not None and checker.loop.is_closed():
+                checker.close()
+            self._checker = AsyncChecker(rounds, self._check_servers, options.check)
 
     def _in_this_loop(self) -> AsyncSender:
         """Return the sender of the running loop: a connection of another one gets no answers."""
@@ -249,6 +315,58 @@ class Enqueued:
         self._failed.pop(self, None)
         yield from asyncio.shield(self._done).__await__()
         return self.message_id
+
+
+class AsyncTransaction(BaseTransaction):
+    """The ``async with`` block of ``AsyncProducer.transaction``; ``message_id`` is the id of its
+    message.
+    """
+
+    def __init__(
+        self,
+        prepared: Delivery,
+        *,
+        ending: Callable[[Delivery, bool], Delivery],
+        running: set[str],
+        send: Callable[[list[Delivery]], Coroutine[Any, Any, None]],
+        answer_checks: Callable[[], None],
+    ) -> None:
+        """Called by the producer."""
+        super().__init__(prepared, ending=ending, running=running)
+        self._send = send
+        self._answer_checks = answer_checks
+
+    async def __aenter__(self) -> Self:
+        requests = self._enter()
+        try:
+            self._answer_checks()
+            await self._send(requests)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if requests := self._commit(error):
+                await self._send(requests)
+        finally:
+            self._leave()
+
+    async def rollback(self) -> None:
+        """Drop the message; the block goes on, and its end does nothing more.
+
+        May be repeated. Raises SendFailed if that is not confirmed: the check decides then.
+        RuntimeError outside of the block.
+        """
+        if requests := self._rollback():
+            await self._send(requests)
+        self._rolled_back()
 
 
 class Closing:

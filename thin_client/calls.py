@@ -74,6 +74,29 @@ def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
     return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())
 
 
+def prepare_transaction(
+    request: producer.PrepareRequest, *, timeout_ms: int
+) -> Call[producer.Prepared]:
+    """Return the call that stores a half message."""
+    request.timeoutMs = timeout_ms
+    arguments = producer_service.prepareTransaction_args(request=request)
+    result = producer_service.prepareTransaction_result()
+    return Call("prepareTransaction", arguments, result)
+
+
+def end_transaction(request: producer.EndRequest, *, timeout_ms: int) -> Call[producer.Result]:
+    """Return the call that commits or rolls back."""
+    request.timeoutMs = timeout_ms
+    arguments = producer_service.endTransaction_args(request=request)
+    return Call("endTransaction", arguments, producer_service.endTransaction_result())
+
+
+def transaction_checks(request: producer.ChecksRequest) -> Call[producer.ChecksAnswer]:
+    """Return the call that waits for questions about open transactions."""
+    arguments = producer_service.transactionChecks_args(request=request)
+    return Call("transactionChecks", arguments, producer_service.transactionChecks_result())
+
+
 def writable_queues(request: producer.QueuesRequest) -> Call[producer.WritableQueues]:
     """Return the call for the queues to which the client can send."""
     arguments = producer_service.writableQueues_args(request=request)

@@ -1,4 +1,8 @@
-"""Requests of a producer and their retries, shared by both forms. No I/O, but it logs."""
+"""Requests of a producer and their retries, shared by both forms. No I/O, but it logs.
+
+A half message is an exception: once it may be stored it is not sent again, since a second one would
+be a second transaction with the same message.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,19 @@ from typing import Any
 from thin_client import calls, chance
 from thin_client.arguments import check_seconds, check_text
 from thin_client.backoff import backoff_ns, is_news
-from thin_client.errors import ClientError, SendFailed
+from thin_client.errors import ClientError, ProxyFault, SendFailed
 from thin_client.json_path import JsonPath
 from thin_client.key_hash import key_hash, plain_key
 from thin_client.options import client_version
 from thin_client.send_order import Key
+from thin_client.transactions import COMMIT, ROLLBACK, why_unsupported
 from thrift_idl import producer
 
 _log = logging.getLogger("orderlane")
 
 json_path = lru_cache(maxsize=64)(JsonPath)
 #: A proxy's answer to a request.
-Answer = producer.Result | producer.DelayResult
+Answer = producer.Result | producer.DelayResult | producer.Prepared
 
 #: The property with a message's unique ID, as in RocketMQ.
 UNIQUE_ID = "UNIQ_KEY"
@@ -43,6 +48,8 @@ ADD, CANCEL = 1, 2  # DelayMessage.action
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Codes after which no message of a batch was stored: illegal, no token.
 _REFUSED_WHOLE = frozenset({11, 71})
+#: The code for a transaction that ended otherwise.
+_ENDED = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,36 @@ class Stamp:
     wall_s: Callable[[], float]
 
 
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A half message to store: *message*, in *request*."""
+
+    request: producer.PrepareRequest
+    message: producer.Message
+
+    @property
+    def topic(self) -> str | None:
+        """Its topic."""
+        return self.message.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of the transaction of *half*."""
+
+    request: producer.EndRequest
+    half: Half
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of its message."""
+        return self.half.topic
+
+
+#: What a request carries.
+Content = producer.Message | producer.DelayMessage | Half | Ending
+
+
 def new_message_id() -> str:
     """Return a unique ID of 32 upper-case hexadecimal digits."""
     return chance.token_hex(16).upper()
@@ -100,13 +137,15 @@ class Delivery:
     ``message_ids`` has their IDs in order. Messages known to be stored are not sent again.
     """
 
-    messages: list[producer.Message | producer.DelayMessage]
+    messages: list[Content]
     message_ids: list[str]
     deadline_ns: int
     #: Upper estimate of the bytes of the messages.
     size: int = 0
     #: ID for ``cancel`` of a stored delayed message.
     delay_id: str | None = None
+    #: Names the transaction of a stored half message.
+    transaction: str | None = None
     _stored: set[int] = field(default_factory=set)  # indexes of stored messages
     _doubtful: set[int] = field(default_factory=set)  # indexes of messages that may be stored
     _failures: int = 0
@@ -118,7 +157,8 @@ class Delivery:
 
     def call(self, now_ns: int) -> tuple[calls.Call[Any], float]:
         """Return the call of the next try, and its time-out in seconds."""
-        try_ns = max(min(self.deadline_ns - now_ns, _TRY_NS), 1_000_000)
+        left_ns = self.deadline_ns - now_ns
+        try_ns = max(left_ns if self._is_half else min(left_ns, _TRY_NS), 1_000_000)
         messages = [self.messages[index] for index in self._open()]
         timeout_ms = try_ns // 1_000_000
         call: calls.Call[Any]
@@ -127,6 +167,10 @@ class Delivery:
                 call = calls.send_delayed(delayed, timeout_ms=timeout_ms)
             case [producer.Message() as single]:
                 call = calls.send(single, timeout_ms=timeout_ms)
+            case [Half() as half]:
+                call = calls.prepare_transaction(half.request, timeout_ms=timeout_ms)
+            case [Ending() as ending]:
+                call = calls.end_transaction(ending.request, timeout_ms=timeout_ms)
             case _:
                 call = calls.send_batch(messages)  # type: ignore[arg-type]
         return call, try_ns / 1e9 + 0.5  # the proxy's answer to its own time-out may be late
@@ -137,6 +181,7 @@ class Delivery:
         if result.code == 0:
             self._stored.update(sent)
             self.delay_id = getattr(result, "uniqDelayMsgId", None)
+            self.transaction = getattr(result, "transaction", None)
             return None
         code = -1 if result.code is None else result.code
         text = result.msg or "no reason given"
@@ -169,15 +214,24 @@ class Delivery:
 
         Raises SendFailed.
         """
-        if sent:
+        unsupported = why_unsupported(error, self._server) if self._is_transaction else None
+        if sent and not (isinstance(error, ProxyFault) and error.unknown_method):
             self.doubt()
-        reasons = dict.fromkeys(self._open(), str(error))
+        reasons = dict.fromkeys(self._open(), unsupported or str(error))
         return self._pause(reasons, None, again=error.retriable, now_ns=now_ns, jitter=jitter)
 
     @property
     def single(self) -> bool:
         """True for one message that is not delayed."""
         return len(self.messages) == 1 and isinstance(self.messages[0], producer.Message)
+
+    @property
+    def _is_half(self) -> bool:
+        return isinstance(self.messages[0], Half)
+
+    @property
+    def _is_transaction(self) -> bool:
+        return isinstance(self.messages[0], Half | Ending)
 
     @property
     def in_doubt(self) -> bool:
@@ -191,18 +245,15 @@ class Delivery:
     def keys(self) -> list[Key]:
         """Return the topics of messages not known to be stored, each with its unit of order: the
         key's hash, or the queue that was chosen by number or name.
+
+        A message in a transaction takes its place in the order by its commit.
         """
-        messages = [self.messages[index] for index in self._open()]
         keys: list[Key] = []
-        for each in messages:
-            if not isinstance(each, producer.Message):
-                continue
-            if each.hashId is not None:
-                keys.append((each.topic or "", each.hashId))
-            elif each.partitionId >= 0:
-                keys.append((each.topic or "", f"queue {each.partitionId}"))
-            elif each.qid is not None:
-                keys.append((each.topic or "", f"queue {each.qid}"))
+        for each in [self.messages[index] for index in self._open()]:
+            if isinstance(each, producer.Message):
+                keys += _keys_of(each)
+            elif isinstance(each, Ending) and each.request.outcome == COMMIT:
+                keys += _keys_of(each.half.message)
         return keys
 
     def doubt(self) -> None:
@@ -218,20 +269,23 @@ class Delivery:
         self._failures += 1
         pause_ns = backoff_ns(self._failures, jitter)
         text = next(iter(reasons.values()))
+        again = again and not (self._is_half and self._doubtful)
         if again and now_ns + pause_ns < self.deadline_ns:
             if is_news(self._failures):
-                _log.warning("sending to %s failed, retrying: %s", self.messages[0].topic, text)
+                what, _ = _words(self.messages[0])
+                _log.warning("%s %s failed, retrying: %s", what, self.messages[0].topic, text)
             return pause_ns / 1e9
+        doubtful = self._outcome_unknown(code)
         raise SendFailed(
-            self._sentence(text, doubtful=bool(self._doubtful - self._stored)),
+            self._sentence(text, doubtful=doubtful),
             code=code,
             failures={self.message_ids[index]: why for index, why in reasons.items()},
-            outcome_unknown=bool(self._doubtful - self._stored),
+            outcome_unknown=doubtful,
         )
 
     def given_up(self, why: str) -> SendFailed:
         """Return the error for open messages that are not sent, or not again."""
-        doubtful = bool(self._doubtful - self._stored)
+        doubtful = self._outcome_unknown(None)
         return SendFailed(
             self._sentence(why, doubtful=doubtful),
             code=None,
@@ -239,15 +293,47 @@ class Delivery:
             outcome_unknown=doubtful,
         )
 
+    def _outcome_unknown(self, code: int | None) -> bool:
+        """Return whether the failure with *code* leaves the outcome open: a transaction that was
+        not ended is ended by a check.
+        """
+        if isinstance(self.messages[0], Ending):
+            return code != _ENDED
+        return bool(self._doubtful - self._stored)
+
     def _sentence(self, why: str, *, doubtful: bool) -> str:
         first, *rest = self.open_ids()
         others = f" and {len(rest)} other{'s' if len(rest) > 1 else ''}" if rest else ""
-        what, done = "sending to", "stored"
-        if getattr(self.messages[0], "action", None) == CANCEL:
-            what, done = "cancelling a message to", "cancelled"
+        what, done = _words(self.messages[0])
         end = f"may have been {done}" if doubtful else f"not {done}"
+        if doubtful and isinstance(self.messages[0], Ending):
+            end = f"{end}; if not, the check decides"
         by = "" if self._server is None or str(self._server) in why else f" at {self._server}"
         return f"{what} {self.messages[0].topic}{by} failed: {why} (message {first}{others}: {end})"
+
+
+def _keys_of(message: producer.Message) -> list[Key]:
+    topic = message.topic or ""
+    if message.hashId is not None:
+        return [(topic, message.hashId)]
+    if message.partitionId >= 0:
+        return [(topic, f"queue {message.partitionId}")]
+    if message.qid is not None:
+        return [(topic, f"queue {message.qid}")]
+    return []
+
+
+def _words(content: Content) -> tuple[str, str]:
+    """Return how an error names the request, and its success."""
+    if isinstance(content, Half):
+        return "preparing a message to", "prepared"
+    if isinstance(content, Ending):
+        commits = content.request.outcome == COMMIT
+        what, done = ("committing", "committed") if commits else ("rolling back", "rolled back")
+        return f"{what} a message to", done
+    if getattr(content, "action", None) == CANCEL:
+        return "cancelling a message to", "cancelled"
+    return "sending to", "stored"
 
 
 def joint_call(requests: Sequence[Delivery], now_ns: int) -> tuple[calls.Call[Any], float]:
@@ -298,6 +384,36 @@ def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -
         token=stamp.token,
     )
     return Delivery([message], [delay_id], deadline_ns)
+
+
+def preparation(
+    message: Outgoing, *, group: str, check_after_s: int, deadline_ns: int, stamp: Stamp
+) -> Delivery:
+    """Return the request to store the half message of *message*. Raises as ``deliveries``."""
+    if message.delay_s is not None:
+        raise ValueError(
+            f"delay_s of a message to {message.topic} is {message.delay_s}: a message in a"
+            " transaction cannot be delayed"
+        )
+    (plain,) = deliveries([message], deadline_ns=deadline_ns, stamp=stamp)
+    (content,) = plain.messages
+    assert isinstance(content, producer.Message)
+    request = producer.PrepareRequest(
+        message=content, group=group, checkAfterS=check_after_s, token=stamp.token
+    )
+    return Delivery([Half(request, content)], plain.message_ids, deadline_ns, plain.size)
+
+
+def ending(prepared: Delivery, *, commit: bool, deadline_ns: int, stamp: Stamp) -> Delivery:
+    """Return the request to end the transaction of a stored half message."""
+    (half,) = prepared.messages
+    assert isinstance(half, Half)
+    request = producer.EndRequest(
+        transaction=prepared.transaction,
+        outcome=COMMIT if commit else ROLLBACK,
+        token=stamp.token,
+    )
+    return Delivery([Ending(request, half)], prepared.message_ids, deadline_ns)
 
 
 def deliveries(

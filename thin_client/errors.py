@@ -26,10 +26,13 @@ class ConnectionLost(ClientError):
 
 
 class ProxyFault(ClientError):
-    """The proxy reported an internal failure or an unknown method."""
+    """The proxy reported an internal failure or, with ``unknown_method``, that it has no such
+    method and did nothing.
+    """
 
-    def __init__(self, message: str, *, retriable: bool) -> None:
+    def __init__(self, message: str, *, retriable: bool, unknown_method: bool = False) -> None:
         self.retriable = retriable
+        self.unknown_method = unknown_method
         super().__init__(message)
 
 

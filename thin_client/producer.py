@@ -8,14 +8,18 @@ that they do not overtake messages that the application sends again. Later calls
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Self
 
 from thin_client import chance, forks
 from thin_client.base_producer import BaseProducer
+from thin_client.base_transaction import BaseTransaction
+from thin_client.checker import Checker
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.delivery import Delivery, Outgoing
@@ -23,6 +27,7 @@ from thin_client.errors import ClientError, SendFailed
 from thin_client.send_order import SendOrder
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
+from thin_client.transactions import Transactions
 
 
 class Producer(BaseProducer):
@@ -39,6 +44,9 @@ class Producer(BaseProducer):
         token: access token, if the proxy requires one.
         tls: TLS settings; None (default): no TLS.
         tracer: adds trace properties to messages.
+        transactions: group and check of the producer's transactions; None (default): none. While
+            the producer is open, from its ``with`` or its first transaction on, a thread answers
+            the checks of the group.
 
     Raises ValueError for an invalid address or certificate, and TypeError for an option of a wrong
     type.
@@ -52,11 +60,24 @@ class Producer(BaseProducer):
         token: str | None = None,
         tls: Tls | None = None,
         tracer: Tracer | None = None,
+        transactions: Transactions | None = None,
     ) -> None:
-        super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
+        super().__init__(
+            servers,
+            timeout_s=timeout_s,
+            token=token,
+            tls=tls,
+            tracer=tracer,
+            transactions=transactions,
+        )
+        if transactions is not None and inspect.iscoroutinefunction(transactions.check):
+            raise TypeError(
+                "check is an async def: expected a plain function, or use AsyncProducer"
+            )
         self._order = SendOrder()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._checker: Checker | None = None
         forks.register(self)
 
     def forked(self) -> None:
@@ -66,9 +87,11 @@ class Producer(BaseProducer):
         """
         self._order = SendOrder()
         self._lock = threading.Lock()
-        self._connection = None
+        self._connection = self._checker = None
+        self._running.clear()
 
     def __enter__(self) -> Self:
+        self._answer_checks()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -134,13 +157,79 @@ class Producer(BaseProducer):
         """
         self._send([self._cancellation(topic, delay_id)])
 
+    def transaction(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        sharding_key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_path: str | None = None,
+        queue: int | str | None = None,
+    ) -> Transaction:
+        """Return a ``with`` block whose message consumers see only if the block ends normally
+        (arguments: see Outgoing)::
+
+            def was_booked(message: PreparedMessage) -> Decision:
+                found = db.execute("SELECT 1 FROM bookings WHERE id = ?", [message.message_id])
+                return Decision.COMMIT if found.fetchone() else Decision.ROLLBACK
+
+            invoices = Transactions(group="billing", topics=["invoices"], check=was_booked)
+            with Producer("proxy:9713", transactions=invoices) as producer:
+                with producer.transaction("invoices", b"...", key="customer-7") as transaction:
+                    with db:
+                        db.execute("INSERT INTO bookings VALUES (?)", [transaction.message_id])
+
+        Entering stores the message invisibly, and leaving commits it; ``rollback()`` drops it. An
+        exception leaves the outcome to the check, as with RocketMQ: it does not prove that the work
+        was not done, since a database may have committed and its answer be lost. Consumers do not
+        see the message meanwhile.
+
+        Messages of a key are in the order of their commits.
+
+        Raises ValueError or TypeError for an invalid message, or a producer without
+        ``transactions``. Entering raises SendFailed, and the work must not be done. Leaving raises
+        SendFailed if the commit is not confirmed: with ``outcome_unknown`` the check decides,
+        otherwise (code 72) the message was dropped before, because a check did not find the work,
+        or after too many checks.
+        """
+        message = Outgoing(
+            topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue
+        )
+        return Transaction(
+            self._preparation(message),
+            ending=self._ending,
+            running=self._running,
+            send=self._send,
+            answer_checks=self._answer_checks,
+        )
+
     def close(self) -> None:
-        """End the connection; another send opens a new one."""
+        """End the connection, and the answers to checks; another send opens a new one."""
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            checker.close()
+        self._hang_up()
+
+    def _answer_checks(self) -> None:
+        """Begin to answer checks of transactions, if there are any."""
+        options, rounds = self._transactions, self._check_rounds()
+        if options is None or rounds is None:
+            return
+        with self._lock:
+            if self._checker is None:
+                self._checker = Checker(rounds, self._check_servers, options.check)
+
+    def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _send(self, requests: Sequence[Delivery]) -> None:
+        if not requests:
+            return
         with self._call(requests) as number, self._lock:
             self._check_turn(number, requests)
             for request in requests:
@@ -183,9 +272,57 @@ class Producer(BaseProducer):
             sent = True
             result = connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
-            self.close()
+            self._hang_up()
             self._servers.go_on()
             return request.pause_after_error(
                 error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
             )
         return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
+
+
+class Transaction(BaseTransaction):
+    """The ``with`` block of ``Producer.transaction``; ``message_id`` is the id of its message."""
+
+    def __init__(
+        self,
+        prepared: Delivery,
+        *,
+        ending: Callable[[Delivery, bool], Delivery],
+        running: set[str],
+        send: Callable[[Sequence[Delivery]], None],
+        answer_checks: Callable[[], None],
+    ) -> None:
+        """Called by the producer."""
+        super().__init__(prepared, ending=ending, running=running)
+        self._send = send
+        self._answer_checks = answer_checks
+
+    def __enter__(self) -> Self:
+        requests = self._enter()
+        try:
+            self._answer_checks()
+            self._send(requests)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._send(self._commit(error))
+        finally:
+            self._leave()
+
+    def rollback(self) -> None:
+        """Drop the message; the block goes on, and its end does nothing more.
+
+        May be repeated. Raises SendFailed if that is not confirmed: the check decides then.
+        RuntimeError outside of the block.
+        """
+        self._send(self._rollback())
+        self._rolled_back()

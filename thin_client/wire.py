@@ -163,7 +163,11 @@ def decode_reply(
         ) from error
     if kind == TMessageType.EXCEPTION:
         internal = fault.type == TApplicationException.INTERNAL_ERROR
-        raise ProxyFault(f"{sender} answered {method} with a fault: {fault}", retriable=internal)
+        raise ProxyFault(
+            f"{sender} answered {method} with a fault: {fault}",
+            retriable=internal,
+            unknown_method=fault.type == TApplicationException.UNKNOWN_METHOD,
+        )
     if kind != TMessageType.REPLY or (name, answered_id) != (method, sequence_id):
         raise ProtocolError(
             f"{sender} answered {method} number {sequence_id} with message type {kind} for {name!r}"

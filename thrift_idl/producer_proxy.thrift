@@ -56,7 +56,7 @@ struct Result {
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
      * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-     * 71: the token is missing or unknown.
+     * 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
      */
     1: i32 code,
     /** A readable text: what was wrong, and what would be right. */
@@ -128,6 +128,81 @@ struct WritableQueues {
     3: optional list<string> qids
 }
 
+/** Stores a message that consumers see only if its transaction is committed: a half message. */
+struct PrepareRequest {
+    /** As for sendSync; the field token of the message is not used. */
+    1: required Message message,
+    /** The producer group, whose members brokers ask about the outcome. */
+    2: required string group,
+    /** Milliseconds; absent or 0: 3000. */
+    3: optional i64 timeoutMs,
+    /** Seconds until the broker asks first; absent: as configured there, usually 6. */
+    4: optional i32 checkAfterS,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** The result of a half message. */
+struct Prepared {
+    /**
+     * As in Result. After 10 and 12, or without an answer, the half message may be stored: do not
+     * repeat the request, and roll back when asked. After 15, 20 and 70 it is not stored.
+     */
+    1: required i32 code,
+    /** A readable text: what was wrong, and what would be right; absent with code 0. */
+    2: optional string msg,
+    /** Ends the transaction, through any proxy; opaque. Absent unless the code is 0. */
+    3: optional string transaction
+}
+
+/** Ends a transaction. May be repeated. */
+struct EndRequest {
+    /** From Prepared or TransactionCheck. */
+    1: required string transaction,
+    /** 1: commit; 2: roll back. */
+    2: required i32 outcome,
+    /** Milliseconds; absent or 0: 3000. */
+    3: optional i64 timeoutMs,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** Waits for questions of brokers about open transactions of a producer group. */
+struct ChecksRequest {
+    1: required string group,
+    /** The topics whose transactions the client knows; at least one. */
+    2: required list<string> topics,
+    /** Milliseconds to wait for the first question; at most 30000. Absent: 1000. */
+    3: optional i32 maxWaitMs,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/**
+ * A broker's question about an open transaction. A client that does not know the outcome yet does
+ * not answer: the broker asks again, up to its limit.
+ */
+struct TransactionCheck {
+    /** For endTransaction. */
+    1: required string transaction,
+    /** The half message, with its topic, key, tags, body and properties. */
+    2: required Message message,
+    /** The id that consumers would see. */
+    3: required string messageId,
+    /** Milliseconds since 1970. */
+    4: optional i64 bornAtMs
+}
+
+/** The questions that arrived. */
+struct ChecksAnswer {
+    /** 0, or as in Result: 11, 15, 20, 71. */
+    1: required i32 code,
+    /** A readable text: what was wrong, and what would be right; absent with code 0. */
+    2: optional string msg,
+    /** Empty if none arrived in time; absent unless the code is 0. */
+    3: optional list<TransactionCheck> checks
+}
+
 service ProducerService {
     /** Stores one message; timeout in milliseconds. Code 0: stored. */
     Result sendSync(1: Message message, 2: i64 timeout),
@@ -141,5 +216,15 @@ service ProducerService {
     /** timeout in milliseconds. */
     DelayResult sendDelaySync(1: DelayMessage delayMessage, 2: i64 timeout),
     /** As with a send, an unknown topic is created where the brokers allow it. */
-    WritableQueues writableQueues(1: QueuesRequest request)
+    WritableQueues writableQueues(1: QueuesRequest request),
+    /** Stores a half message. The proxy sends it to its broker once, never again. */
+    Prepared prepareTransaction(1: PrepareRequest request),
+    /** Code 0: the outcome is stored, and the message of a commit is visible. */
+    Result endTransaction(1: EndRequest request),
+    /**
+     * While clients of a group wait here, or did within the last minute on a connection that is
+     * still open, brokers may ask this proxy about the group's transactions. A connection is a
+     * member of one group at a time.
+     */
+    ChecksAnswer transactionChecks(1: ChecksRequest request)
 }

@@ -168,6 +168,12 @@ class BrokerClient:
         """
         self._handlers[code] = handler
 
+    def broker_behind(self, channel: RemotingChannel) -> str | None:
+        """Return the name of the broker that *channel* leads to; None if it is not known."""
+        address = self._pool.address_of(channel)
+        names = [] if address is None else self._routes.brokers_at(address)
+        return names[0] if names else None
+
     # -- routes --------------------------------------------------------------------------------
 
     async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:

@@ -107,6 +107,12 @@ class ConnectionPool:
         self._channels.clear()
         return before
 
+    def address_of(self, channel: RemotingChannel) -> str | None:
+        """Return the address whose connection is *channel*, as it was asked for; None for another
+        one. O(connections).
+        """
+        return next((each for each, one in self._channels.items() if one is channel), None)
+
     async def close(self) -> None:
         """Close all connections; waiting requests get ConnectionLost."""
         self._closed = True

@@ -206,14 +206,16 @@ class Producer:
             if isinstance(route, RemotingError):
                 batch.ended(i, route)
                 continue
-            if each.queue is not None and _named(each.queue, route) is None:
-                batch.ended(i, _no_queue(each, route))
+            try:
+                queue = self._choose(route, each)
+            except NoSuchQueue as error:
+                batch.ended(i, error.with_traceback(None))
                 continue
             # Sorted by broker: true if there are several brokers.
             movable = (
                 each.lane is None and each.queue is None and route[0].broker != route[-1].broker
             )
-            parts.setdefault((self._choose(route, each), movable), []).append(i)
+            parts.setdefault((queue, movable), []).append(i)
         moved = await asyncio.gather(
             *(
                 self._send_part(queue, part, batch, movable=movable)
@@ -308,13 +310,24 @@ class Producer:
         """Return the queue of its number, name or place, or the next one of a broker that is not
         resting.
         """
-        if each.queue is not None and (named := _named(each.queue, queues)) is not None:
-            return named
-        if each.place is not None:
-            return queues[abs(each.place) % len(queues)]
+        if (found := queue_of(each, queues)) is not None:
+            return found
         usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
         awake = [queue for queue in queues if queue.broker in usable]
         return awake[next(self._round) % len(awake)]
+
+
+def queue_of(each: Outbound, route: Sequence[QueueName]) -> QueueName | None:
+    """Return the queue of *route* that is given by number, name or place; None: any of them.
+
+    Raises NoSuchQueue if there is none of that number or name.
+    """
+    if each.queue is not None:
+        named = _named(each.queue, route)
+        if named is None:
+            raise _no_queue(each, route)
+        return named
+    return None if each.place is None else route[abs(each.place) % len(route)]
 
 
 class _Moved(Exception):

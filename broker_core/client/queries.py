@@ -7,8 +7,8 @@ from broker_core.errors import BrokerError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.key_hash import plain_key
-from broker_core.remoting.message import StoredMessage, decode_messages
-from broker_core.remoting.query_headers import QueryMessageHeader
+from broker_core.remoting.message import StoredMessage, decode_message, decode_messages
+from broker_core.remoting.query_headers import QueryMessageHeader, ViewMessageHeader
 
 #: Later than any message.
 _END_OF_TIME_MS = 2**62
@@ -59,3 +59,16 @@ class Queries:
             for message in messages
             if message.topic == topic
         ]
+
+    async def at(
+        self, broker: str, log_offset: int, *, timeout_s: float | None = None
+    ) -> StoredMessage:
+        """Return the message at *log_offset* of the log of *broker*, of any topic.
+
+        Raises RemotingError, also if no message begins there.
+        """
+        header = ViewMessageHeader(offset=log_offset)
+        answer = await self._requests.ask(
+            broker, RequestCode.VIEW_MESSAGE_BY_ID, header.to_ext(), timeout_s=timeout_s
+        )
+        return decode_message(bytes(answer.body))

@@ -8,42 +8,25 @@ place where the work was done.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 import structlog
 
 from broker_core.client.broker_client import BrokerClient
-from broker_core.client.heartbeats import Heartbeats
-from broker_core.client.queue_moves import send_where_it_is
-from broker_core.client.results import SendReceipt, SendStatus
+from broker_core.client.half_messages import end, end_header, place_of_half, prepare
+from broker_core.client.producer_groups import ProducerGroups, Question
+from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import UnregisterClientHeader
 from broker_core.remoting.key_hash import java_hash, place_of, plain_key
-from broker_core.remoting.message import (
-    SYS_TRANSACTION_PREPARED,
-    OutgoingMessage,
-    StoredMessage,
-    decode_message,
-)
-from broker_core.remoting.transaction_headers import (
-    CheckTransactionHeader,
-    End,
-    EndTransactionHeader,
-)
-from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.remoting.transaction_headers import End
 
-_PRODUCER_GROUP = "PGROUP"
-_PREPARED = "TRAN_MSG"
-_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _ANSWER_S = 3.0
 
 _log = structlog.get_logger("transactions")
@@ -90,21 +73,8 @@ class Transaction:
         await self._end(End.ROLLBACK, timeout_s)
 
     async def _end(self, how: int, timeout_s: float | None) -> None:
-        header = EndTransactionHeader(
-            producer_group=self._group,
-            tran_state_table_offset=self.receipt.offset,
-            commit_log_offset=int(self.receipt.offset_message_id[-16:], 16),
-            commit_or_rollback=how,
-            msg_id=self.id,
-            transaction_id=self.id,
-            topic=self.receipt.queue.topic,
-        )
-        await self._client.requests.ask(
-            self.receipt.queue.broker,
-            RequestCode.END_TRANSACTION,
-            header.to_ext(),
-            timeout_s=timeout_s,
-        )
+        place = place_of_half(self.receipt, self._group)
+        await end(self._client, place, how, timeout_s=timeout_s)
 
 
 class TransactionProducer:
@@ -140,9 +110,7 @@ class TransactionProducer:
         self._group = group
         self._check = check
         self._topics: set[Topic] = set()
-        self._heartbeats = Heartbeats(
-            client, self._heartbeat, topics=lambda: list(self._topics), every_s=heartbeat_s
-        )
+        self._groups = ProducerGroups(client, asked=self._asked, heartbeat_s=heartbeat_s)
         self._turn = itertools.count()
 
     async def start(self, topics: Iterable[Topic]) -> None:
@@ -152,15 +120,11 @@ class TransactionProducer:
         An unreachable broker is logged and tried again. Raises nothing.
         """
         self._topics.update(topics)
-        self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
-        await self._heartbeats.beat()
-        self._heartbeats.start()
+        await self._groups.join(self._group, self._topics)
 
     async def close(self) -> None:
         """Stop answering. Undecided transactions are left to other producers of the group."""
-        await self._heartbeats.close()
-        brokers = await self._heartbeats.brokers(self._topics)
-        await asyncio.gather(*(self._leave(broker) for broker in brokers))
+        await self._groups.close()
 
     async def prepare(
         self,
@@ -187,7 +151,7 @@ class TransactionProducer:
         topic = message.topic
         if topic not in self._topics:
             self._topics.add(topic)
-            await self._heartbeats.beat()
+            await self._groups.join(self._group, self._topics)
         if sharding_key is None:
             hashed = place_of(message.key)
         else:
@@ -201,63 +165,38 @@ class TransactionProducer:
             remark = f"topic {topic} has no writable queue"
             raise BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
-        properties = {
-            **message.properties,
-            _PREPARED: "true",
-            _PRODUCER_GROUP: self._group,
-        }
-        if check_after_s is not None:
-            properties[_IMMUNITY] = str(check_after_s)
-        half = replace(message, properties=properties, sys_flag=SYS_TRANSACTION_PREPARED)
-        receipt = await send_where_it_is(
+        receipt = await prepare(
             self._client,
+            message,
             find_queue,
-            lambda queue: self._client.send(queue, half, group=self._group, timeout_s=timeout_s),
+            group=self._group,
+            check_after_s=check_after_s,
+            timeout_s=timeout_s,
         )
-        transaction = Transaction(receipt, self._client, self._group)
-        if receipt.status is not SendStatus.OK:
-            with contextlib.suppress(
-                RemotingError
-            ):  # otherwise the broker asks, as after a timeout
-                await transaction.rollback(timeout_s=timeout_s)
-            raise BrokerError(
-                receipt.status.value, "stored less durably than required: rolled back"
-            )
-        return transaction
+        return Transaction(receipt, self._client, self._group)
 
-    async def _asked(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = CheckTransactionHeader.from_ext(request.ext)
-        half = decode_message(bytes(request.body))
-        group = half.properties.get(_PRODUCER_GROUP)
-        if group != self._group:
-            _log.warning("asked about a transaction of another group", group=group)
-            return None
+    async def _asked(self, question: Question) -> None:
+        half, channel = question.half, question.channel
+        if question.group != self._group:
+            _log.warning("asked about a transaction of another group", group=question.group)
+            return
         state = await self._state_of(half)
-        answer = EndTransactionHeader(
-            producer_group=self._group,
-            tran_state_table_offset=header.tran_state_table_offset,
-            commit_log_offset=header.commit_log_offset,
-            commit_or_rollback=state.value,
-            from_transaction_check=True,
-            msg_id=half.message_id,
-            transaction_id=header.transaction_id,
-            topic=half.topic,
-        )
-        command = RemotingCommand(RequestCode.END_TRANSACTION, ext=answer.to_ext())
+        # The name of the broker does not matter: the answer goes back over the connection.
+        header = end_header(question.place(""), state.value)
+        command = RemotingCommand(RequestCode.END_TRANSACTION, ext=header.to_ext())
         try:
             if state is TransactionState.UNKNOWN:
                 channel.send_oneway(command)  # Apache's brokers do not answer it
-                return None
+                return
             ended = await channel.request(command, timeout_s=_ANSWER_S)
         except RemotingError as error:
             _log.info("answer to a check lost; the broker will ask again", reason=str(error))
-            return None
+            return
         if ended.code != ResponseCode.SUCCESS:
             _log.warning(
                 "answer to a check refused", id=half.message_id, state=state.name,
                 code=ended.code, remark=ended.remark,
             )  # fmt: skip
-        return None
 
     async def _state_of(self, half: StoredMessage) -> TransactionState:
         try:
@@ -265,13 +204,3 @@ class TransactionProducer:
         except Exception as error:
             _log.error("check of a transaction failed", id=half.message_id, exc_info=error)
             return TransactionState.UNKNOWN
-
-    def _heartbeat(self) -> Heartbeat:
-        return Heartbeat(client_id=self._client.client_id, producers=(self._group,))
-
-    async def _leave(self, broker: str) -> None:
-        with contextlib.suppress(RemotingError):  # the broker notices when heartbeats end
-            header = UnregisterClientHeader(
-                client_id=self._client.client_id, producer_group=self._group
-            )
-            await self._client.requests.ask(broker, RequestCode.UNREGISTER_CLIENT, header.to_ext())

@@ -5,11 +5,14 @@ time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from broker_core.client.producer import Outbound
 from broker_core.client.sending import size_of, with_id
 from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
 from broker_core.names import INTERNAL_PREFIX, Topic, check_name
+from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, is_reserved
 
 MAX_KEY_CHARS = MAX_TAG_CHARS = 255
@@ -65,3 +68,29 @@ def outgoing_message(
     except LocalProtocolError as error:
         raise IllegalMessage(str(error)) from None
     return message
+
+
+def outbound(message: Any, *, max_body_bytes: int) -> Outbound:
+    """Return the converted Message of a send and its destination. Raises IllegalMessage."""
+    if message is None:
+        raise IllegalMessage("the request has no message")
+    topic = topic_named(message.topic)
+    body = message.body if message.body is not None else (message.value or "").encode()
+    outgoing = outgoing_message(
+        topic,
+        body,
+        key=message.key or None,
+        tag=message.tags or None,
+        properties=message.properties or {},
+        max_body_bytes=max_body_bytes,
+    )
+    if message.qid is not None:
+        return Outbound(outgoing, queue=str(message.qid))
+    partition = -1 if message.partitionId is None else int(message.partitionId)
+    if partition >= 0:
+        return Outbound(outgoing, queue=partition)
+    if partition < -1:  # DDMQ's clients use -2 for any queue
+        return Outbound(outgoing)
+    if message.hashId is not None:
+        return Outbound(outgoing, int(message.hashId))
+    return Outbound(outgoing, place_of(message.key))

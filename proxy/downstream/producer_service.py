@@ -25,12 +25,12 @@ from broker_core.errors import (
 )
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import ADD, DelayRequests
-from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
+from proxy.downstream.outgoing import IllegalMessage, outbound, topic_named
 from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
 from proxy.downstream.send_counts import SendCounts
+from proxy.downstream.transactions import Transactions
 from proxy.errors import OrderlaneError, Overloaded
 from proxy.history.record import History
 from proxy.observe.logs import NoisyLog
@@ -83,6 +83,9 @@ class ProducerService:
         self._delays = DelayRequests(
             client, find_queues=self._queues, max_body_bytes=max_body_bytes, failure=_failure
         )
+        self.transactions = Transactions(
+            client, find_queues=self._queues, max_body_bytes=max_body_bytes, code_of=_code_of
+        )
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
 
@@ -108,6 +111,21 @@ class ProducerService:
                 producer_service.sendDelaySync_args,
                 awaiting(self._send_delay),
                 *self._refusals(producer_service.sendDelaySync_result, producer.DelayResult),
+            ),
+            "prepareTransaction": Entry(
+                producer_service.prepareTransaction_args,
+                awaiting(self._prepare),
+                *self._refusals(producer_service.prepareTransaction_result, producer.Prepared),
+            ),
+            "endTransaction": Entry(
+                producer_service.endTransaction_args,
+                awaiting(self._end),
+                *self._refusals(producer_service.endTransaction_result, producer.Result),
+            ),
+            "transactionChecks": Entry(
+                producer_service.transactionChecks_args,
+                self._wait_for_checks,
+                *self._refusals(producer_service.transactionChecks_result, producer.ChecksAnswer),
             ),
             "writableQueues": Entry(
                 producer_service.writableQueues_args,
@@ -151,6 +169,22 @@ class ProducerService:
             self.counts.stored([len(delayed.body or b"")])
         return producer_service.sendDelaySync_result(success=result)
 
+    async def _prepare(self, arguments: Any, _reply: Reply) -> Any:
+        request = arguments.request
+        result = await self._counted(self.transactions.prepare(request))
+        if result.code == OK:
+            sent = request.message
+            self.counts.stored([len((sent.value or "") if sent.body is None else sent.body)])
+        return producer_service.prepareTransaction_result(success=result)
+
+    async def _end(self, arguments: Any, reply: Reply) -> Any:
+        verify = reply.principal is not None
+        result = await self.transactions.end(arguments.request, verify=verify)
+        return producer_service.endTransaction_result(success=result)
+
+    def _wait_for_checks(self, arguments: Any, reply: Reply) -> None:
+        self.transactions.wait(arguments.request, reply)
+
     async def _writable_queues(self, arguments: Any, _reply: Reply) -> Any:
         topic = "" if arguments.request is None else arguments.request.topic
         try:
@@ -180,19 +214,19 @@ class ProducerService:
         return result
 
     async def _send_all(self, messages: Sequence[Any], timeout_s: float) -> Any:
-        outbound: list[Outbound] = []
+        found: list[Outbound] = []
         try:
             for each in messages:
-                outbound.append(self._outbound(each))
+                found.append(outbound(each, max_body_bytes=self._max_body_bytes))
         except IllegalMessage as error:
-            where = f"message {len(outbound) + 1} of {len(messages)}: " if len(messages) > 1 else ""
+            where = f"message {len(found) + 1} of {len(messages)}: " if len(messages) > 1 else ""
             return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
-        outcomes = await self._producer.send_batch(outbound, timeout_s=timeout_s)
+        outcomes = await self._producer.send_batch(found, timeout_s=timeout_s)
         self._record([each for each in outcomes if isinstance(each, SendReceipt)])
         judged = [_failure(each) for each in outcomes]
         self.counts.stored(
             len(sent.message.body)
-            for sent, failure in zip(outbound, judged, strict=True)
+            for sent, failure in zip(found, judged, strict=True)
             if failure is None
         )
         failures = [failure for failure in judged if failure is not None]
@@ -231,31 +265,6 @@ class ProducerService:
             )
 
     # ---- routing --------------------------------------------------------------------------------
-
-    def _outbound(self, message: Any) -> Outbound:
-        """Return the converted message and its destination. Raises IllegalMessage."""
-        if message is None:
-            raise IllegalMessage("the request has no message")
-        topic = topic_named(message.topic)
-        body = message.body if message.body is not None else (message.value or "").encode()
-        outgoing = outgoing_message(
-            topic,
-            body,
-            key=message.key or None,
-            tag=message.tags or None,
-            properties=message.properties or {},
-            max_body_bytes=self._max_body_bytes,
-        )
-        if message.qid is not None:
-            return Outbound(outgoing, queue=str(message.qid))
-        partition = -1 if message.partitionId is None else int(message.partitionId)
-        if partition >= 0:
-            return Outbound(outgoing, queue=partition)
-        if partition < -1:  # DDMQ's clients use -2 for any queue
-            return Outbound(outgoing)
-        if message.hashId is not None:
-            return Outbound(outgoing, int(message.hashId))
-        return Outbound(outgoing, place_of(message.key))
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         """Return the topic's queues; an unknown topic is created where the brokers allow it."""

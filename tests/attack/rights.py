@@ -125,6 +125,12 @@ async def forged_records(at: Installation) -> str:
                 await _code(client, "sendAsync", sent),
                 await _code(client, "sendBatchSync", [sent]),
                 await _code(client, "sendDelaySync", later, _MS),
+                await _code(
+                    client, "prepareTransaction", producer.PrepareRequest(sent, "tx", token=token)
+                ),
+                await _code(
+                    client, "transactionChecks", producer.ChecksRequest("tx", [name], 0, token)
+                ),
                 await _code(client, "writableQueues", producer.QueuesRequest(name, token)),
             ]
     assert set(codes) <= {11, 71}, codes

@@ -76,7 +76,7 @@ _MOST_S = 0.5
 METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "topics", "report",
     "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendDelaySync",
-    "writableQueues",
+    "prepareTransaction", "endTransaction", "transactionChecks", "writableQueues",
 )  # fmt: skip
 #: Of a batch, without its body and properties.
 _ENTRY_BYTES = 22

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_core.remoting.half_place import HalfPlace
 from testkit.lanes import GROUP, TOPIC
 from testkit.thrift_client import (
     BINARY,
@@ -21,6 +22,7 @@ CONTEXT = consumer.Context(GROUP, TOPIC, "broker-a_0#1")
 NACK = consumer.Nack(leaseId=1, retryAfterMs=5, reject=False, reason="r")
 ACKS = [consumer.AckBatch(CONTEXT, acked=[1, 2], nacked=[NACK], released=[3])]
 MESSAGE = producer.Message(topic=TOPIC, key="k", hashId=1, body=b"b", properties={"n": "v"})
+TRANSACTION = HalfPlace("broker-a", TOPIC, "tx", 0, 0, "id").to_text()
 PLACES = {TOPIC: {"broker-a_0": 0}}
 
 CALLS: dict[str, list[Any]] = {
@@ -38,6 +40,9 @@ CALLS: dict[str, list[Any]] = {
     "sendAsync": [MESSAGE],
     "sendBatchSync": [[MESSAGE, MESSAGE]],
     "sendDelaySync": [producer.DelayMessage(topic=TOPIC, action=1), 100],
+    "prepareTransaction": [producer.PrepareRequest(MESSAGE, "tx", 100, 60)],
+    "endTransaction": [producer.EndRequest(TRANSACTION, 1, 100)],
+    "transactionChecks": [producer.ChecksRequest("tx", [TOPIC], 20)],
     "writableQueues": [producer.QueuesRequest(TOPIC)],
 }
 VALID = [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from broker_core.errors import InvalidCommand
+from broker_core.remoting.half_place import HalfPlace
 from broker_core.remoting.recall_handle import RecallHandle
 from proxy.core.access.rights import Access, Right
 from proxy.downstream.port.connection import Reply
@@ -38,8 +39,8 @@ class Interpretation(NamedTuple):
 
     Args:
         right: The right that it needs.
-        group: The requested group; None if only ``places`` or ``sends`` are concerned.
-        topics: The named topics, each once; None: all topics of the group.
+        group: The requested group; None if only ``topics``, ``places`` or ``sends`` are concerned.
+        topics: The named topics, each once; None: all topics of the group, if there is one.
         places: Where its verdicts apply.
         sends: The topic of each sent message, in order; empty for a message without one.
         granted: The topics that a call without ``topics`` may get; None: no rule limits them.
@@ -81,6 +82,8 @@ class Interpretation(NamedTuple):
         if self.group is not None:
             topics = self.topics or tuple(sorted(self.granted or ()))
             yield Access(self.right, self.group, topics)
+        elif self.topics:
+            yield Access(self.right, None, self.topics)
         for group, topic in self.places:
             yield Access(Right.PULL, group, (topic,))
 
@@ -253,6 +256,25 @@ def _writable_queues(arguments: Any) -> Interpretation:
     return Interpretation(Right.PRODUCE, sends=(topic,))
 
 
+def _prepare(arguments: Any) -> Interpretation:
+    return _sends([None if arguments.request is None else arguments.request.message])
+
+
+def _end(arguments: Any) -> Interpretation:
+    """An invalid transaction has no topic: the service refuses it."""
+    try:
+        place = HalfPlace.from_text((arguments.request and arguments.request.transaction) or "")
+    except InvalidCommand:
+        return Interpretation(Right.PRODUCE)
+    return Interpretation(Right.PRODUCE, sends=(place.topic,))
+
+
+def _transaction_checks(arguments: Any) -> Interpretation:
+    """The service hands out messages of these topics only."""
+    topics = () if arguments.request is None else arguments.request.topics or ()
+    return Interpretation(Right.PRODUCE, topics=_named("topics", topics) or None)
+
+
 def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct *names*. Raises Refused for an empty one."""
     distinct = tuple(dict.fromkeys(names))
@@ -289,5 +311,8 @@ _METHODS: Mapping[str, Callable[[Any], Interpretation]] = {
     "sendAsync": _send,
     "sendBatchSync": _send_batch,
     "sendDelaySync": _send_delay,
+    "prepareTransaction": _prepare,
+    "endTransaction": _end,
+    "transactionChecks": _transaction_checks,
     "writableQueues": _writable_queues,
 }

@@ -72,6 +72,7 @@ PROGRAMS = {
     ("docs/getting-started.md", "Send"): Program(_ended),
     ("docs/getting-started.md", "Consume"): Program(_printed(100), stays=True),
     ("docs/python-client.md", "Sending"): Program(_ended),
+    ("docs/python-client.md", "Transactions"): Program(_ended),
     ("docs/python-client.md", "Forms"): Program(
         _refunded, sends=("python-orders", "python-refunds")
     ),

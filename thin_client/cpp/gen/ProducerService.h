@@ -60,6 +60,29 @@ class ProducerServiceIf {
    * @param request
    */
   virtual void writableQueues(WritableQueues& _return, const QueuesRequest& request) = 0;
+
+  /**
+   * Stores a half message. The proxy sends it to its broker once, never again.
+   *
+   * @param request
+   */
+  virtual void prepareTransaction(Prepared& _return, const PrepareRequest& request) = 0;
+
+  /**
+   * Code 0: the outcome is stored, and the message of a commit is visible.
+   *
+   * @param request
+   */
+  virtual void endTransaction(Result& _return, const EndRequest& request) = 0;
+
+  /**
+   * While clients of a group wait here, or did within the last minute on a connection that is
+   * still open, brokers may ask this proxy about the group's transactions. A connection is a
+   * member of one group at a time.
+   *
+   * @param request
+   */
+  virtual void transactionChecks(ChecksAnswer& _return, const ChecksRequest& request) = 0;
 };
 
 class ProducerServiceIfFactory {
@@ -102,6 +125,15 @@ class ProducerServiceNull : virtual public ProducerServiceIf {
     return;
   }
   void writableQueues(WritableQueues& /* _return */, const QueuesRequest& /* request */) override {
+    return;
+  }
+  void prepareTransaction(Prepared& /* _return */, const PrepareRequest& /* request */) override {
+    return;
+  }
+  void endTransaction(Result& /* _return */, const EndRequest& /* request */) override {
+    return;
+  }
+  void transactionChecks(ChecksAnswer& /* _return */, const ChecksRequest& /* request */) override {
     return;
   }
 };
@@ -662,6 +694,330 @@ class ProducerService_writableQueues_presult {
 
 };
 
+typedef struct _ProducerService_prepareTransaction_args__isset {
+  _ProducerService_prepareTransaction_args__isset() : request(false) {}
+  bool request :1;
+} _ProducerService_prepareTransaction_args__isset;
+
+class ProducerService_prepareTransaction_args {
+ public:
+
+  ProducerService_prepareTransaction_args(const ProducerService_prepareTransaction_args&);
+  ProducerService_prepareTransaction_args(ProducerService_prepareTransaction_args&&) noexcept;
+  ProducerService_prepareTransaction_args& operator=(const ProducerService_prepareTransaction_args&);
+  ProducerService_prepareTransaction_args& operator=(ProducerService_prepareTransaction_args&&) noexcept;
+  ProducerService_prepareTransaction_args() noexcept {
+  }
+
+  virtual ~ProducerService_prepareTransaction_args() noexcept;
+  PrepareRequest request;
+
+  _ProducerService_prepareTransaction_args__isset __isset;
+
+  void __set_request(const PrepareRequest& val);
+
+  bool operator == (const ProducerService_prepareTransaction_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_prepareTransaction_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_prepareTransaction_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ProducerService_prepareTransaction_pargs {
+ public:
+
+
+  virtual ~ProducerService_prepareTransaction_pargs() noexcept;
+  const PrepareRequest* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_prepareTransaction_result__isset {
+  _ProducerService_prepareTransaction_result__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_prepareTransaction_result__isset;
+
+class ProducerService_prepareTransaction_result {
+ public:
+
+  ProducerService_prepareTransaction_result(const ProducerService_prepareTransaction_result&);
+  ProducerService_prepareTransaction_result(ProducerService_prepareTransaction_result&&) noexcept;
+  ProducerService_prepareTransaction_result& operator=(const ProducerService_prepareTransaction_result&);
+  ProducerService_prepareTransaction_result& operator=(ProducerService_prepareTransaction_result&&) noexcept;
+  ProducerService_prepareTransaction_result() noexcept {
+  }
+
+  virtual ~ProducerService_prepareTransaction_result() noexcept;
+  Prepared success;
+
+  _ProducerService_prepareTransaction_result__isset __isset;
+
+  void __set_success(const Prepared& val);
+
+  bool operator == (const ProducerService_prepareTransaction_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_prepareTransaction_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_prepareTransaction_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_prepareTransaction_presult__isset {
+  _ProducerService_prepareTransaction_presult__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_prepareTransaction_presult__isset;
+
+class ProducerService_prepareTransaction_presult {
+ public:
+
+
+  virtual ~ProducerService_prepareTransaction_presult() noexcept;
+  Prepared* success;
+
+  _ProducerService_prepareTransaction_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
+typedef struct _ProducerService_endTransaction_args__isset {
+  _ProducerService_endTransaction_args__isset() : request(false) {}
+  bool request :1;
+} _ProducerService_endTransaction_args__isset;
+
+class ProducerService_endTransaction_args {
+ public:
+
+  ProducerService_endTransaction_args(const ProducerService_endTransaction_args&);
+  ProducerService_endTransaction_args(ProducerService_endTransaction_args&&) noexcept;
+  ProducerService_endTransaction_args& operator=(const ProducerService_endTransaction_args&);
+  ProducerService_endTransaction_args& operator=(ProducerService_endTransaction_args&&) noexcept;
+  ProducerService_endTransaction_args() noexcept {
+  }
+
+  virtual ~ProducerService_endTransaction_args() noexcept;
+  EndRequest request;
+
+  _ProducerService_endTransaction_args__isset __isset;
+
+  void __set_request(const EndRequest& val);
+
+  bool operator == (const ProducerService_endTransaction_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_endTransaction_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_endTransaction_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ProducerService_endTransaction_pargs {
+ public:
+
+
+  virtual ~ProducerService_endTransaction_pargs() noexcept;
+  const EndRequest* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_endTransaction_result__isset {
+  _ProducerService_endTransaction_result__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_endTransaction_result__isset;
+
+class ProducerService_endTransaction_result {
+ public:
+
+  ProducerService_endTransaction_result(const ProducerService_endTransaction_result&);
+  ProducerService_endTransaction_result(ProducerService_endTransaction_result&&) noexcept;
+  ProducerService_endTransaction_result& operator=(const ProducerService_endTransaction_result&);
+  ProducerService_endTransaction_result& operator=(ProducerService_endTransaction_result&&) noexcept;
+  ProducerService_endTransaction_result() noexcept {
+  }
+
+  virtual ~ProducerService_endTransaction_result() noexcept;
+  Result success;
+
+  _ProducerService_endTransaction_result__isset __isset;
+
+  void __set_success(const Result& val);
+
+  bool operator == (const ProducerService_endTransaction_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_endTransaction_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_endTransaction_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_endTransaction_presult__isset {
+  _ProducerService_endTransaction_presult__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_endTransaction_presult__isset;
+
+class ProducerService_endTransaction_presult {
+ public:
+
+
+  virtual ~ProducerService_endTransaction_presult() noexcept;
+  Result* success;
+
+  _ProducerService_endTransaction_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
+typedef struct _ProducerService_transactionChecks_args__isset {
+  _ProducerService_transactionChecks_args__isset() : request(false) {}
+  bool request :1;
+} _ProducerService_transactionChecks_args__isset;
+
+class ProducerService_transactionChecks_args {
+ public:
+
+  ProducerService_transactionChecks_args(const ProducerService_transactionChecks_args&);
+  ProducerService_transactionChecks_args(ProducerService_transactionChecks_args&&) noexcept;
+  ProducerService_transactionChecks_args& operator=(const ProducerService_transactionChecks_args&);
+  ProducerService_transactionChecks_args& operator=(ProducerService_transactionChecks_args&&) noexcept;
+  ProducerService_transactionChecks_args() noexcept {
+  }
+
+  virtual ~ProducerService_transactionChecks_args() noexcept;
+  ChecksRequest request;
+
+  _ProducerService_transactionChecks_args__isset __isset;
+
+  void __set_request(const ChecksRequest& val);
+
+  bool operator == (const ProducerService_transactionChecks_args & rhs) const
+  {
+    if (!(request == rhs.request))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_transactionChecks_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_transactionChecks_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ProducerService_transactionChecks_pargs {
+ public:
+
+
+  virtual ~ProducerService_transactionChecks_pargs() noexcept;
+  const ChecksRequest* request;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_transactionChecks_result__isset {
+  _ProducerService_transactionChecks_result__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_transactionChecks_result__isset;
+
+class ProducerService_transactionChecks_result {
+ public:
+
+  ProducerService_transactionChecks_result(const ProducerService_transactionChecks_result&);
+  ProducerService_transactionChecks_result(ProducerService_transactionChecks_result&&) noexcept;
+  ProducerService_transactionChecks_result& operator=(const ProducerService_transactionChecks_result&);
+  ProducerService_transactionChecks_result& operator=(ProducerService_transactionChecks_result&&) noexcept;
+  ProducerService_transactionChecks_result() noexcept {
+  }
+
+  virtual ~ProducerService_transactionChecks_result() noexcept;
+  ChecksAnswer success;
+
+  _ProducerService_transactionChecks_result__isset __isset;
+
+  void __set_success(const ChecksAnswer& val);
+
+  bool operator == (const ProducerService_transactionChecks_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_transactionChecks_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_transactionChecks_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_transactionChecks_presult__isset {
+  _ProducerService_transactionChecks_presult__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_transactionChecks_presult__isset;
+
+class ProducerService_transactionChecks_presult {
+ public:
+
+
+  virtual ~ProducerService_transactionChecks_presult() noexcept;
+  ChecksAnswer* success;
+
+  _ProducerService_transactionChecks_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
 class ProducerServiceClient : virtual public ProducerServiceIf {
  public:
   ProducerServiceClient(std::shared_ptr< ::apache::thrift::protocol::TProtocol> prot) {
@@ -730,6 +1086,32 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void writableQueues(WritableQueues& _return, const QueuesRequest& request) override;
   void send_writableQueues(const QueuesRequest& request);
   void recv_writableQueues(WritableQueues& _return);
+  /**
+   * Stores a half message. The proxy sends it to its broker once, never again.
+   *
+   * @param request
+   */
+  void prepareTransaction(Prepared& _return, const PrepareRequest& request) override;
+  void send_prepareTransaction(const PrepareRequest& request);
+  void recv_prepareTransaction(Prepared& _return);
+  /**
+   * Code 0: the outcome is stored, and the message of a commit is visible.
+   *
+   * @param request
+   */
+  void endTransaction(Result& _return, const EndRequest& request) override;
+  void send_endTransaction(const EndRequest& request);
+  void recv_endTransaction(Result& _return);
+  /**
+   * While clients of a group wait here, or did within the last minute on a connection that is
+   * still open, brokers may ask this proxy about the group's transactions. A connection is a
+   * member of one group at a time.
+   *
+   * @param request
+   */
+  void transactionChecks(ChecksAnswer& _return, const ChecksRequest& request) override;
+  void send_transactionChecks(const ChecksRequest& request);
+  void recv_transactionChecks(ChecksAnswer& _return);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;
@@ -750,6 +1132,9 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
   void process_sendAsync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendDelaySync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_writableQueues(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_prepareTransaction(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_endTransaction(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_transactionChecks(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
  public:
   ProducerServiceProcessor(::std::shared_ptr<ProducerServiceIf> iface) :
     iface_(iface) {
@@ -758,6 +1143,9 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
     processMap_["sendAsync"] = &ProducerServiceProcessor::process_sendAsync;
     processMap_["sendDelaySync"] = &ProducerServiceProcessor::process_sendDelaySync;
     processMap_["writableQueues"] = &ProducerServiceProcessor::process_writableQueues;
+    processMap_["prepareTransaction"] = &ProducerServiceProcessor::process_prepareTransaction;
+    processMap_["endTransaction"] = &ProducerServiceProcessor::process_endTransaction;
+    processMap_["transactionChecks"] = &ProducerServiceProcessor::process_transactionChecks;
   }
 
   virtual ~ProducerServiceProcessor() {}
@@ -864,6 +1252,53 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
     return;
   }
 
+  /**
+   * Stores a half message. The proxy sends it to its broker once, never again.
+   *
+   * @param request
+   */
+  void prepareTransaction(Prepared& _return, const PrepareRequest& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->prepareTransaction(_return, request);
+    }
+    ifaces_[i]->prepareTransaction(_return, request);
+    return;
+  }
+
+  /**
+   * Code 0: the outcome is stored, and the message of a commit is visible.
+   *
+   * @param request
+   */
+  void endTransaction(Result& _return, const EndRequest& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->endTransaction(_return, request);
+    }
+    ifaces_[i]->endTransaction(_return, request);
+    return;
+  }
+
+  /**
+   * While clients of a group wait here, or did within the last minute on a connection that is
+   * still open, brokers may ask this proxy about the group's transactions. A connection is a
+   * member of one group at a time.
+   *
+   * @param request
+   */
+  void transactionChecks(ChecksAnswer& _return, const ChecksRequest& request) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->transactionChecks(_return, request);
+    }
+    ifaces_[i]->transactionChecks(_return, request);
+    return;
+  }
+
 };
 
 // The 'concurrent' client is a thread safe client that correctly handles
@@ -939,6 +1374,32 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   void writableQueues(WritableQueues& _return, const QueuesRequest& request) override;
   int32_t send_writableQueues(const QueuesRequest& request);
   void recv_writableQueues(WritableQueues& _return, const int32_t seqid);
+  /**
+   * Stores a half message. The proxy sends it to its broker once, never again.
+   *
+   * @param request
+   */
+  void prepareTransaction(Prepared& _return, const PrepareRequest& request) override;
+  int32_t send_prepareTransaction(const PrepareRequest& request);
+  void recv_prepareTransaction(Prepared& _return, const int32_t seqid);
+  /**
+   * Code 0: the outcome is stored, and the message of a commit is visible.
+   *
+   * @param request
+   */
+  void endTransaction(Result& _return, const EndRequest& request) override;
+  int32_t send_endTransaction(const EndRequest& request);
+  void recv_endTransaction(Result& _return, const int32_t seqid);
+  /**
+   * While clients of a group wait here, or did within the last minute on a connection that is
+   * still open, brokers may ask this proxy about the group's transactions. A connection is a
+   * member of one group at a time.
+   *
+   * @param request
+   */
+  void transactionChecks(ChecksAnswer& _return, const ChecksRequest& request) override;
+  int32_t send_transactionChecks(const ChecksRequest& request);
+  void recv_transactionChecks(ChecksAnswer& _return, const int32_t seqid);
  protected:
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> piprot_;
   std::shared_ptr< ::apache::thrift::protocol::TProtocol> poprot_;

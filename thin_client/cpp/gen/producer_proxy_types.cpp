@@ -1573,4 +1573,1081 @@ void WritableQueues::printTo(std::ostream& out) const {
   out << ")";
 }
 
+
+PrepareRequest::~PrepareRequest() noexcept {
+}
+
+
+void PrepareRequest::__set_message(const Message& val) {
+  this->message = val;
+}
+
+void PrepareRequest::__set_group(const std::string& val) {
+  this->group = val;
+}
+
+void PrepareRequest::__set_timeoutMs(const int64_t val) {
+  this->timeoutMs = val;
+__isset.timeoutMs = true;
+}
+
+void PrepareRequest::__set_checkAfterS(const int32_t val) {
+  this->checkAfterS = val;
+__isset.checkAfterS = true;
+}
+
+void PrepareRequest::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const PrepareRequest& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t PrepareRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_message = false;
+  bool isset_group = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRUCT) {
+          xfer += this->message.read(iprot);
+          isset_message = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->group);
+          isset_group = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->timeoutMs);
+          this->__isset.timeoutMs = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->checkAfterS);
+          this->__isset.checkAfterS = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_message)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_group)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t PrepareRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("PrepareRequest");
+
+  xfer += oprot->writeFieldBegin("message", ::apache::thrift::protocol::T_STRUCT, 1);
+  xfer += this->message.write(oprot);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("group", ::apache::thrift::protocol::T_STRING, 2);
+  xfer += oprot->writeString(this->group);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.timeoutMs) {
+    xfer += oprot->writeFieldBegin("timeoutMs", ::apache::thrift::protocol::T_I64, 3);
+    xfer += oprot->writeI64(this->timeoutMs);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.checkAfterS) {
+    xfer += oprot->writeFieldBegin("checkAfterS", ::apache::thrift::protocol::T_I32, 4);
+    xfer += oprot->writeI32(this->checkAfterS);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(PrepareRequest &a, PrepareRequest &b) {
+  using ::std::swap;
+  swap(a.message, b.message);
+  swap(a.group, b.group);
+  swap(a.timeoutMs, b.timeoutMs);
+  swap(a.checkAfterS, b.checkAfterS);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+PrepareRequest::PrepareRequest(const PrepareRequest& other56) {
+  message = other56.message;
+  group = other56.group;
+  timeoutMs = other56.timeoutMs;
+  checkAfterS = other56.checkAfterS;
+  token = other56.token;
+  __isset = other56.__isset;
+}
+PrepareRequest::PrepareRequest(PrepareRequest&& other57) noexcept {
+  message = std::move(other57.message);
+  group = std::move(other57.group);
+  timeoutMs = other57.timeoutMs;
+  checkAfterS = other57.checkAfterS;
+  token = std::move(other57.token);
+  __isset = other57.__isset;
+}
+PrepareRequest& PrepareRequest::operator=(const PrepareRequest& other58) {
+  message = other58.message;
+  group = other58.group;
+  timeoutMs = other58.timeoutMs;
+  checkAfterS = other58.checkAfterS;
+  token = other58.token;
+  __isset = other58.__isset;
+  return *this;
+}
+PrepareRequest& PrepareRequest::operator=(PrepareRequest&& other59) noexcept {
+  message = std::move(other59.message);
+  group = std::move(other59.group);
+  timeoutMs = other59.timeoutMs;
+  checkAfterS = other59.checkAfterS;
+  token = std::move(other59.token);
+  __isset = other59.__isset;
+  return *this;
+}
+void PrepareRequest::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "PrepareRequest(";
+  out << "message=" << to_string(message);
+  out << ", " << "group=" << to_string(group);
+  out << ", " << "timeoutMs="; (__isset.timeoutMs ? (out << to_string(timeoutMs)) : (out << "<null>"));
+  out << ", " << "checkAfterS="; (__isset.checkAfterS ? (out << to_string(checkAfterS)) : (out << "<null>"));
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+Prepared::~Prepared() noexcept {
+}
+
+
+void Prepared::__set_code(const int32_t val) {
+  this->code = val;
+}
+
+void Prepared::__set_msg(const std::string& val) {
+  this->msg = val;
+__isset.msg = true;
+}
+
+void Prepared::__set_transaction(const std::string& val) {
+  this->transaction = val;
+__isset.transaction = true;
+}
+std::ostream& operator<<(std::ostream& out, const Prepared& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t Prepared::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_code = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->code);
+          isset_code = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->msg);
+          this->__isset.msg = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->transaction);
+          this->__isset.transaction = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_code)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t Prepared::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("Prepared");
+
+  xfer += oprot->writeFieldBegin("code", ::apache::thrift::protocol::T_I32, 1);
+  xfer += oprot->writeI32(this->code);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.msg) {
+    xfer += oprot->writeFieldBegin("msg", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->msg);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.transaction) {
+    xfer += oprot->writeFieldBegin("transaction", ::apache::thrift::protocol::T_STRING, 3);
+    xfer += oprot->writeString(this->transaction);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(Prepared &a, Prepared &b) {
+  using ::std::swap;
+  swap(a.code, b.code);
+  swap(a.msg, b.msg);
+  swap(a.transaction, b.transaction);
+  swap(a.__isset, b.__isset);
+}
+
+Prepared::Prepared(const Prepared& other60) {
+  code = other60.code;
+  msg = other60.msg;
+  transaction = other60.transaction;
+  __isset = other60.__isset;
+}
+Prepared::Prepared(Prepared&& other61) noexcept {
+  code = other61.code;
+  msg = std::move(other61.msg);
+  transaction = std::move(other61.transaction);
+  __isset = other61.__isset;
+}
+Prepared& Prepared::operator=(const Prepared& other62) {
+  code = other62.code;
+  msg = other62.msg;
+  transaction = other62.transaction;
+  __isset = other62.__isset;
+  return *this;
+}
+Prepared& Prepared::operator=(Prepared&& other63) noexcept {
+  code = other63.code;
+  msg = std::move(other63.msg);
+  transaction = std::move(other63.transaction);
+  __isset = other63.__isset;
+  return *this;
+}
+void Prepared::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "Prepared(";
+  out << "code=" << to_string(code);
+  out << ", " << "msg="; (__isset.msg ? (out << to_string(msg)) : (out << "<null>"));
+  out << ", " << "transaction="; (__isset.transaction ? (out << to_string(transaction)) : (out << "<null>"));
+  out << ")";
+}
+
+
+EndRequest::~EndRequest() noexcept {
+}
+
+
+void EndRequest::__set_transaction(const std::string& val) {
+  this->transaction = val;
+}
+
+void EndRequest::__set_outcome(const int32_t val) {
+  this->outcome = val;
+}
+
+void EndRequest::__set_timeoutMs(const int64_t val) {
+  this->timeoutMs = val;
+__isset.timeoutMs = true;
+}
+
+void EndRequest::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const EndRequest& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t EndRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_transaction = false;
+  bool isset_outcome = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->transaction);
+          isset_transaction = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->outcome);
+          isset_outcome = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->timeoutMs);
+          this->__isset.timeoutMs = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_transaction)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_outcome)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t EndRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("EndRequest");
+
+  xfer += oprot->writeFieldBegin("transaction", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->transaction);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("outcome", ::apache::thrift::protocol::T_I32, 2);
+  xfer += oprot->writeI32(this->outcome);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.timeoutMs) {
+    xfer += oprot->writeFieldBegin("timeoutMs", ::apache::thrift::protocol::T_I64, 3);
+    xfer += oprot->writeI64(this->timeoutMs);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(EndRequest &a, EndRequest &b) {
+  using ::std::swap;
+  swap(a.transaction, b.transaction);
+  swap(a.outcome, b.outcome);
+  swap(a.timeoutMs, b.timeoutMs);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+EndRequest::EndRequest(const EndRequest& other64) {
+  transaction = other64.transaction;
+  outcome = other64.outcome;
+  timeoutMs = other64.timeoutMs;
+  token = other64.token;
+  __isset = other64.__isset;
+}
+EndRequest::EndRequest(EndRequest&& other65) noexcept {
+  transaction = std::move(other65.transaction);
+  outcome = other65.outcome;
+  timeoutMs = other65.timeoutMs;
+  token = std::move(other65.token);
+  __isset = other65.__isset;
+}
+EndRequest& EndRequest::operator=(const EndRequest& other66) {
+  transaction = other66.transaction;
+  outcome = other66.outcome;
+  timeoutMs = other66.timeoutMs;
+  token = other66.token;
+  __isset = other66.__isset;
+  return *this;
+}
+EndRequest& EndRequest::operator=(EndRequest&& other67) noexcept {
+  transaction = std::move(other67.transaction);
+  outcome = other67.outcome;
+  timeoutMs = other67.timeoutMs;
+  token = std::move(other67.token);
+  __isset = other67.__isset;
+  return *this;
+}
+void EndRequest::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "EndRequest(";
+  out << "transaction=" << to_string(transaction);
+  out << ", " << "outcome=" << to_string(outcome);
+  out << ", " << "timeoutMs="; (__isset.timeoutMs ? (out << to_string(timeoutMs)) : (out << "<null>"));
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+ChecksRequest::~ChecksRequest() noexcept {
+}
+
+
+void ChecksRequest::__set_group(const std::string& val) {
+  this->group = val;
+}
+
+void ChecksRequest::__set_topics(const std::vector<std::string> & val) {
+  this->topics = val;
+}
+
+void ChecksRequest::__set_maxWaitMs(const int32_t val) {
+  this->maxWaitMs = val;
+__isset.maxWaitMs = true;
+}
+
+void ChecksRequest::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const ChecksRequest& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t ChecksRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_group = false;
+  bool isset_topics = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->group);
+          isset_group = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_LIST) {
+          {
+            this->topics.clear();
+            uint32_t _size68;
+            ::apache::thrift::protocol::TType _etype71;
+            xfer += iprot->readListBegin(_etype71, _size68);
+            this->topics.resize(_size68);
+            uint32_t _i72;
+            for (_i72 = 0; _i72 < _size68; ++_i72)
+            {
+              xfer += iprot->readString(this->topics[_i72]);
+            }
+            xfer += iprot->readListEnd();
+          }
+          isset_topics = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->maxWaitMs);
+          this->__isset.maxWaitMs = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_group)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_topics)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t ChecksRequest::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("ChecksRequest");
+
+  xfer += oprot->writeFieldBegin("group", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->group);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("topics", ::apache::thrift::protocol::T_LIST, 2);
+  {
+    xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRING, static_cast<uint32_t>(this->topics.size()));
+    std::vector<std::string> ::const_iterator _iter73;
+    for (_iter73 = this->topics.begin(); _iter73 != this->topics.end(); ++_iter73)
+    {
+      xfer += oprot->writeString((*_iter73));
+    }
+    xfer += oprot->writeListEnd();
+  }
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.maxWaitMs) {
+    xfer += oprot->writeFieldBegin("maxWaitMs", ::apache::thrift::protocol::T_I32, 3);
+    xfer += oprot->writeI32(this->maxWaitMs);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(ChecksRequest &a, ChecksRequest &b) {
+  using ::std::swap;
+  swap(a.group, b.group);
+  swap(a.topics, b.topics);
+  swap(a.maxWaitMs, b.maxWaitMs);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+ChecksRequest::ChecksRequest(const ChecksRequest& other74) {
+  group = other74.group;
+  topics = other74.topics;
+  maxWaitMs = other74.maxWaitMs;
+  token = other74.token;
+  __isset = other74.__isset;
+}
+ChecksRequest::ChecksRequest(ChecksRequest&& other75) noexcept {
+  group = std::move(other75.group);
+  topics = std::move(other75.topics);
+  maxWaitMs = other75.maxWaitMs;
+  token = std::move(other75.token);
+  __isset = other75.__isset;
+}
+ChecksRequest& ChecksRequest::operator=(const ChecksRequest& other76) {
+  group = other76.group;
+  topics = other76.topics;
+  maxWaitMs = other76.maxWaitMs;
+  token = other76.token;
+  __isset = other76.__isset;
+  return *this;
+}
+ChecksRequest& ChecksRequest::operator=(ChecksRequest&& other77) noexcept {
+  group = std::move(other77.group);
+  topics = std::move(other77.topics);
+  maxWaitMs = other77.maxWaitMs;
+  token = std::move(other77.token);
+  __isset = other77.__isset;
+  return *this;
+}
+void ChecksRequest::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "ChecksRequest(";
+  out << "group=" << to_string(group);
+  out << ", " << "topics=" << to_string(topics);
+  out << ", " << "maxWaitMs="; (__isset.maxWaitMs ? (out << to_string(maxWaitMs)) : (out << "<null>"));
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+TransactionCheck::~TransactionCheck() noexcept {
+}
+
+
+void TransactionCheck::__set_transaction(const std::string& val) {
+  this->transaction = val;
+}
+
+void TransactionCheck::__set_message(const Message& val) {
+  this->message = val;
+}
+
+void TransactionCheck::__set_messageId(const std::string& val) {
+  this->messageId = val;
+}
+
+void TransactionCheck::__set_bornAtMs(const int64_t val) {
+  this->bornAtMs = val;
+__isset.bornAtMs = true;
+}
+std::ostream& operator<<(std::ostream& out, const TransactionCheck& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t TransactionCheck::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_transaction = false;
+  bool isset_message = false;
+  bool isset_messageId = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->transaction);
+          isset_transaction = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRUCT) {
+          xfer += this->message.read(iprot);
+          isset_message = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->messageId);
+          isset_messageId = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->bornAtMs);
+          this->__isset.bornAtMs = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_transaction)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_message)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_messageId)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t TransactionCheck::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("TransactionCheck");
+
+  xfer += oprot->writeFieldBegin("transaction", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->transaction);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("message", ::apache::thrift::protocol::T_STRUCT, 2);
+  xfer += this->message.write(oprot);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("messageId", ::apache::thrift::protocol::T_STRING, 3);
+  xfer += oprot->writeString(this->messageId);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.bornAtMs) {
+    xfer += oprot->writeFieldBegin("bornAtMs", ::apache::thrift::protocol::T_I64, 4);
+    xfer += oprot->writeI64(this->bornAtMs);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(TransactionCheck &a, TransactionCheck &b) {
+  using ::std::swap;
+  swap(a.transaction, b.transaction);
+  swap(a.message, b.message);
+  swap(a.messageId, b.messageId);
+  swap(a.bornAtMs, b.bornAtMs);
+  swap(a.__isset, b.__isset);
+}
+
+TransactionCheck::TransactionCheck(const TransactionCheck& other78) {
+  transaction = other78.transaction;
+  message = other78.message;
+  messageId = other78.messageId;
+  bornAtMs = other78.bornAtMs;
+  __isset = other78.__isset;
+}
+TransactionCheck::TransactionCheck(TransactionCheck&& other79) noexcept {
+  transaction = std::move(other79.transaction);
+  message = std::move(other79.message);
+  messageId = std::move(other79.messageId);
+  bornAtMs = other79.bornAtMs;
+  __isset = other79.__isset;
+}
+TransactionCheck& TransactionCheck::operator=(const TransactionCheck& other80) {
+  transaction = other80.transaction;
+  message = other80.message;
+  messageId = other80.messageId;
+  bornAtMs = other80.bornAtMs;
+  __isset = other80.__isset;
+  return *this;
+}
+TransactionCheck& TransactionCheck::operator=(TransactionCheck&& other81) noexcept {
+  transaction = std::move(other81.transaction);
+  message = std::move(other81.message);
+  messageId = std::move(other81.messageId);
+  bornAtMs = other81.bornAtMs;
+  __isset = other81.__isset;
+  return *this;
+}
+void TransactionCheck::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "TransactionCheck(";
+  out << "transaction=" << to_string(transaction);
+  out << ", " << "message=" << to_string(message);
+  out << ", " << "messageId=" << to_string(messageId);
+  out << ", " << "bornAtMs="; (__isset.bornAtMs ? (out << to_string(bornAtMs)) : (out << "<null>"));
+  out << ")";
+}
+
+
+ChecksAnswer::~ChecksAnswer() noexcept {
+}
+
+
+void ChecksAnswer::__set_code(const int32_t val) {
+  this->code = val;
+}
+
+void ChecksAnswer::__set_msg(const std::string& val) {
+  this->msg = val;
+__isset.msg = true;
+}
+
+void ChecksAnswer::__set_checks(const std::vector<TransactionCheck> & val) {
+  this->checks = val;
+__isset.checks = true;
+}
+std::ostream& operator<<(std::ostream& out, const ChecksAnswer& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t ChecksAnswer::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_code = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->code);
+          isset_code = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->msg);
+          this->__isset.msg = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_LIST) {
+          {
+            this->checks.clear();
+            uint32_t _size82;
+            ::apache::thrift::protocol::TType _etype85;
+            xfer += iprot->readListBegin(_etype85, _size82);
+            this->checks.resize(_size82);
+            uint32_t _i86;
+            for (_i86 = 0; _i86 < _size82; ++_i86)
+            {
+              xfer += this->checks[_i86].read(iprot);
+            }
+            xfer += iprot->readListEnd();
+          }
+          this->__isset.checks = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_code)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t ChecksAnswer::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("ChecksAnswer");
+
+  xfer += oprot->writeFieldBegin("code", ::apache::thrift::protocol::T_I32, 1);
+  xfer += oprot->writeI32(this->code);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.msg) {
+    xfer += oprot->writeFieldBegin("msg", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->msg);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.checks) {
+    xfer += oprot->writeFieldBegin("checks", ::apache::thrift::protocol::T_LIST, 3);
+    {
+      xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->checks.size()));
+      std::vector<TransactionCheck> ::const_iterator _iter87;
+      for (_iter87 = this->checks.begin(); _iter87 != this->checks.end(); ++_iter87)
+      {
+        xfer += (*_iter87).write(oprot);
+      }
+      xfer += oprot->writeListEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(ChecksAnswer &a, ChecksAnswer &b) {
+  using ::std::swap;
+  swap(a.code, b.code);
+  swap(a.msg, b.msg);
+  swap(a.checks, b.checks);
+  swap(a.__isset, b.__isset);
+}
+
+ChecksAnswer::ChecksAnswer(const ChecksAnswer& other88) {
+  code = other88.code;
+  msg = other88.msg;
+  checks = other88.checks;
+  __isset = other88.__isset;
+}
+ChecksAnswer::ChecksAnswer(ChecksAnswer&& other89) noexcept {
+  code = other89.code;
+  msg = std::move(other89.msg);
+  checks = std::move(other89.checks);
+  __isset = other89.__isset;
+}
+ChecksAnswer& ChecksAnswer::operator=(const ChecksAnswer& other90) {
+  code = other90.code;
+  msg = other90.msg;
+  checks = other90.checks;
+  __isset = other90.__isset;
+  return *this;
+}
+ChecksAnswer& ChecksAnswer::operator=(ChecksAnswer&& other91) noexcept {
+  code = other91.code;
+  msg = std::move(other91.msg);
+  checks = std::move(other91.checks);
+  __isset = other91.__isset;
+  return *this;
+}
+void ChecksAnswer::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "ChecksAnswer(";
+  out << "code=" << to_string(code);
+  out << ", " << "msg="; (__isset.msg ? (out << to_string(msg)) : (out << "<null>"));
+  out << ", " << "checks="; (__isset.checks ? (out << to_string(checks)) : (out << "<null>"));
+  out << ")";
+}
+
 }}} // namespace

@@ -35,6 +35,18 @@ class QueuesRequest;
 
 class WritableQueues;
 
+class PrepareRequest;
+
+class Prepared;
+
+class EndRequest;
+
+class ChecksRequest;
+
+class TransactionCheck;
+
+class ChecksAnswer;
+
 typedef struct _Message__isset {
   _Message__isset() : topic(false), key(false), value(false), hashId(false), tags(false), partitionId(true), body(false), version(false), properties(false), token(false), qid(false) {}
   bool topic :1;
@@ -293,7 +305,7 @@ class Result : public virtual ::apache::thrift::TBase {
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
    * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-   * 71: the token is missing or unknown.
+   * 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
    */
   int32_t code;
   /**
@@ -751,6 +763,490 @@ class WritableQueues : public virtual ::apache::thrift::TBase {
 void swap(WritableQueues &a, WritableQueues &b);
 
 std::ostream& operator<<(std::ostream& out, const WritableQueues& obj);
+
+typedef struct _PrepareRequest__isset {
+  _PrepareRequest__isset() : timeoutMs(false), checkAfterS(false), token(false) {}
+  bool timeoutMs :1;
+  bool checkAfterS :1;
+  bool token :1;
+} _PrepareRequest__isset;
+
+/**
+ * Stores a message that consumers see only if its transaction is committed: a half message.
+ */
+class PrepareRequest : public virtual ::apache::thrift::TBase {
+ public:
+
+  PrepareRequest(const PrepareRequest&);
+  PrepareRequest(PrepareRequest&&) noexcept;
+  PrepareRequest& operator=(const PrepareRequest&);
+  PrepareRequest& operator=(PrepareRequest&&) noexcept;
+  PrepareRequest() noexcept
+                 : group(),
+                   timeoutMs(0),
+                   checkAfterS(0),
+                   token() {
+  }
+
+  virtual ~PrepareRequest() noexcept;
+  /**
+   * As for sendSync; the field token of the message is not used.
+   */
+  Message message;
+  /**
+   * The producer group, whose members brokers ask about the outcome.
+   */
+  std::string group;
+  /**
+   * Milliseconds; absent or 0: 3000.
+   */
+  int64_t timeoutMs;
+  /**
+   * Seconds until the broker asks first; absent: as configured there, usually 6.
+   */
+  int32_t checkAfterS;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _PrepareRequest__isset __isset;
+
+  void __set_message(const Message& val);
+
+  void __set_group(const std::string& val);
+
+  void __set_timeoutMs(const int64_t val);
+
+  void __set_checkAfterS(const int32_t val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const PrepareRequest & rhs) const
+  {
+    if (!(message == rhs.message))
+      return false;
+    if (!(group == rhs.group))
+      return false;
+    if (__isset.timeoutMs != rhs.__isset.timeoutMs)
+      return false;
+    else if (__isset.timeoutMs && !(timeoutMs == rhs.timeoutMs))
+      return false;
+    if (__isset.checkAfterS != rhs.__isset.checkAfterS)
+      return false;
+    else if (__isset.checkAfterS && !(checkAfterS == rhs.checkAfterS))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const PrepareRequest &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const PrepareRequest & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(PrepareRequest &a, PrepareRequest &b);
+
+std::ostream& operator<<(std::ostream& out, const PrepareRequest& obj);
+
+typedef struct _Prepared__isset {
+  _Prepared__isset() : msg(false), transaction(false) {}
+  bool msg :1;
+  bool transaction :1;
+} _Prepared__isset;
+
+/**
+ * The result of a half message.
+ */
+class Prepared : public virtual ::apache::thrift::TBase {
+ public:
+
+  Prepared(const Prepared&);
+  Prepared(Prepared&&) noexcept;
+  Prepared& operator=(const Prepared&);
+  Prepared& operator=(Prepared&&) noexcept;
+  Prepared() noexcept
+           : code(0),
+             msg(),
+             transaction() {
+  }
+
+  virtual ~Prepared() noexcept;
+  /**
+   * As in Result. After 10 and 12, or without an answer, the half message may be stored: do not
+   * repeat the request, and roll back when asked. After 15, 20 and 70 it is not stored.
+   */
+  int32_t code;
+  /**
+   * A readable text: what was wrong, and what would be right; absent with code 0.
+   */
+  std::string msg;
+  /**
+   * Ends the transaction, through any proxy; opaque. Absent unless the code is 0.
+   */
+  std::string transaction;
+
+  _Prepared__isset __isset;
+
+  void __set_code(const int32_t val);
+
+  void __set_msg(const std::string& val);
+
+  void __set_transaction(const std::string& val);
+
+  bool operator == (const Prepared & rhs) const
+  {
+    if (!(code == rhs.code))
+      return false;
+    if (__isset.msg != rhs.__isset.msg)
+      return false;
+    else if (__isset.msg && !(msg == rhs.msg))
+      return false;
+    if (__isset.transaction != rhs.__isset.transaction)
+      return false;
+    else if (__isset.transaction && !(transaction == rhs.transaction))
+      return false;
+    return true;
+  }
+  bool operator != (const Prepared &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const Prepared & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(Prepared &a, Prepared &b);
+
+std::ostream& operator<<(std::ostream& out, const Prepared& obj);
+
+typedef struct _EndRequest__isset {
+  _EndRequest__isset() : timeoutMs(false), token(false) {}
+  bool timeoutMs :1;
+  bool token :1;
+} _EndRequest__isset;
+
+/**
+ * Ends a transaction. May be repeated.
+ */
+class EndRequest : public virtual ::apache::thrift::TBase {
+ public:
+
+  EndRequest(const EndRequest&);
+  EndRequest(EndRequest&&) noexcept;
+  EndRequest& operator=(const EndRequest&);
+  EndRequest& operator=(EndRequest&&) noexcept;
+  EndRequest() noexcept
+             : transaction(),
+               outcome(0),
+               timeoutMs(0),
+               token() {
+  }
+
+  virtual ~EndRequest() noexcept;
+  /**
+   * From Prepared or TransactionCheck.
+   */
+  std::string transaction;
+  /**
+   * 1: commit; 2: roll back.
+   */
+  int32_t outcome;
+  /**
+   * Milliseconds; absent or 0: 3000.
+   */
+  int64_t timeoutMs;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _EndRequest__isset __isset;
+
+  void __set_transaction(const std::string& val);
+
+  void __set_outcome(const int32_t val);
+
+  void __set_timeoutMs(const int64_t val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const EndRequest & rhs) const
+  {
+    if (!(transaction == rhs.transaction))
+      return false;
+    if (!(outcome == rhs.outcome))
+      return false;
+    if (__isset.timeoutMs != rhs.__isset.timeoutMs)
+      return false;
+    else if (__isset.timeoutMs && !(timeoutMs == rhs.timeoutMs))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const EndRequest &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const EndRequest & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(EndRequest &a, EndRequest &b);
+
+std::ostream& operator<<(std::ostream& out, const EndRequest& obj);
+
+typedef struct _ChecksRequest__isset {
+  _ChecksRequest__isset() : maxWaitMs(false), token(false) {}
+  bool maxWaitMs :1;
+  bool token :1;
+} _ChecksRequest__isset;
+
+/**
+ * Waits for questions of brokers about open transactions of a producer group.
+ */
+class ChecksRequest : public virtual ::apache::thrift::TBase {
+ public:
+
+  ChecksRequest(const ChecksRequest&);
+  ChecksRequest(ChecksRequest&&) noexcept;
+  ChecksRequest& operator=(const ChecksRequest&);
+  ChecksRequest& operator=(ChecksRequest&&) noexcept;
+  ChecksRequest() noexcept
+                : group(),
+                  maxWaitMs(0),
+                  token() {
+  }
+
+  virtual ~ChecksRequest() noexcept;
+  std::string group;
+  /**
+   * The topics whose transactions the client knows; at least one.
+   */
+  std::vector<std::string>  topics;
+  /**
+   * Milliseconds to wait for the first question; at most 30000. Absent: 1000.
+   */
+  int32_t maxWaitMs;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _ChecksRequest__isset __isset;
+
+  void __set_group(const std::string& val);
+
+  void __set_topics(const std::vector<std::string> & val);
+
+  void __set_maxWaitMs(const int32_t val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const ChecksRequest & rhs) const
+  {
+    if (!(group == rhs.group))
+      return false;
+    if (!(topics == rhs.topics))
+      return false;
+    if (__isset.maxWaitMs != rhs.__isset.maxWaitMs)
+      return false;
+    else if (__isset.maxWaitMs && !(maxWaitMs == rhs.maxWaitMs))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const ChecksRequest &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ChecksRequest & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(ChecksRequest &a, ChecksRequest &b);
+
+std::ostream& operator<<(std::ostream& out, const ChecksRequest& obj);
+
+typedef struct _TransactionCheck__isset {
+  _TransactionCheck__isset() : bornAtMs(false) {}
+  bool bornAtMs :1;
+} _TransactionCheck__isset;
+
+/**
+ * A broker's question about an open transaction. A client that does not know the outcome yet does
+ * not answer: the broker asks again, up to its limit.
+ */
+class TransactionCheck : public virtual ::apache::thrift::TBase {
+ public:
+
+  TransactionCheck(const TransactionCheck&);
+  TransactionCheck(TransactionCheck&&) noexcept;
+  TransactionCheck& operator=(const TransactionCheck&);
+  TransactionCheck& operator=(TransactionCheck&&) noexcept;
+  TransactionCheck() noexcept
+                   : transaction(),
+                     messageId(),
+                     bornAtMs(0) {
+  }
+
+  virtual ~TransactionCheck() noexcept;
+  /**
+   * For endTransaction.
+   */
+  std::string transaction;
+  /**
+   * The half message, with its topic, key, tags, body and properties.
+   */
+  Message message;
+  /**
+   * The id that consumers would see.
+   */
+  std::string messageId;
+  /**
+   * Milliseconds since 1970.
+   */
+  int64_t bornAtMs;
+
+  _TransactionCheck__isset __isset;
+
+  void __set_transaction(const std::string& val);
+
+  void __set_message(const Message& val);
+
+  void __set_messageId(const std::string& val);
+
+  void __set_bornAtMs(const int64_t val);
+
+  bool operator == (const TransactionCheck & rhs) const
+  {
+    if (!(transaction == rhs.transaction))
+      return false;
+    if (!(message == rhs.message))
+      return false;
+    if (!(messageId == rhs.messageId))
+      return false;
+    if (__isset.bornAtMs != rhs.__isset.bornAtMs)
+      return false;
+    else if (__isset.bornAtMs && !(bornAtMs == rhs.bornAtMs))
+      return false;
+    return true;
+  }
+  bool operator != (const TransactionCheck &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const TransactionCheck & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(TransactionCheck &a, TransactionCheck &b);
+
+std::ostream& operator<<(std::ostream& out, const TransactionCheck& obj);
+
+typedef struct _ChecksAnswer__isset {
+  _ChecksAnswer__isset() : msg(false), checks(false) {}
+  bool msg :1;
+  bool checks :1;
+} _ChecksAnswer__isset;
+
+/**
+ * The questions that arrived.
+ */
+class ChecksAnswer : public virtual ::apache::thrift::TBase {
+ public:
+
+  ChecksAnswer(const ChecksAnswer&);
+  ChecksAnswer(ChecksAnswer&&) noexcept;
+  ChecksAnswer& operator=(const ChecksAnswer&);
+  ChecksAnswer& operator=(ChecksAnswer&&) noexcept;
+  ChecksAnswer() noexcept
+               : code(0),
+                 msg() {
+  }
+
+  virtual ~ChecksAnswer() noexcept;
+  /**
+   * 0, or as in Result: 11, 15, 20, 71.
+   */
+  int32_t code;
+  /**
+   * A readable text: what was wrong, and what would be right; absent with code 0.
+   */
+  std::string msg;
+  /**
+   * Empty if none arrived in time; absent unless the code is 0.
+   */
+  std::vector<TransactionCheck>  checks;
+
+  _ChecksAnswer__isset __isset;
+
+  void __set_code(const int32_t val);
+
+  void __set_msg(const std::string& val);
+
+  void __set_checks(const std::vector<TransactionCheck> & val);
+
+  bool operator == (const ChecksAnswer & rhs) const
+  {
+    if (!(code == rhs.code))
+      return false;
+    if (__isset.msg != rhs.__isset.msg)
+      return false;
+    else if (__isset.msg && !(msg == rhs.msg))
+      return false;
+    if (__isset.checks != rhs.__isset.checks)
+      return false;
+    else if (__isset.checks && !(checks == rhs.checks))
+      return false;
+    return true;
+  }
+  bool operator != (const ChecksAnswer &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ChecksAnswer & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(ChecksAnswer &a, ChecksAnswer &b);
+
+std::ostream& operator<<(std::ostream& out, const ChecksAnswer& obj);
 
 }}} // namespace
 

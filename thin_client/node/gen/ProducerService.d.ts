@@ -17,6 +17,12 @@ import DelayMessage = ttypes.DelayMessage
 import DelayResult = ttypes.DelayResult
 import QueuesRequest = ttypes.QueuesRequest
 import WritableQueues = ttypes.WritableQueues
+import PrepareRequest = ttypes.PrepareRequest
+import Prepared = ttypes.Prepared
+import EndRequest = ttypes.EndRequest
+import ChecksRequest = ttypes.ChecksRequest
+import TransactionCheck = ttypes.TransactionCheck
+import ChecksAnswer = ttypes.ChecksAnswer
 
 declare class Client {
     private output: thrift.TTransport;
@@ -76,6 +82,40 @@ declare class Client {
      * As with a send, an unknown topic is created where the brokers allow it.
      */
     writableQueues(request: QueuesRequest, callback?: (error: void, response: WritableQueues)=>void): void;
+
+    /**
+     * Stores a half message. The proxy sends it to its broker once, never again.
+     */
+    prepareTransaction(request: PrepareRequest): Promise<Prepared>;
+
+    /**
+     * Stores a half message. The proxy sends it to its broker once, never again.
+     */
+    prepareTransaction(request: PrepareRequest, callback?: (error: void, response: Prepared)=>void): void;
+
+    /**
+     * Code 0: the outcome is stored, and the message of a commit is visible.
+     */
+    endTransaction(request: EndRequest): Promise<Result>;
+
+    /**
+     * Code 0: the outcome is stored, and the message of a commit is visible.
+     */
+    endTransaction(request: EndRequest, callback?: (error: void, response: Result)=>void): void;
+
+    /**
+     * While clients of a group wait here, or did within the last minute on a connection that is
+     * still open, brokers may ask this proxy about the group's transactions. A connection is a
+     * member of one group at a time.
+     */
+    transactionChecks(request: ChecksRequest): Promise<ChecksAnswer>;
+
+    /**
+     * While clients of a group wait here, or did within the last minute on a connection that is
+     * still open, brokers may ask this proxy about the group's transactions. A connection is a
+     * member of one group at a time.
+     */
+    transactionChecks(request: ChecksRequest, callback?: (error: void, response: ChecksAnswer)=>void): void;
   }
 
 declare class Processor {
@@ -88,4 +128,7 @@ declare class Processor {
     process_sendAsync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendDelaySync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_writableQueues(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_prepareTransaction(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_endTransaction(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_transactionChecks(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
 }

@@ -155,13 +155,13 @@ const ProducerService_sendBatchSync_args = class {
         case 1:
         if (ftype == Thrift.Type.LIST) {
           this.messages = [];
-          const _rtmp325 = input.readListBegin();
-          const _size24 = _rtmp325.size || 0;
-          for (let _i26 = 0; _i26 < _size24; ++_i26) {
-            let elem27 = null;
-            elem27 = new ttypes.Message();
-            elem27.read(input);
-            this.messages.push(elem27);
+          const _rtmp335 = input.readListBegin();
+          const _size34 = _rtmp335.size || 0;
+          for (let _i36 = 0; _i36 < _size34; ++_i36) {
+            let elem37 = null;
+            elem37 = new ttypes.Message();
+            elem37.read(input);
+            this.messages.push(elem37);
           }
           input.readListEnd();
         } else {
@@ -185,10 +185,10 @@ const ProducerService_sendBatchSync_args = class {
     if (this.messages !== null && this.messages !== undefined) {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 1);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
-      for (let iter28 in this.messages) {
-        if (this.messages.hasOwnProperty(iter28)) {
-          iter28 = this.messages[iter28];
-          iter28.write(output);
+      for (let iter38 in this.messages) {
+        if (this.messages.hasOwnProperty(iter38)) {
+          iter38 = this.messages[iter38];
+          iter38.write(output);
         }
       }
       output.writeListEnd();
@@ -584,6 +584,324 @@ const ProducerService_writableQueues_result = class {
   }
 
 };
+const ProducerService_prepareTransaction_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.PrepareRequest(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.PrepareRequest();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_prepareTransaction_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_prepareTransaction_result = class {
+  constructor(args) {
+    this.success = null;
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.Prepared(args.success);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.Prepared();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_prepareTransaction_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_endTransaction_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.EndRequest(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.EndRequest();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_endTransaction_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_endTransaction_result = class {
+  constructor(args) {
+    this.success = null;
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.Result(args.success);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.Result();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_endTransaction_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_transactionChecks_args = class {
+  constructor(args) {
+    this.request = null;
+    if (args) {
+      if (args.request !== undefined && args.request !== null) {
+        this.request = new ttypes.ChecksRequest(args.request);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.request = new ttypes.ChecksRequest();
+          this.request.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_transactionChecks_args');
+    if (this.request !== null && this.request !== undefined) {
+      output.writeFieldBegin('request', Thrift.Type.STRUCT, 1);
+      this.request.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_transactionChecks_result = class {
+  constructor(args) {
+    this.success = null;
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.ChecksAnswer(args.success);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.ChecksAnswer();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_transactionChecks_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
 const ProducerServiceClient = exports.Client = class ProducerServiceClient {
   constructor(output, pClass) {
     this.output = output;
@@ -850,6 +1168,159 @@ const ProducerServiceClient = exports.Client = class ProducerServiceClient {
     }
     return callback('writableQueues failed: unknown result');
   }
+
+  prepareTransaction (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_prepareTransaction(request);
+    });
+  }
+
+  send_prepareTransaction (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ProducerService_prepareTransaction_args(params);
+    try {
+      output.writeMessageBegin('prepareTransaction', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_prepareTransaction (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ProducerService_prepareTransaction_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('prepareTransaction failed: unknown result');
+  }
+
+  endTransaction (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_endTransaction(request);
+    });
+  }
+
+  send_endTransaction (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ProducerService_endTransaction_args(params);
+    try {
+      output.writeMessageBegin('endTransaction', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_endTransaction (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ProducerService_endTransaction_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('endTransaction failed: unknown result');
+  }
+
+  transactionChecks (request) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_transactionChecks(request);
+    });
+  }
+
+  send_transactionChecks (request) {
+    const output = new this.pClass(this.output);
+    const params = {
+      request: request
+    };
+    const args = new ProducerService_transactionChecks_args(params);
+    try {
+      output.writeMessageBegin('transactionChecks', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_transactionChecks (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ProducerService_transactionChecks_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('transactionChecks failed: unknown result');
+  }
 };
 const ProducerServiceProcessor = exports.Processor = class ProducerServiceProcessor {
   constructor(handler) {
@@ -1049,6 +1520,117 @@ const ProducerServiceProcessor = exports.Processor = class ProducerServiceProces
         } else {
           result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
           output.writeMessageBegin("writableQueues", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_prepareTransaction (seqid, input, output) {
+    const args = new ProducerService_prepareTransaction_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.prepareTransaction.length === 1) {
+      Promise.resolve(this._handler.prepareTransaction.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ProducerService_prepareTransaction_result({success: result});
+        output.writeMessageBegin("prepareTransaction", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+        output.writeMessageBegin("prepareTransaction", Thrift.MessageType.EXCEPTION, seqid);
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.prepareTransaction(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined')) {
+          result_obj = new ProducerService_prepareTransaction_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("prepareTransaction", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("prepareTransaction", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_endTransaction (seqid, input, output) {
+    const args = new ProducerService_endTransaction_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.endTransaction.length === 1) {
+      Promise.resolve(this._handler.endTransaction.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ProducerService_endTransaction_result({success: result});
+        output.writeMessageBegin("endTransaction", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+        output.writeMessageBegin("endTransaction", Thrift.MessageType.EXCEPTION, seqid);
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.endTransaction(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined')) {
+          result_obj = new ProducerService_endTransaction_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("endTransaction", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("endTransaction", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_transactionChecks (seqid, input, output) {
+    const args = new ProducerService_transactionChecks_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.transactionChecks.length === 1) {
+      Promise.resolve(this._handler.transactionChecks.bind(this._handler)(
+        args.request
+      )).then(result => {
+        const result_obj = new ProducerService_transactionChecks_result({success: result});
+        output.writeMessageBegin("transactionChecks", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+        output.writeMessageBegin("transactionChecks", Thrift.MessageType.EXCEPTION, seqid);
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.transactionChecks(args.request, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined')) {
+          result_obj = new ProducerService_transactionChecks_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("transactionChecks", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("transactionChecks", Thrift.MessageType.EXCEPTION, seqid);
         }
         result_obj.write(output);
         output.writeMessageEnd();

@@ -105,3 +105,75 @@ declare class WritableQueues {
 
       constructor(args?: { code: number; msg?: string; qids?: string[]; });
   }
+
+/**
+ * Stores a message that consumers see only if its transaction is committed: a half message.
+ */
+declare class PrepareRequest {
+    public message: Message;
+    public group: string;
+    public timeoutMs?: Int64;
+    public checkAfterS?: number;
+    public token?: string;
+
+      constructor(args?: { message: Message; group: string; timeoutMs?: Int64; checkAfterS?: number; token?: string; });
+  }
+
+/**
+ * The result of a half message.
+ */
+declare class Prepared {
+    public code: number;
+    public msg?: string;
+    public transaction?: string;
+
+      constructor(args?: { code: number; msg?: string; transaction?: string; });
+  }
+
+/**
+ * Ends a transaction. May be repeated.
+ */
+declare class EndRequest {
+    public transaction: string;
+    public outcome: number;
+    public timeoutMs?: Int64;
+    public token?: string;
+
+      constructor(args?: { transaction: string; outcome: number; timeoutMs?: Int64; token?: string; });
+  }
+
+/**
+ * Waits for questions of brokers about open transactions of a producer group.
+ */
+declare class ChecksRequest {
+    public group: string;
+    public topics: string[];
+    public maxWaitMs?: number;
+    public token?: string;
+
+      constructor(args?: { group: string; topics: string[]; maxWaitMs?: number; token?: string; });
+  }
+
+/**
+ * A broker's question about an open transaction. A client that does not know the outcome yet does
+ * not answer: the broker asks again, up to its limit.
+ */
+declare class TransactionCheck {
+    public transaction: string;
+    public message: Message;
+    public messageId: string;
+    public bornAtMs?: Int64;
+
+      constructor(args?: { transaction: string; message: Message; messageId: string; bornAtMs?: Int64; });
+  }
+
+/**
+ * The questions that arrived.
+ */
+declare class ChecksAnswer {
+    public code: number;
+    public msg?: string;
+    public checks?: TransactionCheck[];
+
+      constructor(args?: { code: number; msg?: string; checks?: TransactionCheck[]; });
+  }

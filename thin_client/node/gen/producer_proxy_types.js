@@ -939,3 +939,624 @@ const WritableQueues = module.exports.WritableQueues = class {
   }
 
 };
+const PrepareRequest = module.exports.PrepareRequest = class {
+  constructor(args) {
+    this.message = null;
+    this.group = null;
+    this.timeoutMs = null;
+    this.checkAfterS = null;
+    this.token = null;
+    if (args) {
+      if (args.message !== undefined && args.message !== null) {
+        this.message = new ttypes.Message(args.message);
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field message is unset!');
+      }
+      if (args.group !== undefined && args.group !== null) {
+        this.group = args.group;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field group is unset!');
+      }
+      if (args.timeoutMs !== undefined && args.timeoutMs !== null) {
+        this.timeoutMs = args.timeoutMs;
+      }
+      if (args.checkAfterS !== undefined && args.checkAfterS !== null) {
+        this.checkAfterS = args.checkAfterS;
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.message = new ttypes.Message();
+          this.message.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.group = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.I64) {
+          this.timeoutMs = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 4:
+        if (ftype == Thrift.Type.I32) {
+          this.checkAfterS = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('PrepareRequest');
+    if (this.message !== null && this.message !== undefined) {
+      output.writeFieldBegin('message', Thrift.Type.STRUCT, 1);
+      this.message.write(output);
+      output.writeFieldEnd();
+    }
+    if (this.group !== null && this.group !== undefined) {
+      output.writeFieldBegin('group', Thrift.Type.STRING, 2);
+      output.writeString(this.group);
+      output.writeFieldEnd();
+    }
+    if (this.timeoutMs !== null && this.timeoutMs !== undefined) {
+      output.writeFieldBegin('timeoutMs', Thrift.Type.I64, 3);
+      output.writeI64(this.timeoutMs);
+      output.writeFieldEnd();
+    }
+    if (this.checkAfterS !== null && this.checkAfterS !== undefined) {
+      output.writeFieldBegin('checkAfterS', Thrift.Type.I32, 4);
+      output.writeI32(this.checkAfterS);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const Prepared = module.exports.Prepared = class {
+  constructor(args) {
+    this.code = null;
+    this.msg = null;
+    this.transaction = null;
+    if (args) {
+      if (args.code !== undefined && args.code !== null) {
+        this.code = args.code;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field code is unset!');
+      }
+      if (args.msg !== undefined && args.msg !== null) {
+        this.msg = args.msg;
+      }
+      if (args.transaction !== undefined && args.transaction !== null) {
+        this.transaction = args.transaction;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.I32) {
+          this.code = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.msg = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.STRING) {
+          this.transaction = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('Prepared');
+    if (this.code !== null && this.code !== undefined) {
+      output.writeFieldBegin('code', Thrift.Type.I32, 1);
+      output.writeI32(this.code);
+      output.writeFieldEnd();
+    }
+    if (this.msg !== null && this.msg !== undefined) {
+      output.writeFieldBegin('msg', Thrift.Type.STRING, 2);
+      output.writeString(this.msg);
+      output.writeFieldEnd();
+    }
+    if (this.transaction !== null && this.transaction !== undefined) {
+      output.writeFieldBegin('transaction', Thrift.Type.STRING, 3);
+      output.writeString(this.transaction);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const EndRequest = module.exports.EndRequest = class {
+  constructor(args) {
+    this.transaction = null;
+    this.outcome = null;
+    this.timeoutMs = null;
+    this.token = null;
+    if (args) {
+      if (args.transaction !== undefined && args.transaction !== null) {
+        this.transaction = args.transaction;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field transaction is unset!');
+      }
+      if (args.outcome !== undefined && args.outcome !== null) {
+        this.outcome = args.outcome;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field outcome is unset!');
+      }
+      if (args.timeoutMs !== undefined && args.timeoutMs !== null) {
+        this.timeoutMs = args.timeoutMs;
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.transaction = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.I32) {
+          this.outcome = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.I64) {
+          this.timeoutMs = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('EndRequest');
+    if (this.transaction !== null && this.transaction !== undefined) {
+      output.writeFieldBegin('transaction', Thrift.Type.STRING, 1);
+      output.writeString(this.transaction);
+      output.writeFieldEnd();
+    }
+    if (this.outcome !== null && this.outcome !== undefined) {
+      output.writeFieldBegin('outcome', Thrift.Type.I32, 2);
+      output.writeI32(this.outcome);
+      output.writeFieldEnd();
+    }
+    if (this.timeoutMs !== null && this.timeoutMs !== undefined) {
+      output.writeFieldBegin('timeoutMs', Thrift.Type.I64, 3);
+      output.writeI64(this.timeoutMs);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ChecksRequest = module.exports.ChecksRequest = class {
+  constructor(args) {
+    this.group = null;
+    this.topics = null;
+    this.maxWaitMs = null;
+    this.token = null;
+    if (args) {
+      if (args.group !== undefined && args.group !== null) {
+        this.group = args.group;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field group is unset!');
+      }
+      if (args.topics !== undefined && args.topics !== null) {
+        this.topics = Thrift.copyList(args.topics, [null]);
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field topics is unset!');
+      }
+      if (args.maxWaitMs !== undefined && args.maxWaitMs !== null) {
+        this.maxWaitMs = args.maxWaitMs;
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.group = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.LIST) {
+          this.topics = [];
+          const _rtmp325 = input.readListBegin();
+          const _size24 = _rtmp325.size || 0;
+          for (let _i26 = 0; _i26 < _size24; ++_i26) {
+            let elem27 = null;
+            elem27 = input.readString();
+            this.topics.push(elem27);
+          }
+          input.readListEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.I32) {
+          this.maxWaitMs = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ChecksRequest');
+    if (this.group !== null && this.group !== undefined) {
+      output.writeFieldBegin('group', Thrift.Type.STRING, 1);
+      output.writeString(this.group);
+      output.writeFieldEnd();
+    }
+    if (this.topics !== null && this.topics !== undefined) {
+      output.writeFieldBegin('topics', Thrift.Type.LIST, 2);
+      output.writeListBegin(Thrift.Type.STRING, this.topics.length);
+      for (let iter28 in this.topics) {
+        if (this.topics.hasOwnProperty(iter28)) {
+          iter28 = this.topics[iter28];
+          output.writeString(iter28);
+        }
+      }
+      output.writeListEnd();
+      output.writeFieldEnd();
+    }
+    if (this.maxWaitMs !== null && this.maxWaitMs !== undefined) {
+      output.writeFieldBegin('maxWaitMs', Thrift.Type.I32, 3);
+      output.writeI32(this.maxWaitMs);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const TransactionCheck = module.exports.TransactionCheck = class {
+  constructor(args) {
+    this.transaction = null;
+    this.message = null;
+    this.messageId = null;
+    this.bornAtMs = null;
+    if (args) {
+      if (args.transaction !== undefined && args.transaction !== null) {
+        this.transaction = args.transaction;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field transaction is unset!');
+      }
+      if (args.message !== undefined && args.message !== null) {
+        this.message = new ttypes.Message(args.message);
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field message is unset!');
+      }
+      if (args.messageId !== undefined && args.messageId !== null) {
+        this.messageId = args.messageId;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field messageId is unset!');
+      }
+      if (args.bornAtMs !== undefined && args.bornAtMs !== null) {
+        this.bornAtMs = args.bornAtMs;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.transaction = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.message = new ttypes.Message();
+          this.message.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.STRING) {
+          this.messageId = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 4:
+        if (ftype == Thrift.Type.I64) {
+          this.bornAtMs = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('TransactionCheck');
+    if (this.transaction !== null && this.transaction !== undefined) {
+      output.writeFieldBegin('transaction', Thrift.Type.STRING, 1);
+      output.writeString(this.transaction);
+      output.writeFieldEnd();
+    }
+    if (this.message !== null && this.message !== undefined) {
+      output.writeFieldBegin('message', Thrift.Type.STRUCT, 2);
+      this.message.write(output);
+      output.writeFieldEnd();
+    }
+    if (this.messageId !== null && this.messageId !== undefined) {
+      output.writeFieldBegin('messageId', Thrift.Type.STRING, 3);
+      output.writeString(this.messageId);
+      output.writeFieldEnd();
+    }
+    if (this.bornAtMs !== null && this.bornAtMs !== undefined) {
+      output.writeFieldBegin('bornAtMs', Thrift.Type.I64, 4);
+      output.writeI64(this.bornAtMs);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ChecksAnswer = module.exports.ChecksAnswer = class {
+  constructor(args) {
+    this.code = null;
+    this.msg = null;
+    this.checks = null;
+    if (args) {
+      if (args.code !== undefined && args.code !== null) {
+        this.code = args.code;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field code is unset!');
+      }
+      if (args.msg !== undefined && args.msg !== null) {
+        this.msg = args.msg;
+      }
+      if (args.checks !== undefined && args.checks !== null) {
+        this.checks = Thrift.copyList(args.checks, [ttypes.TransactionCheck]);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.I32) {
+          this.code = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.msg = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.LIST) {
+          this.checks = [];
+          const _rtmp330 = input.readListBegin();
+          const _size29 = _rtmp330.size || 0;
+          for (let _i31 = 0; _i31 < _size29; ++_i31) {
+            let elem32 = null;
+            elem32 = new ttypes.TransactionCheck();
+            elem32.read(input);
+            this.checks.push(elem32);
+          }
+          input.readListEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ChecksAnswer');
+    if (this.code !== null && this.code !== undefined) {
+      output.writeFieldBegin('code', Thrift.Type.I32, 1);
+      output.writeI32(this.code);
+      output.writeFieldEnd();
+    }
+    if (this.msg !== null && this.msg !== undefined) {
+      output.writeFieldBegin('msg', Thrift.Type.STRING, 2);
+      output.writeString(this.msg);
+      output.writeFieldEnd();
+    }
+    if (this.checks !== null && this.checks !== undefined) {
+      output.writeFieldBegin('checks', Thrift.Type.LIST, 3);
+      output.writeListBegin(Thrift.Type.STRUCT, this.checks.length);
+      for (let iter33 in this.checks) {
+        if (this.checks.hasOwnProperty(iter33)) {
+          iter33 = this.checks[iter33];
+          iter33.write(output);
+        }
+      }
+      output.writeListEnd();
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};

@@ -310,7 +310,7 @@ class Result(object):
     Attributes:
      - code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
     unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-    71: the token is missing or unknown.
+    71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
      - msg: A readable text: what was wrong, and what would be right.
      - key: The message's key or id.
      - messages: For a batch not stored whole: one entry per message, in order.
@@ -938,6 +938,673 @@ class WritableQueues(object):
 
     def __ne__(self, other):
         return not (self == other)
+
+
+class PrepareRequest(object):
+    """
+    Stores a message that consumers see only if its transaction is committed: a half message.
+
+    Attributes:
+     - message: As for sendSync; the field token of the message is not used.
+     - group: The producer group, whose members brokers ask about the outcome.
+     - timeoutMs: Milliseconds; absent or 0: 3000.
+     - checkAfterS: Seconds until the broker asks first; absent: as configured there, usually 6.
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'message',
+        'group',
+        'timeoutMs',
+        'checkAfterS',
+        'token',
+    )
+
+
+    def __init__(self, message=None, group=None, timeoutMs=None, checkAfterS=None, token=None,):
+        self.message = message
+        self.group = group
+        self.timeoutMs = timeoutMs
+        self.checkAfterS = checkAfterS
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRUCT:
+                    self.message = Message()
+                    self.message.read(iprot)
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.group = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I64:
+                    self.timeoutMs = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.I32:
+                    self.checkAfterS = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('PrepareRequest')
+        if self.message is not None:
+            oprot.writeFieldBegin('message', TType.STRUCT, 1)
+            self.message.write(oprot)
+            oprot.writeFieldEnd()
+        if self.group is not None:
+            oprot.writeFieldBegin('group', TType.STRING, 2)
+            oprot.writeString(self.group.encode('utf-8') if sys.version_info[0] == 2 else self.group)
+            oprot.writeFieldEnd()
+        if self.timeoutMs is not None:
+            oprot.writeFieldBegin('timeoutMs', TType.I64, 3)
+            oprot.writeI64(self.timeoutMs)
+            oprot.writeFieldEnd()
+        if self.checkAfterS is not None:
+            oprot.writeFieldBegin('checkAfterS', TType.I32, 4)
+            oprot.writeI32(self.checkAfterS)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.message is None:
+            raise TProtocolException(message='Required field message is unset!')
+        if self.group is None:
+            raise TProtocolException(message='Required field group is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class Prepared(object):
+    """
+    The result of a half message.
+
+    Attributes:
+     - code: As in Result. After 10 and 12, or without an answer, the half message may be stored: do not
+    repeat the request, and roll back when asked. After 15, 20 and 70 it is not stored.
+     - msg: A readable text: what was wrong, and what would be right; absent with code 0.
+     - transaction: Ends the transaction, through any proxy; opaque. Absent unless the code is 0.
+
+    """
+
+    __slots__ = (
+        'code',
+        'msg',
+        'transaction',
+    )
+
+
+    def __init__(self, code=None, msg=None, transaction=None,):
+        self.code = code
+        self.msg = msg
+        self.transaction = transaction
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.code = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.msg = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.STRING:
+                    self.transaction = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('Prepared')
+        if self.code is not None:
+            oprot.writeFieldBegin('code', TType.I32, 1)
+            oprot.writeI32(self.code)
+            oprot.writeFieldEnd()
+        if self.msg is not None:
+            oprot.writeFieldBegin('msg', TType.STRING, 2)
+            oprot.writeString(self.msg.encode('utf-8') if sys.version_info[0] == 2 else self.msg)
+            oprot.writeFieldEnd()
+        if self.transaction is not None:
+            oprot.writeFieldBegin('transaction', TType.STRING, 3)
+            oprot.writeString(self.transaction.encode('utf-8') if sys.version_info[0] == 2 else self.transaction)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.code is None:
+            raise TProtocolException(message='Required field code is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class EndRequest(object):
+    """
+    Ends a transaction. May be repeated.
+
+    Attributes:
+     - transaction: From Prepared or TransactionCheck.
+     - outcome: 1: commit; 2: roll back.
+     - timeoutMs: Milliseconds; absent or 0: 3000.
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'transaction',
+        'outcome',
+        'timeoutMs',
+        'token',
+    )
+
+
+    def __init__(self, transaction=None, outcome=None, timeoutMs=None, token=None,):
+        self.transaction = transaction
+        self.outcome = outcome
+        self.timeoutMs = timeoutMs
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.transaction = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.I32:
+                    self.outcome = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I64:
+                    self.timeoutMs = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('EndRequest')
+        if self.transaction is not None:
+            oprot.writeFieldBegin('transaction', TType.STRING, 1)
+            oprot.writeString(self.transaction.encode('utf-8') if sys.version_info[0] == 2 else self.transaction)
+            oprot.writeFieldEnd()
+        if self.outcome is not None:
+            oprot.writeFieldBegin('outcome', TType.I32, 2)
+            oprot.writeI32(self.outcome)
+            oprot.writeFieldEnd()
+        if self.timeoutMs is not None:
+            oprot.writeFieldBegin('timeoutMs', TType.I64, 3)
+            oprot.writeI64(self.timeoutMs)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.transaction is None:
+            raise TProtocolException(message='Required field transaction is unset!')
+        if self.outcome is None:
+            raise TProtocolException(message='Required field outcome is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class ChecksRequest(object):
+    """
+    Waits for questions of brokers about open transactions of a producer group.
+
+    Attributes:
+     - group
+     - topics: The topics whose transactions the client knows; at least one.
+     - maxWaitMs: Milliseconds to wait for the first question; at most 30000. Absent: 1000.
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'group',
+        'topics',
+        'maxWaitMs',
+        'token',
+    )
+
+
+    def __init__(self, group=None, topics=None, maxWaitMs=None, token=None,):
+        self.group = group
+        self.topics = topics
+        self.maxWaitMs = maxWaitMs
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.group = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.LIST:
+                    self.topics = []
+                    (_etype35, _size32) = iprot.readListBegin()
+                    for _i36 in range(_size32):
+                        _elem37 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        self.topics.append(_elem37)
+                    iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I32:
+                    self.maxWaitMs = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('ChecksRequest')
+        if self.group is not None:
+            oprot.writeFieldBegin('group', TType.STRING, 1)
+            oprot.writeString(self.group.encode('utf-8') if sys.version_info[0] == 2 else self.group)
+            oprot.writeFieldEnd()
+        if self.topics is not None:
+            oprot.writeFieldBegin('topics', TType.LIST, 2)
+            oprot.writeListBegin(TType.STRING, len(self.topics))
+            for iter38 in self.topics:
+                oprot.writeString(iter38.encode('utf-8') if sys.version_info[0] == 2 else iter38)
+            oprot.writeListEnd()
+            oprot.writeFieldEnd()
+        if self.maxWaitMs is not None:
+            oprot.writeFieldBegin('maxWaitMs', TType.I32, 3)
+            oprot.writeI32(self.maxWaitMs)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.group is None:
+            raise TProtocolException(message='Required field group is unset!')
+        if self.topics is None:
+            raise TProtocolException(message='Required field topics is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class TransactionCheck(object):
+    """
+    A broker's question about an open transaction. A client that does not know the outcome yet does
+    not answer: the broker asks again, up to its limit.
+
+    Attributes:
+     - transaction: For endTransaction.
+     - message: The half message, with its topic, key, tags, body and properties.
+     - messageId: The id that consumers would see.
+     - bornAtMs: Milliseconds since 1970.
+
+    """
+
+    __slots__ = (
+        'transaction',
+        'message',
+        'messageId',
+        'bornAtMs',
+    )
+
+
+    def __init__(self, transaction=None, message=None, messageId=None, bornAtMs=None,):
+        self.transaction = transaction
+        self.message = message
+        self.messageId = messageId
+        self.bornAtMs = bornAtMs
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.transaction = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRUCT:
+                    self.message = Message()
+                    self.message.read(iprot)
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.STRING:
+                    self.messageId = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.I64:
+                    self.bornAtMs = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('TransactionCheck')
+        if self.transaction is not None:
+            oprot.writeFieldBegin('transaction', TType.STRING, 1)
+            oprot.writeString(self.transaction.encode('utf-8') if sys.version_info[0] == 2 else self.transaction)
+            oprot.writeFieldEnd()
+        if self.message is not None:
+            oprot.writeFieldBegin('message', TType.STRUCT, 2)
+            self.message.write(oprot)
+            oprot.writeFieldEnd()
+        if self.messageId is not None:
+            oprot.writeFieldBegin('messageId', TType.STRING, 3)
+            oprot.writeString(self.messageId.encode('utf-8') if sys.version_info[0] == 2 else self.messageId)
+            oprot.writeFieldEnd()
+        if self.bornAtMs is not None:
+            oprot.writeFieldBegin('bornAtMs', TType.I64, 4)
+            oprot.writeI64(self.bornAtMs)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.transaction is None:
+            raise TProtocolException(message='Required field transaction is unset!')
+        if self.message is None:
+            raise TProtocolException(message='Required field message is unset!')
+        if self.messageId is None:
+            raise TProtocolException(message='Required field messageId is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class ChecksAnswer(object):
+    """
+    The questions that arrived.
+
+    Attributes:
+     - code: 0, or as in Result: 11, 15, 20, 71.
+     - msg: A readable text: what was wrong, and what would be right; absent with code 0.
+     - checks: Empty if none arrived in time; absent unless the code is 0.
+
+    """
+
+    __slots__ = (
+        'code',
+        'msg',
+        'checks',
+    )
+
+
+    def __init__(self, code=None, msg=None, checks=None,):
+        self.code = code
+        self.msg = msg
+        self.checks = checks
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.code = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.msg = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.LIST:
+                    self.checks = []
+                    (_etype42, _size39) = iprot.readListBegin()
+                    for _i43 in range(_size39):
+                        _elem44 = TransactionCheck()
+                        _elem44.read(iprot)
+                        self.checks.append(_elem44)
+                    iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('ChecksAnswer')
+        if self.code is not None:
+            oprot.writeFieldBegin('code', TType.I32, 1)
+            oprot.writeI32(self.code)
+            oprot.writeFieldEnd()
+        if self.msg is not None:
+            oprot.writeFieldBegin('msg', TType.STRING, 2)
+            oprot.writeString(self.msg.encode('utf-8') if sys.version_info[0] == 2 else self.msg)
+            oprot.writeFieldEnd()
+        if self.checks is not None:
+            oprot.writeFieldBegin('checks', TType.LIST, 3)
+            oprot.writeListBegin(TType.STRUCT, len(self.checks))
+            for iter45 in self.checks:
+                iter45.write(oprot)
+            oprot.writeListEnd()
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.code is None:
+            raise TProtocolException(message='Required field code is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
 all_structs.append(Message)
 Message.thrift_spec = (
     None,  # 0
@@ -1269,6 +1936,265 @@ WritableQueues.thrift_spec = (
     (1, TType.I32, 'code', None, None, ),  # 1
     (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
     (3, TType.LIST, 'qids', (TType.STRING, 'UTF8', False), None, ),  # 3
+)
+all_structs.append(PrepareRequest)
+PrepareRequest.thrift_spec = (
+    None,  # 0
+    (1, TType.STRUCT, 'message', [Message, None], None, ),  # 1
+    (2, TType.STRING, 'group', 'UTF8', None, ),  # 2
+    (3, TType.I64, 'timeoutMs', None, None, ),  # 3
+    (4, TType.I32, 'checkAfterS', None, None, ),  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(Prepared)
+Prepared.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'code', None, None, ),  # 1
+    (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
+    (3, TType.STRING, 'transaction', 'UTF8', None, ),  # 3
+)
+all_structs.append(EndRequest)
+EndRequest.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'transaction', 'UTF8', None, ),  # 1
+    (2, TType.I32, 'outcome', None, None, ),  # 2
+    (3, TType.I64, 'timeoutMs', None, None, ),  # 3
+    None,  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(ChecksRequest)
+ChecksRequest.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'group', 'UTF8', None, ),  # 1
+    (2, TType.LIST, 'topics', (TType.STRING, 'UTF8', False), None, ),  # 2
+    (3, TType.I32, 'maxWaitMs', None, None, ),  # 3
+    None,  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(TransactionCheck)
+TransactionCheck.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'transaction', 'UTF8', None, ),  # 1
+    (2, TType.STRUCT, 'message', [Message, None], None, ),  # 2
+    (3, TType.STRING, 'messageId', 'UTF8', None, ),  # 3
+    (4, TType.I64, 'bornAtMs', None, None, ),  # 4
+)
+all_structs.append(ChecksAnswer)
+ChecksAnswer.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'code', None, None, ),  # 1
+    (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
+    (3, TType.LIST, 'checks', (TType.STRUCT, [TransactionCheck, None], False), None, ),  # 3
 )
 fix_spec(all_structs)
 del all_structs

@@ -92,6 +92,9 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
         ("sendAsync", [message]),
         ("sendBatchSync", [[message, message]]),
         ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
+        ("prepareTransaction", [producer.PrepareRequest(message, "tx", token=token)]),
+        ("endTransaction", [producer.EndRequest("no transaction", 1, token=token)]),
+        ("transactionChecks", [producer.ChecksRequest("tx", ["orders"], 0, token=token)]),
         ("writableQueues", [producer.QueuesRequest("orders", token=token)]),
     ]
 

@@ -10,6 +10,7 @@ import pytest
 from thrift.Thrift import TApplicationException
 
 from broker_core.names import Topic
+from broker_core.remoting.half_place import HalfPlace
 from broker_core.remoting.message import OutgoingMessage
 from proxy.settings.types import host_port
 from testkit.eventually import eventually
@@ -56,6 +57,19 @@ def calls(name: str) -> list[tuple[str, list[Any]]]:
             "sendDelaySync",
             [producer.DelayMessage(topic=name, action=1, timestamp=1, body=b"x", token=token), 9],
         ),
+        (
+            "prepareTransaction",
+            [producer.PrepareRequest(producer.Message(topic=name, body=b"x"), "tx", token=token)],
+        ),
+        (
+            "endTransaction",
+            [
+                producer.EndRequest(
+                    HalfPlace("broker-a", name, "tx", 0, 0, "id").to_text(), 1, token=token
+                )
+            ],
+        ),
+        ("transactionChecks", [producer.ChecksRequest("tx", [TOPIC, name], 0, token=token)]),
         ("writableQueues", [producer.QueuesRequest(name, token=token)]),
     ]
 
@@ -70,7 +84,7 @@ def seen(method: str, answer: Any) -> bool:
         return answer.refusal is None
     if method == "fetch":
         return any(each.messages or each.nextRequestOffset for each in answer.results)
-    if method.startswith("send") or method == "writableQueues":
+    if hasattr(answer, "code"):
         return answer.code == 0
     return bool(answer)
 

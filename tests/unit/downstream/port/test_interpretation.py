@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.remoting.half_place import HalfPlace
 from broker_core.remoting.recall_handle import RecallHandle
 from proxy.core.access.rights import Access, Right
 from proxy.downstream.port.interpretation import Interpretation, interpret
@@ -25,6 +26,7 @@ LEASES = [consumer.LeaseRef(context, 1) for context in (OURS, OTHERS, EMPTY)]
 MESSAGE = producer.Message(topic="orders")
 PLACES = {"orders": {"b_0": 1}}
 HANDLE = RecallHandle("orders", "broker-a", 1, "id").to_text()
+TRANSACTION = HalfPlace("broker-a", "orders", "tx", 1, 2, "id").to_text()
 CANCELLED = producer.DelayMessage(topic="other", action=2, uniqDelayMsgId=HANDLE)
 
 
@@ -71,6 +73,15 @@ CALLS: list[tuple[str, list[Any], set[Access], tuple[str, ...]]] = [
     ("sendBatchSync", [[MESSAGE, producer.Message(topic="x"), None]], set(), ("orders", "x", "")),
     ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1), 1], set(), ("orders",)),
     ("sendDelaySync", [CANCELLED, 1], set(), ("orders",)),
+    ("prepareTransaction", [producer.PrepareRequest(MESSAGE, "tx")], set(), ("orders",)),
+    ("endTransaction", [producer.EndRequest(TRANSACTION, 1)], set(), ("orders",)),
+    ("endTransaction", [producer.EndRequest("no transaction", 1)], set(), ()),
+    (
+        "transactionChecks",
+        [producer.ChecksRequest("tx", ["a", "b"])],
+        {Access(Right.PRODUCE, None, ("a", "b"))},
+        (),
+    ),
     ("writableQueues", [producer.QueuesRequest("orders")], set(), ("orders",)),
 ]
 

@@ -807,7 +807,7 @@ func (p *MessageResult_) String() string {
 // Attributes:
 //  - Code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
 // unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-// 71: the token is missing or unknown.
+// 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
 //  - Msg: A readable text: what was wrong, and what would be right.
 //  - Key: The message's key or id.
 //  - Messages: For a batch not stored whole: one entry per message, in order.
@@ -2390,6 +2390,1541 @@ func (p *WritableQueues) String() string {
   return fmt.Sprintf("WritableQueues(%+v)", *p)
 }
 
+// Stores a message that consumers see only if its transaction is committed: a half message.
+//
+// Attributes:
+//  - Message: As for sendSync; the field token of the message is not used.
+//  - Group: The producer group, whose members brokers ask about the outcome.
+//  - TimeoutMs: Milliseconds; absent or 0: 3000.
+//  - CheckAfterS: Seconds until the broker asks first; absent: as configured there, usually 6.
+//  - Token: Authenticates the client.
+type PrepareRequest struct {
+  Message *Message `thrift:"message,1,required" db:"message" json:"message"`
+  Group string `thrift:"group,2,required" db:"group" json:"group"`
+  TimeoutMs *int64 `thrift:"timeoutMs,3" db:"timeoutMs" json:"timeoutMs,omitempty"`
+  CheckAfterS *int32 `thrift:"checkAfterS,4" db:"checkAfterS" json:"checkAfterS,omitempty"`
+  // unused fields # 5 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewPrepareRequest() *PrepareRequest {
+  return &PrepareRequest{}
+}
+
+var PrepareRequest_Message_DEFAULT *Message
+func (p *PrepareRequest) GetMessage() *Message {
+  if !p.IsSetMessage() {
+    return PrepareRequest_Message_DEFAULT
+  }
+return p.Message
+}
+
+func (p *PrepareRequest) GetGroup() string {
+  return p.Group
+}
+var PrepareRequest_TimeoutMs_DEFAULT int64
+func (p *PrepareRequest) GetTimeoutMs() int64 {
+  if !p.IsSetTimeoutMs() {
+    return PrepareRequest_TimeoutMs_DEFAULT
+  }
+return *p.TimeoutMs
+}
+var PrepareRequest_CheckAfterS_DEFAULT int32
+func (p *PrepareRequest) GetCheckAfterS() int32 {
+  if !p.IsSetCheckAfterS() {
+    return PrepareRequest_CheckAfterS_DEFAULT
+  }
+return *p.CheckAfterS
+}
+var PrepareRequest_Token_DEFAULT string
+func (p *PrepareRequest) GetToken() string {
+  if !p.IsSetToken() {
+    return PrepareRequest_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *PrepareRequest) IsSetMessage() bool {
+  return p.Message != nil
+}
+
+func (p *PrepareRequest) IsSetTimeoutMs() bool {
+  return p.TimeoutMs != nil
+}
+
+func (p *PrepareRequest) IsSetCheckAfterS() bool {
+  return p.CheckAfterS != nil
+}
+
+func (p *PrepareRequest) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *PrepareRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetMessage bool = false;
+  var issetGroup bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetMessage = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetGroup = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetMessage{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Message is not set"));
+  }
+  if !issetGroup{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Group is not set"));
+  }
+  return nil
+}
+
+func (p *PrepareRequest)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Message = &Message{
+  PartitionId: -1,
+}
+  if err := p.Message.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Message), err)
+  }
+  return nil
+}
+
+func (p *PrepareRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Group = v
+}
+  return nil
+}
+
+func (p *PrepareRequest)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.TimeoutMs = &v
+}
+  return nil
+}
+
+func (p *PrepareRequest)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.CheckAfterS = &v
+}
+  return nil
+}
+
+func (p *PrepareRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *PrepareRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "PrepareRequest"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *PrepareRequest) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "message", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:message: ", p), err) }
+  if err := p.Message.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Message), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:message: ", p), err) }
+  return err
+}
+
+func (p *PrepareRequest) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "group", thrift.STRING, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:group: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Group)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.group (2) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:group: ", p), err) }
+  return err
+}
+
+func (p *PrepareRequest) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetTimeoutMs() {
+    if err := oprot.WriteFieldBegin(ctx, "timeoutMs", thrift.I64, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:timeoutMs: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.TimeoutMs)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.timeoutMs (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:timeoutMs: ", p), err) }
+  }
+  return err
+}
+
+func (p *PrepareRequest) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetCheckAfterS() {
+    if err := oprot.WriteFieldBegin(ctx, "checkAfterS", thrift.I32, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:checkAfterS: ", p), err) }
+    if err := oprot.WriteI32(ctx, int32(*p.CheckAfterS)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.checkAfterS (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:checkAfterS: ", p), err) }
+  }
+  return err
+}
+
+func (p *PrepareRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *PrepareRequest) Equals(other *PrepareRequest) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if !p.Message.Equals(other.Message) { return false }
+  if p.Group != other.Group { return false }
+  if p.TimeoutMs != other.TimeoutMs {
+    if p.TimeoutMs == nil || other.TimeoutMs == nil {
+      return false
+    }
+    if (*p.TimeoutMs) != (*other.TimeoutMs) { return false }
+  }
+  if p.CheckAfterS != other.CheckAfterS {
+    if p.CheckAfterS == nil || other.CheckAfterS == nil {
+      return false
+    }
+    if (*p.CheckAfterS) != (*other.CheckAfterS) { return false }
+  }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *PrepareRequest) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("PrepareRequest(%+v)", *p)
+}
+
+// The result of a half message.
+//
+// Attributes:
+//  - Code: As in Result. After 10 and 12, or without an answer, the half message may be stored: do not
+// repeat the request, and roll back when asked. After 15, 20 and 70 it is not stored.
+//  - Msg: A readable text: what was wrong, and what would be right; absent with code 0.
+//  - Transaction: Ends the transaction, through any proxy; opaque. Absent unless the code is 0.
+type Prepared struct {
+  Code int32 `thrift:"code,1,required" db:"code" json:"code"`
+  Msg *string `thrift:"msg,2" db:"msg" json:"msg,omitempty"`
+  Transaction *string `thrift:"transaction,3" db:"transaction" json:"transaction,omitempty"`
+}
+
+func NewPrepared() *Prepared {
+  return &Prepared{}
+}
+
+
+func (p *Prepared) GetCode() int32 {
+  return p.Code
+}
+var Prepared_Msg_DEFAULT string
+func (p *Prepared) GetMsg() string {
+  if !p.IsSetMsg() {
+    return Prepared_Msg_DEFAULT
+  }
+return *p.Msg
+}
+var Prepared_Transaction_DEFAULT string
+func (p *Prepared) GetTransaction() string {
+  if !p.IsSetTransaction() {
+    return Prepared_Transaction_DEFAULT
+  }
+return *p.Transaction
+}
+func (p *Prepared) IsSetMsg() bool {
+  return p.Msg != nil
+}
+
+func (p *Prepared) IsSetTransaction() bool {
+  return p.Transaction != nil
+}
+
+func (p *Prepared) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetCode bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetCode = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetCode{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Code is not set"));
+  }
+  return nil
+}
+
+func (p *Prepared)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Code = v
+}
+  return nil
+}
+
+func (p *Prepared)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Msg = &v
+}
+  return nil
+}
+
+func (p *Prepared)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.Transaction = &v
+}
+  return nil
+}
+
+func (p *Prepared) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "Prepared"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *Prepared) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "code", thrift.I32, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:code: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Code)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.code (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:code: ", p), err) }
+  return err
+}
+
+func (p *Prepared) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetMsg() {
+    if err := oprot.WriteFieldBegin(ctx, "msg", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:msg: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Msg)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.msg (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:msg: ", p), err) }
+  }
+  return err
+}
+
+func (p *Prepared) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetTransaction() {
+    if err := oprot.WriteFieldBegin(ctx, "transaction", thrift.STRING, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:transaction: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Transaction)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.transaction (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:transaction: ", p), err) }
+  }
+  return err
+}
+
+func (p *Prepared) Equals(other *Prepared) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Code != other.Code { return false }
+  if p.Msg != other.Msg {
+    if p.Msg == nil || other.Msg == nil {
+      return false
+    }
+    if (*p.Msg) != (*other.Msg) { return false }
+  }
+  if p.Transaction != other.Transaction {
+    if p.Transaction == nil || other.Transaction == nil {
+      return false
+    }
+    if (*p.Transaction) != (*other.Transaction) { return false }
+  }
+  return true
+}
+
+func (p *Prepared) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("Prepared(%+v)", *p)
+}
+
+// Ends a transaction. May be repeated.
+//
+// Attributes:
+//  - Transaction: From Prepared or TransactionCheck.
+//  - Outcome: 1: commit; 2: roll back.
+//  - TimeoutMs: Milliseconds; absent or 0: 3000.
+//  - Token: Authenticates the client.
+type EndRequest struct {
+  Transaction string `thrift:"transaction,1,required" db:"transaction" json:"transaction"`
+  Outcome int32 `thrift:"outcome,2,required" db:"outcome" json:"outcome"`
+  TimeoutMs *int64 `thrift:"timeoutMs,3" db:"timeoutMs" json:"timeoutMs,omitempty"`
+  // unused fields # 4 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewEndRequest() *EndRequest {
+  return &EndRequest{}
+}
+
+
+func (p *EndRequest) GetTransaction() string {
+  return p.Transaction
+}
+
+func (p *EndRequest) GetOutcome() int32 {
+  return p.Outcome
+}
+var EndRequest_TimeoutMs_DEFAULT int64
+func (p *EndRequest) GetTimeoutMs() int64 {
+  if !p.IsSetTimeoutMs() {
+    return EndRequest_TimeoutMs_DEFAULT
+  }
+return *p.TimeoutMs
+}
+var EndRequest_Token_DEFAULT string
+func (p *EndRequest) GetToken() string {
+  if !p.IsSetToken() {
+    return EndRequest_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *EndRequest) IsSetTimeoutMs() bool {
+  return p.TimeoutMs != nil
+}
+
+func (p *EndRequest) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *EndRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetTransaction bool = false;
+  var issetOutcome bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetTransaction = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetOutcome = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetTransaction{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Transaction is not set"));
+  }
+  if !issetOutcome{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Outcome is not set"));
+  }
+  return nil
+}
+
+func (p *EndRequest)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Transaction = v
+}
+  return nil
+}
+
+func (p *EndRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Outcome = v
+}
+  return nil
+}
+
+func (p *EndRequest)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.TimeoutMs = &v
+}
+  return nil
+}
+
+func (p *EndRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *EndRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "EndRequest"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *EndRequest) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "transaction", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:transaction: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Transaction)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.transaction (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:transaction: ", p), err) }
+  return err
+}
+
+func (p *EndRequest) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "outcome", thrift.I32, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:outcome: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Outcome)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.outcome (2) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:outcome: ", p), err) }
+  return err
+}
+
+func (p *EndRequest) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetTimeoutMs() {
+    if err := oprot.WriteFieldBegin(ctx, "timeoutMs", thrift.I64, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:timeoutMs: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.TimeoutMs)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.timeoutMs (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:timeoutMs: ", p), err) }
+  }
+  return err
+}
+
+func (p *EndRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *EndRequest) Equals(other *EndRequest) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Transaction != other.Transaction { return false }
+  if p.Outcome != other.Outcome { return false }
+  if p.TimeoutMs != other.TimeoutMs {
+    if p.TimeoutMs == nil || other.TimeoutMs == nil {
+      return false
+    }
+    if (*p.TimeoutMs) != (*other.TimeoutMs) { return false }
+  }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *EndRequest) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("EndRequest(%+v)", *p)
+}
+
+// Waits for questions of brokers about open transactions of a producer group.
+//
+// Attributes:
+//  - Group
+//  - Topics: The topics whose transactions the client knows; at least one.
+//  - MaxWaitMs: Milliseconds to wait for the first question; at most 30000. Absent: 1000.
+//  - Token: Authenticates the client.
+type ChecksRequest struct {
+  Group string `thrift:"group,1,required" db:"group" json:"group"`
+  Topics []string `thrift:"topics,2,required" db:"topics" json:"topics"`
+  MaxWaitMs *int32 `thrift:"maxWaitMs,3" db:"maxWaitMs" json:"maxWaitMs,omitempty"`
+  // unused fields # 4 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewChecksRequest() *ChecksRequest {
+  return &ChecksRequest{}
+}
+
+
+func (p *ChecksRequest) GetGroup() string {
+  return p.Group
+}
+
+func (p *ChecksRequest) GetTopics() []string {
+  return p.Topics
+}
+var ChecksRequest_MaxWaitMs_DEFAULT int32
+func (p *ChecksRequest) GetMaxWaitMs() int32 {
+  if !p.IsSetMaxWaitMs() {
+    return ChecksRequest_MaxWaitMs_DEFAULT
+  }
+return *p.MaxWaitMs
+}
+var ChecksRequest_Token_DEFAULT string
+func (p *ChecksRequest) GetToken() string {
+  if !p.IsSetToken() {
+    return ChecksRequest_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *ChecksRequest) IsSetMaxWaitMs() bool {
+  return p.MaxWaitMs != nil
+}
+
+func (p *ChecksRequest) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *ChecksRequest) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetGroup bool = false;
+  var issetTopics bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetGroup = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetTopics = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetGroup{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Group is not set"));
+  }
+  if !issetTopics{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Topics is not set"));
+  }
+  return nil
+}
+
+func (p *ChecksRequest)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Group = v
+}
+  return nil
+}
+
+func (p *ChecksRequest)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]string, 0, size)
+  p.Topics =  tSlice
+  for i := 0; i < size; i ++ {
+var _elem10 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _elem10 = v
+}
+    p.Topics = append(p.Topics, _elem10)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *ChecksRequest)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.MaxWaitMs = &v
+}
+  return nil
+}
+
+func (p *ChecksRequest)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *ChecksRequest) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "ChecksRequest"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ChecksRequest) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "group", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:group: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Group)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.group (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:group: ", p), err) }
+  return err
+}
+
+func (p *ChecksRequest) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "topics", thrift.LIST, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:topics: ", p), err) }
+  if err := oprot.WriteListBegin(ctx, thrift.STRING, len(p.Topics)); err != nil {
+    return thrift.PrependError("error writing list begin: ", err)
+  }
+  for _, v := range p.Topics {
+    if err := oprot.WriteString(ctx, string(v)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+  }
+  if err := oprot.WriteListEnd(ctx); err != nil {
+    return thrift.PrependError("error writing list end: ", err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:topics: ", p), err) }
+  return err
+}
+
+func (p *ChecksRequest) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetMaxWaitMs() {
+    if err := oprot.WriteFieldBegin(ctx, "maxWaitMs", thrift.I32, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:maxWaitMs: ", p), err) }
+    if err := oprot.WriteI32(ctx, int32(*p.MaxWaitMs)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.maxWaitMs (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:maxWaitMs: ", p), err) }
+  }
+  return err
+}
+
+func (p *ChecksRequest) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *ChecksRequest) Equals(other *ChecksRequest) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Group != other.Group { return false }
+  if len(p.Topics) != len(other.Topics) { return false }
+  for i, _tgt := range p.Topics {
+    _src11 := other.Topics[i]
+    if _tgt != _src11 { return false }
+  }
+  if p.MaxWaitMs != other.MaxWaitMs {
+    if p.MaxWaitMs == nil || other.MaxWaitMs == nil {
+      return false
+    }
+    if (*p.MaxWaitMs) != (*other.MaxWaitMs) { return false }
+  }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *ChecksRequest) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ChecksRequest(%+v)", *p)
+}
+
+// A broker's question about an open transaction. A client that does not know the outcome yet does
+// not answer: the broker asks again, up to its limit.
+//
+// Attributes:
+//  - Transaction: For endTransaction.
+//  - Message: The half message, with its topic, key, tags, body and properties.
+//  - MessageId: The id that consumers would see.
+//  - BornAtMs: Milliseconds since 1970.
+type TransactionCheck struct {
+  Transaction string `thrift:"transaction,1,required" db:"transaction" json:"transaction"`
+  Message *Message `thrift:"message,2,required" db:"message" json:"message"`
+  MessageId string `thrift:"messageId,3,required" db:"messageId" json:"messageId"`
+  BornAtMs *int64 `thrift:"bornAtMs,4" db:"bornAtMs" json:"bornAtMs,omitempty"`
+}
+
+func NewTransactionCheck() *TransactionCheck {
+  return &TransactionCheck{}
+}
+
+
+func (p *TransactionCheck) GetTransaction() string {
+  return p.Transaction
+}
+var TransactionCheck_Message_DEFAULT *Message
+func (p *TransactionCheck) GetMessage() *Message {
+  if !p.IsSetMessage() {
+    return TransactionCheck_Message_DEFAULT
+  }
+return p.Message
+}
+
+func (p *TransactionCheck) GetMessageId() string {
+  return p.MessageId
+}
+var TransactionCheck_BornAtMs_DEFAULT int64
+func (p *TransactionCheck) GetBornAtMs() int64 {
+  if !p.IsSetBornAtMs() {
+    return TransactionCheck_BornAtMs_DEFAULT
+  }
+return *p.BornAtMs
+}
+func (p *TransactionCheck) IsSetMessage() bool {
+  return p.Message != nil
+}
+
+func (p *TransactionCheck) IsSetBornAtMs() bool {
+  return p.BornAtMs != nil
+}
+
+func (p *TransactionCheck) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetTransaction bool = false;
+  var issetMessage bool = false;
+  var issetMessageId bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetTransaction = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+        issetMessage = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+        issetMessageId = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetTransaction{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Transaction is not set"));
+  }
+  if !issetMessage{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Message is not set"));
+  }
+  if !issetMessageId{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field MessageId is not set"));
+  }
+  return nil
+}
+
+func (p *TransactionCheck)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Transaction = v
+}
+  return nil
+}
+
+func (p *TransactionCheck)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Message = &Message{
+  PartitionId: -1,
+}
+  if err := p.Message.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Message), err)
+  }
+  return nil
+}
+
+func (p *TransactionCheck)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.MessageId = v
+}
+  return nil
+}
+
+func (p *TransactionCheck)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.BornAtMs = &v
+}
+  return nil
+}
+
+func (p *TransactionCheck) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "TransactionCheck"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *TransactionCheck) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "transaction", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:transaction: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Transaction)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.transaction (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:transaction: ", p), err) }
+  return err
+}
+
+func (p *TransactionCheck) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "message", thrift.STRUCT, 2); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:message: ", p), err) }
+  if err := p.Message.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Message), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:message: ", p), err) }
+  return err
+}
+
+func (p *TransactionCheck) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "messageId", thrift.STRING, 3); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:messageId: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.MessageId)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.messageId (3) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:messageId: ", p), err) }
+  return err
+}
+
+func (p *TransactionCheck) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetBornAtMs() {
+    if err := oprot.WriteFieldBegin(ctx, "bornAtMs", thrift.I64, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:bornAtMs: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.BornAtMs)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.bornAtMs (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:bornAtMs: ", p), err) }
+  }
+  return err
+}
+
+func (p *TransactionCheck) Equals(other *TransactionCheck) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Transaction != other.Transaction { return false }
+  if !p.Message.Equals(other.Message) { return false }
+  if p.MessageId != other.MessageId { return false }
+  if p.BornAtMs != other.BornAtMs {
+    if p.BornAtMs == nil || other.BornAtMs == nil {
+      return false
+    }
+    if (*p.BornAtMs) != (*other.BornAtMs) { return false }
+  }
+  return true
+}
+
+func (p *TransactionCheck) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("TransactionCheck(%+v)", *p)
+}
+
+// The questions that arrived.
+//
+// Attributes:
+//  - Code: 0, or as in Result: 11, 15, 20, 71.
+//  - Msg: A readable text: what was wrong, and what would be right; absent with code 0.
+//  - Checks: Empty if none arrived in time; absent unless the code is 0.
+type ChecksAnswer struct {
+  Code int32 `thrift:"code,1,required" db:"code" json:"code"`
+  Msg *string `thrift:"msg,2" db:"msg" json:"msg,omitempty"`
+  Checks []*TransactionCheck `thrift:"checks,3" db:"checks" json:"checks,omitempty"`
+}
+
+func NewChecksAnswer() *ChecksAnswer {
+  return &ChecksAnswer{}
+}
+
+
+func (p *ChecksAnswer) GetCode() int32 {
+  return p.Code
+}
+var ChecksAnswer_Msg_DEFAULT string
+func (p *ChecksAnswer) GetMsg() string {
+  if !p.IsSetMsg() {
+    return ChecksAnswer_Msg_DEFAULT
+  }
+return *p.Msg
+}
+var ChecksAnswer_Checks_DEFAULT []*TransactionCheck
+
+func (p *ChecksAnswer) GetChecks() []*TransactionCheck {
+  return p.Checks
+}
+func (p *ChecksAnswer) IsSetMsg() bool {
+  return p.Msg != nil
+}
+
+func (p *ChecksAnswer) IsSetChecks() bool {
+  return p.Checks != nil
+}
+
+func (p *ChecksAnswer) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetCode bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetCode = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.LIST {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetCode{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Code is not set"));
+  }
+  return nil
+}
+
+func (p *ChecksAnswer)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Code = v
+}
+  return nil
+}
+
+func (p *ChecksAnswer)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Msg = &v
+}
+  return nil
+}
+
+func (p *ChecksAnswer)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  _, size, err := iprot.ReadListBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading list begin: ", err)
+  }
+  tSlice := make([]*TransactionCheck, 0, size)
+  p.Checks =  tSlice
+  for i := 0; i < size; i ++ {
+    _elem12 := &TransactionCheck{}
+    if err := _elem12.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem12), err)
+    }
+    p.Checks = append(p.Checks, _elem12)
+  }
+  if err := iprot.ReadListEnd(ctx); err != nil {
+    return thrift.PrependError("error reading list end: ", err)
+  }
+  return nil
+}
+
+func (p *ChecksAnswer) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "ChecksAnswer"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ChecksAnswer) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "code", thrift.I32, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:code: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Code)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.code (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:code: ", p), err) }
+  return err
+}
+
+func (p *ChecksAnswer) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetMsg() {
+    if err := oprot.WriteFieldBegin(ctx, "msg", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:msg: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Msg)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.msg (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:msg: ", p), err) }
+  }
+  return err
+}
+
+func (p *ChecksAnswer) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetChecks() {
+    if err := oprot.WriteFieldBegin(ctx, "checks", thrift.LIST, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:checks: ", p), err) }
+    if err := oprot.WriteListBegin(ctx, thrift.STRUCT, len(p.Checks)); err != nil {
+      return thrift.PrependError("error writing list begin: ", err)
+    }
+    for _, v := range p.Checks {
+      if err := v.Write(ctx, oprot); err != nil {
+        return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", v), err)
+      }
+    }
+    if err := oprot.WriteListEnd(ctx); err != nil {
+      return thrift.PrependError("error writing list end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:checks: ", p), err) }
+  }
+  return err
+}
+
+func (p *ChecksAnswer) Equals(other *ChecksAnswer) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Code != other.Code { return false }
+  if p.Msg != other.Msg {
+    if p.Msg == nil || other.Msg == nil {
+      return false
+    }
+    if (*p.Msg) != (*other.Msg) { return false }
+  }
+  if len(p.Checks) != len(other.Checks) { return false }
+  for i, _tgt := range p.Checks {
+    _src13 := other.Checks[i]
+    if !_tgt.Equals(_src13) { return false }
+  }
+  return true
+}
+
+func (p *ChecksAnswer) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ChecksAnswer(%+v)", *p)
+}
+
 type ProducerService interface {
   // Stores one message; timeout in milliseconds. Code 0: stored.
   //
@@ -2419,6 +3954,23 @@ type ProducerService interface {
   // Parameters:
   //  - Request
   WritableQueues(ctx context.Context, request *QueuesRequest) (_r *WritableQueues, _err error)
+  // Stores a half message. The proxy sends it to its broker once, never again.
+  //
+  // Parameters:
+  //  - Request
+  PrepareTransaction(ctx context.Context, request *PrepareRequest) (_r *Prepared, _err error)
+  // Code 0: the outcome is stored, and the message of a commit is visible.
+  //
+  // Parameters:
+  //  - Request
+  EndTransaction(ctx context.Context, request *EndRequest) (_r *Result_, _err error)
+  // While clients of a group wait here, or did within the last minute on a connection that is
+  // still open, brokers may ask this proxy about the group's transactions. A connection is a
+  // member of one group at a time.
+  //
+  // Parameters:
+  //  - Request
+  TransactionChecks(ctx context.Context, request *ChecksRequest) (_r *ChecksAnswer, _err error)
 }
 
 type ProducerServiceClient struct {
@@ -2462,18 +4014,18 @@ func (p *ProducerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 //  - Message
 //  - Timeout
 func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, timeout int64) (_r *Result_, _err error) {
-  var _args10 ProducerServiceSendSyncArgs
-  _args10.Message = message
-  _args10.Timeout = timeout
-  var _result12 ProducerServiceSendSyncResult
-  var _meta11 thrift.ResponseMeta
-  _meta11, _err = p.Client_().Call(ctx, "sendSync", &_args10, &_result12)
-  p.SetLastResponseMeta_(_meta11)
+  var _args14 ProducerServiceSendSyncArgs
+  _args14.Message = message
+  _args14.Timeout = timeout
+  var _result16 ProducerServiceSendSyncResult
+  var _meta15 thrift.ResponseMeta
+  _meta15, _err = p.Client_().Call(ctx, "sendSync", &_args14, &_result16)
+  p.SetLastResponseMeta_(_meta15)
   if _err != nil {
     return
   }
-  if _ret13 := _result12.GetSuccess(); _ret13 != nil {
-    return _ret13, nil
+  if _ret17 := _result16.GetSuccess(); _ret17 != nil {
+    return _ret17, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendSync failed: unknown result")
 }
@@ -2484,17 +4036,17 @@ func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, 
 // Parameters:
 //  - Messages
 func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*Message) (_r *Result_, _err error) {
-  var _args14 ProducerServiceSendBatchSyncArgs
-  _args14.Messages = messages
-  var _result16 ProducerServiceSendBatchSyncResult
-  var _meta15 thrift.ResponseMeta
-  _meta15, _err = p.Client_().Call(ctx, "sendBatchSync", &_args14, &_result16)
-  p.SetLastResponseMeta_(_meta15)
+  var _args18 ProducerServiceSendBatchSyncArgs
+  _args18.Messages = messages
+  var _result20 ProducerServiceSendBatchSyncResult
+  var _meta19 thrift.ResponseMeta
+  _meta19, _err = p.Client_().Call(ctx, "sendBatchSync", &_args18, &_result20)
+  p.SetLastResponseMeta_(_meta19)
   if _err != nil {
     return
   }
-  if _ret17 := _result16.GetSuccess(); _ret17 != nil {
-    return _ret17, nil
+  if _ret21 := _result20.GetSuccess(); _ret21 != nil {
+    return _ret21, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendBatchSync failed: unknown result")
 }
@@ -2504,17 +4056,17 @@ func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*M
 // Parameters:
 //  - Message
 func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message) (_r *Result_, _err error) {
-  var _args18 ProducerServiceSendAsyncArgs
-  _args18.Message = message
-  var _result20 ProducerServiceSendAsyncResult
-  var _meta19 thrift.ResponseMeta
-  _meta19, _err = p.Client_().Call(ctx, "sendAsync", &_args18, &_result20)
-  p.SetLastResponseMeta_(_meta19)
+  var _args22 ProducerServiceSendAsyncArgs
+  _args22.Message = message
+  var _result24 ProducerServiceSendAsyncResult
+  var _meta23 thrift.ResponseMeta
+  _meta23, _err = p.Client_().Call(ctx, "sendAsync", &_args22, &_result24)
+  p.SetLastResponseMeta_(_meta23)
   if _err != nil {
     return
   }
-  if _ret21 := _result20.GetSuccess(); _ret21 != nil {
-    return _ret21, nil
+  if _ret25 := _result24.GetSuccess(); _ret25 != nil {
+    return _ret25, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendAsync failed: unknown result")
 }
@@ -2525,18 +4077,18 @@ func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message)
 //  - DelayMessage
 //  - Timeout
 func (p *ProducerServiceClient) SendDelaySync(ctx context.Context, delayMessage *DelayMessage, timeout int64) (_r *DelayResult_, _err error) {
-  var _args22 ProducerServiceSendDelaySyncArgs
-  _args22.DelayMessage = delayMessage
-  _args22.Timeout = timeout
-  var _result24 ProducerServiceSendDelaySyncResult
-  var _meta23 thrift.ResponseMeta
-  _meta23, _err = p.Client_().Call(ctx, "sendDelaySync", &_args22, &_result24)
-  p.SetLastResponseMeta_(_meta23)
+  var _args26 ProducerServiceSendDelaySyncArgs
+  _args26.DelayMessage = delayMessage
+  _args26.Timeout = timeout
+  var _result28 ProducerServiceSendDelaySyncResult
+  var _meta27 thrift.ResponseMeta
+  _meta27, _err = p.Client_().Call(ctx, "sendDelaySync", &_args26, &_result28)
+  p.SetLastResponseMeta_(_meta27)
   if _err != nil {
     return
   }
-  if _ret25 := _result24.GetSuccess(); _ret25 != nil {
-    return _ret25, nil
+  if _ret29 := _result28.GetSuccess(); _ret29 != nil {
+    return _ret29, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendDelaySync failed: unknown result")
 }
@@ -2546,19 +4098,81 @@ func (p *ProducerServiceClient) SendDelaySync(ctx context.Context, delayMessage 
 // Parameters:
 //  - Request
 func (p *ProducerServiceClient) WritableQueues(ctx context.Context, request *QueuesRequest) (_r *WritableQueues, _err error) {
-  var _args26 ProducerServiceWritableQueuesArgs
-  _args26.Request = request
-  var _result28 ProducerServiceWritableQueuesResult
-  var _meta27 thrift.ResponseMeta
-  _meta27, _err = p.Client_().Call(ctx, "writableQueues", &_args26, &_result28)
-  p.SetLastResponseMeta_(_meta27)
+  var _args30 ProducerServiceWritableQueuesArgs
+  _args30.Request = request
+  var _result32 ProducerServiceWritableQueuesResult
+  var _meta31 thrift.ResponseMeta
+  _meta31, _err = p.Client_().Call(ctx, "writableQueues", &_args30, &_result32)
+  p.SetLastResponseMeta_(_meta31)
   if _err != nil {
     return
   }
-  if _ret29 := _result28.GetSuccess(); _ret29 != nil {
-    return _ret29, nil
+  if _ret33 := _result32.GetSuccess(); _ret33 != nil {
+    return _ret33, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "writableQueues failed: unknown result")
+}
+
+// Stores a half message. The proxy sends it to its broker once, never again.
+//
+// Parameters:
+//  - Request
+func (p *ProducerServiceClient) PrepareTransaction(ctx context.Context, request *PrepareRequest) (_r *Prepared, _err error) {
+  var _args34 ProducerServicePrepareTransactionArgs
+  _args34.Request = request
+  var _result36 ProducerServicePrepareTransactionResult
+  var _meta35 thrift.ResponseMeta
+  _meta35, _err = p.Client_().Call(ctx, "prepareTransaction", &_args34, &_result36)
+  p.SetLastResponseMeta_(_meta35)
+  if _err != nil {
+    return
+  }
+  if _ret37 := _result36.GetSuccess(); _ret37 != nil {
+    return _ret37, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "prepareTransaction failed: unknown result")
+}
+
+// Code 0: the outcome is stored, and the message of a commit is visible.
+//
+// Parameters:
+//  - Request
+func (p *ProducerServiceClient) EndTransaction(ctx context.Context, request *EndRequest) (_r *Result_, _err error) {
+  var _args38 ProducerServiceEndTransactionArgs
+  _args38.Request = request
+  var _result40 ProducerServiceEndTransactionResult
+  var _meta39 thrift.ResponseMeta
+  _meta39, _err = p.Client_().Call(ctx, "endTransaction", &_args38, &_result40)
+  p.SetLastResponseMeta_(_meta39)
+  if _err != nil {
+    return
+  }
+  if _ret41 := _result40.GetSuccess(); _ret41 != nil {
+    return _ret41, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "endTransaction failed: unknown result")
+}
+
+// While clients of a group wait here, or did within the last minute on a connection that is
+// still open, brokers may ask this proxy about the group's transactions. A connection is a
+// member of one group at a time.
+//
+// Parameters:
+//  - Request
+func (p *ProducerServiceClient) TransactionChecks(ctx context.Context, request *ChecksRequest) (_r *ChecksAnswer, _err error) {
+  var _args42 ProducerServiceTransactionChecksArgs
+  _args42.Request = request
+  var _result44 ProducerServiceTransactionChecksResult
+  var _meta43 thrift.ResponseMeta
+  _meta43, _err = p.Client_().Call(ctx, "transactionChecks", &_args42, &_result44)
+  p.SetLastResponseMeta_(_meta43)
+  if _err != nil {
+    return
+  }
+  if _ret45 := _result44.GetSuccess(); _ret45 != nil {
+    return _ret45, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "transactionChecks failed: unknown result")
 }
 
 type ProducerServiceProcessor struct {
@@ -2581,13 +4195,16 @@ func (p *ProducerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewProducerServiceProcessor(handler ProducerService) *ProducerServiceProcessor {
 
-  self30 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self30.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
-  self30.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
-  self30.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
-  self30.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
-  self30.processorMap["writableQueues"] = &producerServiceProcessorWritableQueues{handler:handler}
-return self30
+  self46 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self46.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
+  self46.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
+  self46.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
+  self46.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
+  self46.processorMap["writableQueues"] = &producerServiceProcessorWritableQueues{handler:handler}
+  self46.processorMap["prepareTransaction"] = &producerServiceProcessorPrepareTransaction{handler:handler}
+  self46.processorMap["endTransaction"] = &producerServiceProcessorEndTransaction{handler:handler}
+  self46.processorMap["transactionChecks"] = &producerServiceProcessorTransactionChecks{handler:handler}
+return self46
 }
 
 func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -2598,12 +4215,12 @@ func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x31 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x47 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x31.Write(ctx, oprot)
+  x47.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x31
+  return false, x47
 
 }
 
@@ -2612,7 +4229,7 @@ type producerServiceProcessorSendSync struct {
 }
 
 func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err32 error
+  var _write_err48 error
   args := ProducerServiceSendSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2658,21 +4275,21 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc33 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
+    _exc49 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+      _write_err48 = thrift.WrapTException(err2)
     }
-    if err2 := _exc33.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := _exc49.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+      _write_err48 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+      _write_err48 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
-      _write_err32 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+      _write_err48 = thrift.WrapTException(err2)
     }
-    if _write_err32 != nil {
-      return false, thrift.WrapTException(_write_err32)
+    if _write_err48 != nil {
+      return false, thrift.WrapTException(_write_err48)
     }
     return true, err
   } else {
@@ -2680,19 +4297,19 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+    _write_err48 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
+    _write_err48 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
+    _write_err48 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err32 == nil && err2 != nil {
-    _write_err32 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
+    _write_err48 = thrift.WrapTException(err2)
   }
-  if _write_err32 != nil {
-    return false, thrift.WrapTException(_write_err32)
+  if _write_err48 != nil {
+    return false, thrift.WrapTException(_write_err48)
   }
   return true, err
 }
@@ -2702,7 +4319,7 @@ type producerServiceProcessorSendBatchSync struct {
 }
 
 func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err34 error
+  var _write_err50 error
   args := ProducerServiceSendBatchSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2748,21 +4365,21 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc35 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
+    _exc51 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err34 = thrift.WrapTException(err2)
+      _write_err50 = thrift.WrapTException(err2)
     }
-    if err2 := _exc35.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
-      _write_err34 = thrift.WrapTException(err2)
+    if err2 := _exc51.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+      _write_err50 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
-      _write_err34 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+      _write_err50 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
-      _write_err34 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+      _write_err50 = thrift.WrapTException(err2)
     }
-    if _write_err34 != nil {
-      return false, thrift.WrapTException(_write_err34)
+    if _write_err50 != nil {
+      return false, thrift.WrapTException(_write_err50)
     }
     return true, err
   } else {
@@ -2770,19 +4387,19 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err34 = thrift.WrapTException(err2)
+    _write_err50 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err34 == nil && err2 != nil {
-    _write_err34 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
+    _write_err50 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err34 == nil && err2 != nil {
-    _write_err34 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
+    _write_err50 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err34 == nil && err2 != nil {
-    _write_err34 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
+    _write_err50 = thrift.WrapTException(err2)
   }
-  if _write_err34 != nil {
-    return false, thrift.WrapTException(_write_err34)
+  if _write_err50 != nil {
+    return false, thrift.WrapTException(_write_err50)
   }
   return true, err
 }
@@ -2792,7 +4409,7 @@ type producerServiceProcessorSendAsync struct {
 }
 
 func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err36 error
+  var _write_err52 error
   args := ProducerServiceSendAsyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2838,21 +4455,21 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc37 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
+    _exc53 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err36 = thrift.WrapTException(err2)
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := _exc37.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
-      _write_err36 = thrift.WrapTException(err2)
+    if err2 := _exc53.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
-      _write_err36 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
-      _write_err36 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if _write_err36 != nil {
-      return false, thrift.WrapTException(_write_err36)
+    if _write_err52 != nil {
+      return false, thrift.WrapTException(_write_err52)
     }
     return true, err
   } else {
@@ -2860,19 +4477,19 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.REPLY, seqId); err2 != nil {
-    _write_err36 = thrift.WrapTException(err2)
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err36 == nil && err2 != nil {
-    _write_err36 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err36 == nil && err2 != nil {
-    _write_err36 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err36 == nil && err2 != nil {
-    _write_err36 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if _write_err36 != nil {
-    return false, thrift.WrapTException(_write_err36)
+  if _write_err52 != nil {
+    return false, thrift.WrapTException(_write_err52)
   }
   return true, err
 }
@@ -2882,7 +4499,7 @@ type producerServiceProcessorSendDelaySync struct {
 }
 
 func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err38 error
+  var _write_err54 error
   args := ProducerServiceSendDelaySyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -2928,21 +4545,21 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc39 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
+    _exc55 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err38 = thrift.WrapTException(err2)
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := _exc39.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
-      _write_err38 = thrift.WrapTException(err2)
+    if err2 := _exc55.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
-      _write_err38 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
-      _write_err38 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if _write_err38 != nil {
-      return false, thrift.WrapTException(_write_err38)
+    if _write_err54 != nil {
+      return false, thrift.WrapTException(_write_err54)
     }
     return true, err
   } else {
@@ -2950,19 +4567,19 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.REPLY, seqId); err2 != nil {
-    _write_err38 = thrift.WrapTException(err2)
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err38 == nil && err2 != nil {
-    _write_err38 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err38 == nil && err2 != nil {
-    _write_err38 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err38 == nil && err2 != nil {
-    _write_err38 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if _write_err38 != nil {
-    return false, thrift.WrapTException(_write_err38)
+  if _write_err54 != nil {
+    return false, thrift.WrapTException(_write_err54)
   }
   return true, err
 }
@@ -2972,7 +4589,7 @@ type producerServiceProcessorWritableQueues struct {
 }
 
 func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err40 error
+  var _write_err56 error
   args := ProducerServiceWritableQueuesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -3018,21 +4635,21 @@ func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, se
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc41 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing writableQueues: " + err2.Error())
+    _exc57 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing writableQueues: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err40 = thrift.WrapTException(err2)
+      _write_err56 = thrift.WrapTException(err2)
     }
-    if err2 := _exc41.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
-      _write_err40 = thrift.WrapTException(err2)
+    if err2 := _exc57.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
-      _write_err40 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
-      _write_err40 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
     }
-    if _write_err40 != nil {
-      return false, thrift.WrapTException(_write_err40)
+    if _write_err56 != nil {
+      return false, thrift.WrapTException(_write_err56)
     }
     return true, err
   } else {
@@ -3040,19 +4657,289 @@ func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, se
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.REPLY, seqId); err2 != nil {
-    _write_err40 = thrift.WrapTException(err2)
+    _write_err56 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err40 == nil && err2 != nil {
-    _write_err40 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err40 == nil && err2 != nil {
-    _write_err40 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err40 == nil && err2 != nil {
-    _write_err40 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
   }
-  if _write_err40 != nil {
-    return false, thrift.WrapTException(_write_err40)
+  if _write_err56 != nil {
+    return false, thrift.WrapTException(_write_err56)
+  }
+  return true, err
+}
+
+type producerServiceProcessorPrepareTransaction struct {
+  handler ProducerService
+}
+
+func (p *producerServiceProcessorPrepareTransaction) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err58 error
+  args := ProducerServicePrepareTransactionArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "prepareTransaction", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ProducerServicePrepareTransactionResult{}
+  if retval, err2 := p.handler.PrepareTransaction(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    if errors.Is(err2, thrift.ErrAbandonRequest) {
+      return false, thrift.WrapTException(err2)
+    }
+    _exc59 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing prepareTransaction: " + err2.Error())
+    if err2 := oprot.WriteMessageBegin(ctx, "prepareTransaction", thrift.EXCEPTION, seqId); err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
+    }
+    if err2 := _exc59.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
+    }
+    if _write_err58 != nil {
+      return false, thrift.WrapTException(_write_err58)
+    }
+    return true, err
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "prepareTransaction", thrift.REPLY, seqId); err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
+  }
+  if _write_err58 != nil {
+    return false, thrift.WrapTException(_write_err58)
+  }
+  return true, err
+}
+
+type producerServiceProcessorEndTransaction struct {
+  handler ProducerService
+}
+
+func (p *producerServiceProcessorEndTransaction) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err60 error
+  args := ProducerServiceEndTransactionArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "endTransaction", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ProducerServiceEndTransactionResult{}
+  if retval, err2 := p.handler.EndTransaction(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    if errors.Is(err2, thrift.ErrAbandonRequest) {
+      return false, thrift.WrapTException(err2)
+    }
+    _exc61 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing endTransaction: " + err2.Error())
+    if err2 := oprot.WriteMessageBegin(ctx, "endTransaction", thrift.EXCEPTION, seqId); err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
+    }
+    if err2 := _exc61.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
+    }
+    if _write_err60 != nil {
+      return false, thrift.WrapTException(_write_err60)
+    }
+    return true, err
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "endTransaction", thrift.REPLY, seqId); err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
+  }
+  if _write_err60 != nil {
+    return false, thrift.WrapTException(_write_err60)
+  }
+  return true, err
+}
+
+type producerServiceProcessorTransactionChecks struct {
+  handler ProducerService
+}
+
+func (p *producerServiceProcessorTransactionChecks) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err62 error
+  args := ProducerServiceTransactionChecksArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "transactionChecks", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ProducerServiceTransactionChecksResult{}
+  if retval, err2 := p.handler.TransactionChecks(ctx, args.Request); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    if errors.Is(err2, thrift.ErrAbandonRequest) {
+      return false, thrift.WrapTException(err2)
+    }
+    _exc63 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing transactionChecks: " + err2.Error())
+    if err2 := oprot.WriteMessageBegin(ctx, "transactionChecks", thrift.EXCEPTION, seqId); err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
+    }
+    if err2 := _exc63.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
+    }
+    if _write_err62 != nil {
+      return false, thrift.WrapTException(_write_err62)
+    }
+    return true, err
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "transactionChecks", thrift.REPLY, seqId); err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
+  }
+  if _write_err62 != nil {
+    return false, thrift.WrapTException(_write_err62)
   }
   return true, err
 }
@@ -3356,13 +5243,13 @@ func (p *ProducerServiceSendBatchSyncArgs)  ReadField1(ctx context.Context, ipro
   tSlice := make([]*Message, 0, size)
   p.Messages =  tSlice
   for i := 0; i < size; i ++ {
-    _elem42 := &Message{
+    _elem64 := &Message{
     PartitionId: -1,
 }
-    if err := _elem42.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem42), err)
+    if err := _elem64.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem64), err)
     }
-    p.Messages = append(p.Messages, _elem42)
+    p.Messages = append(p.Messages, _elem64)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -4139,6 +6026,600 @@ func (p *ProducerServiceWritableQueuesResult) String() string {
     return "<nil>"
   }
   return fmt.Sprintf("ProducerServiceWritableQueuesResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ProducerServicePrepareTransactionArgs struct {
+  Request *PrepareRequest `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewProducerServicePrepareTransactionArgs() *ProducerServicePrepareTransactionArgs {
+  return &ProducerServicePrepareTransactionArgs{}
+}
+
+var ProducerServicePrepareTransactionArgs_Request_DEFAULT *PrepareRequest
+func (p *ProducerServicePrepareTransactionArgs) GetRequest() *PrepareRequest {
+  if !p.IsSetRequest() {
+    return ProducerServicePrepareTransactionArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ProducerServicePrepareTransactionArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ProducerServicePrepareTransactionArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &PrepareRequest{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "prepareTransaction_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ProducerServicePrepareTransactionArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServicePrepareTransactionArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+type ProducerServicePrepareTransactionResult struct {
+  Success *Prepared `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewProducerServicePrepareTransactionResult() *ProducerServicePrepareTransactionResult {
+  return &ProducerServicePrepareTransactionResult{}
+}
+
+var ProducerServicePrepareTransactionResult_Success_DEFAULT *Prepared
+func (p *ProducerServicePrepareTransactionResult) GetSuccess() *Prepared {
+  if !p.IsSetSuccess() {
+    return ProducerServicePrepareTransactionResult_Success_DEFAULT
+  }
+return p.Success
+}
+func (p *ProducerServicePrepareTransactionResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ProducerServicePrepareTransactionResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &Prepared{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "prepareTransaction_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServicePrepareTransactionResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProducerServicePrepareTransactionResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServicePrepareTransactionResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ProducerServiceEndTransactionArgs struct {
+  Request *EndRequest `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewProducerServiceEndTransactionArgs() *ProducerServiceEndTransactionArgs {
+  return &ProducerServiceEndTransactionArgs{}
+}
+
+var ProducerServiceEndTransactionArgs_Request_DEFAULT *EndRequest
+func (p *ProducerServiceEndTransactionArgs) GetRequest() *EndRequest {
+  if !p.IsSetRequest() {
+    return ProducerServiceEndTransactionArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ProducerServiceEndTransactionArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ProducerServiceEndTransactionArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &EndRequest{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "endTransaction_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ProducerServiceEndTransactionArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceEndTransactionArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+type ProducerServiceEndTransactionResult struct {
+  Success *Result_ `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewProducerServiceEndTransactionResult() *ProducerServiceEndTransactionResult {
+  return &ProducerServiceEndTransactionResult{}
+}
+
+var ProducerServiceEndTransactionResult_Success_DEFAULT *Result_
+func (p *ProducerServiceEndTransactionResult) GetSuccess() *Result_ {
+  if !p.IsSetSuccess() {
+    return ProducerServiceEndTransactionResult_Success_DEFAULT
+  }
+return p.Success
+}
+func (p *ProducerServiceEndTransactionResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ProducerServiceEndTransactionResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &Result_{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "endTransaction_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceEndTransactionResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProducerServiceEndTransactionResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceEndTransactionResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Request
+type ProducerServiceTransactionChecksArgs struct {
+  Request *ChecksRequest `thrift:"request,1" db:"request" json:"request"`
+}
+
+func NewProducerServiceTransactionChecksArgs() *ProducerServiceTransactionChecksArgs {
+  return &ProducerServiceTransactionChecksArgs{}
+}
+
+var ProducerServiceTransactionChecksArgs_Request_DEFAULT *ChecksRequest
+func (p *ProducerServiceTransactionChecksArgs) GetRequest() *ChecksRequest {
+  if !p.IsSetRequest() {
+    return ProducerServiceTransactionChecksArgs_Request_DEFAULT
+  }
+return p.Request
+}
+func (p *ProducerServiceTransactionChecksArgs) IsSetRequest() bool {
+  return p.Request != nil
+}
+
+func (p *ProducerServiceTransactionChecksArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Request = &ChecksRequest{}
+  if err := p.Request.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Request), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "transactionChecks_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "request", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:request: ", p), err) }
+  if err := p.Request.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Request), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:request: ", p), err) }
+  return err
+}
+
+func (p *ProducerServiceTransactionChecksArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceTransactionChecksArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+type ProducerServiceTransactionChecksResult struct {
+  Success *ChecksAnswer `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewProducerServiceTransactionChecksResult() *ProducerServiceTransactionChecksResult {
+  return &ProducerServiceTransactionChecksResult{}
+}
+
+var ProducerServiceTransactionChecksResult_Success_DEFAULT *ChecksAnswer
+func (p *ProducerServiceTransactionChecksResult) GetSuccess() *ChecksAnswer {
+  if !p.IsSetSuccess() {
+    return ProducerServiceTransactionChecksResult_Success_DEFAULT
+  }
+return p.Success
+}
+func (p *ProducerServiceTransactionChecksResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ProducerServiceTransactionChecksResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &ChecksAnswer{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "transactionChecks_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceTransactionChecksResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProducerServiceTransactionChecksResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceTransactionChecksResult(%+v)", *p)
 }
 
 

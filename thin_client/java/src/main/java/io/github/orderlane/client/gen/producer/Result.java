@@ -31,7 +31,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
      * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-     * 71: the token is missing or unknown.
+     * 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
      */
     CODE((short)1, "code"),
     /**
@@ -182,7 +182,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
    * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-   * 71: the token is missing or unknown.
+   * 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
    */
   public int getCode() {
     return this.code;
@@ -191,7 +191,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
    * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
-   * 71: the token is missing or unknown.
+   * 71: the token is missing or unknown; 72: the transaction ended otherwise, or does not exist.
    */
   public Result setCode(int code) {
     this.code = code;
