@@ -21,7 +21,7 @@ from broker_core.broker.settings import BrokerSettings
 from proxy.observe.broker_metrics import broker_definitions
 from proxy.observe.metrics import MetricDefinition, definitions
 from proxy.settings.proxy_settings import Settings
-from thin_client.spark import option_table
+from thin_client.spark import kafka_names, option_table
 from tools import chaos_reports
 from tools.setting_fields import setting_fields
 
@@ -46,6 +46,7 @@ def tables() -> dict[Path, dict[str, str]]:
         ROOT / "docs/scale.md": scale_document.tables(),
         ROOT / "docs/guarantees.md": chaos_reports.tables(),
         ROOT / "docs/spark.md": {"spark-options": option_table.table()},
+        ROOT / "docs/from-spark-kafka.md": {"kafka-options": kafka_names.table()},
     }
 
 

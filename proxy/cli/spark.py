@@ -33,7 +33,10 @@ app = typer.Typer(
 GroupOption = Annotated[str, typer.Option("--group", help="consumer group to read as")]
 MasterOption = Annotated[
     str | None,
-    typer.Option(help="Spark master, such as local[4] or spark://host:7077; '' under spark-submit"),
+    typer.Option(
+        help="Spark master, such as local[4] or spark://host:7077; '' if --conf sets it"
+        " (default: local[*], and under spark-submit its own)"
+    ),
 ]
 OptionsOption = Annotated[
     list[str] | None,
@@ -44,7 +47,6 @@ OptionsOption = Annotated[
 ConfOption = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable")
 ]
-DEFAULT_MASTER = "local[*]"
 
 
 @app.command()
@@ -69,7 +71,7 @@ def archive(
     tls_certificate: CertificateOption = None,
     tls_key: KeyOption = None,
     option: OptionsOption = None,
-    master: MasterOption = DEFAULT_MASTER,
+    master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
     """Archive topics as Parquet by date, each message once, up to the current end.
@@ -131,7 +133,7 @@ def backfill(
     tls_certificate: CertificateOption = None,
     tls_key: KeyOption = None,
     option: OptionsOption = None,
-    master: MasterOption = DEFAULT_MASTER,
+    master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
     """Send the rows of Parquet files to a topic, in order per key.
@@ -198,7 +200,7 @@ def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Ite
     try:
         with (
             errors_as_sentences(),
-            job_session(f"orderlane {verb}", master=master or None, settings=settings) as session,
+            job_session(f"orderlane {verb}", master=master, settings=settings) as session,
         ):
             yield session
     except OptionError as error:

@@ -17,7 +17,6 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import Output, OutputFormat, print_json
 from proxy.cli.spark import (
-    DEFAULT_MASTER,
     ConfOption,
     GroupOption,
     MasterOption,
@@ -66,7 +65,7 @@ def key_profile(
     tls_certificate: CertificateOption = None,
     tls_key: KeyOption = None,
     option: OptionsOption = None,
-    master: MasterOption = DEFAULT_MASTER,
+    master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
     """Compare candidate order keys over all messages of a topic.
@@ -104,7 +103,7 @@ def audit(
     out: OutOption,
     overwrite: OverwriteOption = False,
     output: Output = OutputFormat.TABLE,
-    master: MasterOption = DEFAULT_MASTER,
+    master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
     """Check recorded histories like verify-history, if they are too long for one process.

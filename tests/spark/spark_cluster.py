@@ -68,7 +68,7 @@ def processes(folder: Path) -> Iterator[Processes]:
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **spark_environment(),
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(spark_home()),
         "SPARK_DAEMON_MEMORY": "128m",
         "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
@@ -88,7 +88,7 @@ def start_standalone(running: Processes, *, workers: int) -> str:
     """Start a master and its workers on loopback; return the master's address once all workers have
     registered.
     """
-    spark_class = _spark_home() / "bin/spark-class"
+    spark_class = spark_home() / "bin/spark-class"
     here = ("--host", "127.0.0.1", "--port", 0, "--webui-port", 0)
     _, output = running.start("master", spark_class, _MASTER, *here)
     found = _wait_for(output, r"Starting Spark master at (spark://\S+)")
@@ -142,7 +142,7 @@ def submit(
     options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]
     process, output = running.start(
         "submit",
-        *(_spark_home() / "bin/spark-submit", "--master", master, "--py-files", package),
+        *(spark_home() / "bin/spark-submit", "--master", master, "--py-files", package),
         *(*options, _PROGRAM, said, json.dumps(dict(parameters))),
     )
     code = process.wait(timeout=_RUN_S)
@@ -151,7 +151,8 @@ def submit(
     return found
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
+    """Return the folder of the installed Spark."""
     import pyspark
 
     return Path(pyspark.__file__).parent

@@ -1,4 +1,4 @@
-"""The code of docs/spark.md works as printed."""
+"""The code of docs/spark.md and docs/from-spark-kafka.md works as printed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import pytest
 
 from testkit.processes import ROOT
 from testkit.spark_site import SparkGateway
+
+
+def program_for_kafkas_users() -> str:
+    text = (ROOT / "docs/from-spark-kafka.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    return program
 
 
 def code_of(section: str) -> list[str]:
@@ -27,7 +33,8 @@ def test_the_guide_works_as_printed(
     sections = [code_of(name) for name in ("Quick start", "Guarantees", "Writing")]
     assert [len(codes) for codes in sections] >= [3, 1, 1]
     printed = []
-    for code in (code for codes in sections for code in codes):
+    codes = [code for codes in sections for code in codes]
+    for code in (*codes, program_for_kafkas_users()):
         for usual, here in (
             ("127.0.0.1:9713", gateway.servers),
             ("/tmp/lake", str(tmp_path)),
@@ -37,6 +44,7 @@ def test_the_guide_works_as_printed(
         exec(compile(code, "docs/spark.md", "exec"), {"__name__": "__guide__"})
         printed.append(capsys.readouterr().out)
     assert re.search(r"\|customer-9\|\s+100\|", printed[1])
+    assert re.search(r'\|customer-\d\|\{"amount": \d+\}\|\s+\d\|\s+\d+\|', printed[-1])
     assert printed[2] == "1000 orders in the lake\n"
     committed = gateway.committed("lake", "orders")
     assert sum(offset or 0 for offset in committed.values()) == 1000

@@ -45,6 +45,7 @@ from thin_client.errors import ClientError
 from thin_client.spark.admission import Admission
 from thin_client.spark.bulk_client import BulkClient, Counts, DataLost
 from thin_client.spark.filters import Pruning, pruning
+from thin_client.spark.kafka_names import is_kafka
 from thin_client.spark.logs import QueryLog, query_log
 from thin_client.spark.offsets import (
     Offsets,
@@ -52,6 +53,8 @@ from thin_client.spark.offsets import (
     Slice,
     Task,
     batch_of,
+    check_partitions,
+    check_start,
     ending,
     ends,
     starting,
@@ -167,15 +170,17 @@ class OrderlaneDataSource(DataSource):
         with without_tracebacks():
             if (table := new_table(self.options)) is not None:
                 return _table_schema(table)
-            headers = _checked(self.options).include_headers
-            return schema_ddl(column_names(include_headers=headers))
+            options = _checked(self.options)
+            kafka = options.kafka_names
+            columns = column_names(include_headers=options.include_headers, kafka_names=kafka)
+            return schema_ddl(columns, kafka_names=kafka)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader of ``spark.read``."""
         with without_tracebacks():
             given = effective(schema.fields, self.options, READ)
             options = ReadOptions.parse(given, streaming=False)
-            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
+            columns = _columns(schema, options)
         pushed = options.filter_pushdown
         if _filters_are_pushed() if pushed is None else pushed:
             return PruningReader(options, columns)
@@ -186,7 +191,7 @@ class OrderlaneDataSource(DataSource):
         try:
             given = effective(schema.fields, self.options, STREAM)
             options = ReadOptions.parse(given, streaming=True)
-            columns = chosen_columns(to_arrow_schema(schema, timezone="UTC"))
+            columns = _columns(schema, options)
         except OptionError as error:
             return RefusedReader(error)
         return StreamReader(options, columns)
@@ -231,6 +236,7 @@ class BatchReader(DataSourceReader):
     def _plan(self, queues: Queues) -> Plan:
         options, prune = self._options, self._pruning
         states = queues.states()
+        check_partitions(self._columns, states)
         at_time = queues.at_time
         first = starting(options.starting, states, at_time=at_time, strategy=options.strategy)
         last = ending(options.ending, states, at_time=at_time)
@@ -307,11 +313,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where it begins, and has no messages.
         """
         with without_tracebacks():
+            check_start(start)
             time.sleep(self._pace.wait_s(time.monotonic()))
             began_s = time.monotonic()
             # Before it has read anything, a query has no progress.
             self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
+            check_partitions(self._columns, states)
             before, self._latest = self._latest, ends(states)
             self._pace.asked(began_s, time.monotonic(), news=self._latest != before)
             if self._ends_now:
@@ -334,10 +342,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return a partition for each task of a batch, which may date from before a crash."""
         with without_tracebacks():
+            check_start(start)
+            states = self._queues.of(part.queue for part in batch_of(start, end))
+            check_partitions(self._columns, states)
             plan = plan_stream(
                 start,
                 end,
-                self._queues.of(part.queue for part in batch_of(start, end)),
+                states,
                 min_partitions=self._options.min_partitions,
                 max_records=self._options.max_records_per_partition,
             )
@@ -444,13 +455,13 @@ def _tasks(plan: Plan, options: ReadOptions) -> list[InputPartition]:
 def _rows(task: Task, options: ReadOptions, columns: Sequence[str]) -> Iterator[Any]:
     if not need_records(columns):
         for part in task.parts:
-            yield from position_batches(part, columns)
+            yield from position_batches(part, columns, kafka_names=options.kafka_names)
         return
     connecting = replace(options.connecting, servers=task.servers)
     with without_tracebacks(), closing(_client(connecting)) as client:
         for part in task.parts:
             chunks = _chunks(client, part, options, with_bodies="value" in columns)
-            yield from record_batches(chunks, part, columns)
+            yield from record_batches(chunks, part, columns, kafka_names=options.kafka_names)
 
 
 def _chunks(
@@ -497,8 +508,9 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
 
 def _table_schema(options: Mapping[str, str]) -> StructType:
     """Return the columns of a new table with *options*."""
-    headers = options.get("includeheaders", "").lower() == "true"
-    columns = from_arrow_schema(arrow_schema(column_names(include_headers=headers)))
+    headers, kafka = options.get("includeheaders", "").lower() == "true", is_kafka(options)
+    chosen = column_names(include_headers=headers, kafka_names=kafka)
+    columns = from_arrow_schema(arrow_schema(chosen, kafka_names=kafka))
     return StructType(
         [
             StructField(
@@ -525,6 +537,12 @@ def _checked(options: Mapping[str, str]) -> ReadOptions:
         with suppress(OptionError):
             return ReadOptions.parse(options, streaming=not is_stream)
         raise
+
+
+def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
+    """Return the columns of a query. Raises OptionError."""
+    given = to_arrow_schema(schema, timezone="UTC")
+    return chosen_columns(given, kafka_names=options.kafka_names)
 
 
 def _filters_are_pushed() -> bool:

@@ -1,9 +1,10 @@
-"""Whether rows can be sent to a topic, asked before a job writes its first row."""
+"""Whether rows can be sent to a topic, asked before a job writes its first row; and its queues."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from thin_client import calls
@@ -12,17 +13,40 @@ from thin_client.errors import ProxyFault
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.options import Connecting
 from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
+from thin_client.spark.queue_numbers import check_one_broker, number_of
 from thrift_idl import producer
 
 #: Codes of refusals that do not pass by themselves: illegal name, no such topic, no token or right.
 _FINAL = frozenset({11, 14, 71})
 
 
+class NumberedQueues:
+    """The queues of topics by number; *ask* returns the names of a topic's queues."""
+
+    def __init__(self, ask: Callable[[str], Sequence[str]]) -> None:
+        self._ask = ask
+        self._topics: dict[str, dict[str, str]] = {}
+
+    def qid(self, topic: str, number: int) -> str | None:
+        """Return the name of a queue; None if there is none of this number.
+
+        Raises OptionError for a topic with queues at several brokers.
+        """
+        if topic not in self._topics:
+            qids = self._ask(topic)
+            instead = "name the queues in the column qid"
+            check_one_broker("the column partition", topic, qids, instead=instead)
+            self._topics[topic] = {number_of(qid): qid for qid in qids}
+        return self._topics[topic].get(str(number))
+
+
 def check_destination(
     connecting: Connecting, topic: str, *, patience_s: float = PATIENCE_S
-) -> None:
-    """Raise OptionError if the proxy would refuse messages to *topic*, ClientError if none answers
-    in time. A proxy of an earlier version answers when messages are sent.
+) -> Sequence[str]:
+    """Return the names of the queues to which the proxy sends messages to *topic*.
+
+    Raises OptionError if it would refuse them, ClientError if none answers in time. A proxy of an
+    earlier version answers when messages are sent: then no names are known.
     """
     request = producer.QueuesRequest(topic=topic, token=connecting.token)
     until_s = time.monotonic() + patience_s
@@ -34,9 +58,9 @@ def check_destination(
             except ProxyFault as error:
                 if error.retriable:
                     raise
-                return
+                return ()
             if not answer.code:
-                return
+                return answer.qids or ()
             failures += 1
             if answer.code in _FINAL or time.monotonic() >= until_s:
                 raise OptionError(

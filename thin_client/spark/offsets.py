@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thin_client.spark.option_values import OptionError, json_object, names
+from thin_client.spark.queue_numbers import check_one_broker, is_number, number_of
 
 #: topic → qid → next offset to read; in options possibly a timestamp in milliseconds instead.
 Offsets = dict[str, dict[str, int]]
@@ -128,14 +129,14 @@ class Position:
         if isinstance(self.value, int):
             return self.value
         topic, qid = queue
-        try:
-            return self.value[topic][qid]
-        except KeyError:
+        given = self.value.get(topic, {})
+        if (found := given.get(qid, given.get(number_of(qid)))) is None:
             raise OptionError(
                 f"{self.option} does not name the queue {qid!r} of the topic {topic!r}: "
                 "add every queue that the query reads"
                 + ("" if self.by_time else " (-2 for earliest, -1 for latest)")
-            ) from None
+            )
+        return found
 
     def check_names(self, queues: Iterable[Queue]) -> None:
         """Raise OptionError if it names a topic or queue that is not among *queues*."""
@@ -143,17 +144,21 @@ class Position:
             return
         there = sorted(queues)
         for topic, qids in sorted(self.value.items()):
-            if qids and topic not in {each for each, _ in there}:
+            has = [each for of, each in there if of == topic]
+            if any(map(is_number, qids)):
+                instead = "name the queues, as in broker-a_0"
+                check_one_broker(self.option, topic, has, instead=instead)
+            may = {name for each in has for name in (each, number_of(each))}
+            if qids and not has:
                 raise OptionError(
                     f"{self.option} names the topic {topic!r}, which the query does not read: "
                     f"it reads {names({each for each, _ in there})}"
                 )
             for qid in sorted(qids):
-                if (topic, qid) not in there:
-                    has = names(each for of, each in there if of == topic)
+                if qid not in may:
                     raise OptionError(
                         f"{self.option} names the queue {qid!r} of the topic {topic!r}, "
-                        f"which the query does not read: it reads {has}"
+                        f"which the query does not read: it reads {names(has)}"
                     )
 
 
@@ -234,6 +239,31 @@ def batch_of(
     return sorted(slices)
 
 
+def check_start(offsets: Mapping[str, Mapping[str, int]]) -> None:
+    """Raise OptionError for the offset of a checkpoint of Spark's Kafka source."""
+    for topic, qid in flat(offsets):
+        if is_number(qid):
+            raise OptionError(
+                f"the checkpoint has an offset of the partition {qid} of the topic {topic!r}, so it"
+                " is one of Spark's Kafka source: start the query with a new checkpoint, and with"
+                " startingOffsets or startingTimestamp where the old query ended"
+            )
+
+
+def check_partitions(columns: Sequence[str], states: Iterable[QueueState]) -> None:
+    """Raise OptionError if *columns* have ``partition``, and a topic has queues at several
+    brokers.
+    """
+    if "partition" not in columns:
+        return
+    topics: dict[str, list[str]] = {}
+    for each in states:
+        topics.setdefault(each.topic, []).append(each.qid)
+    for topic, qids in topics.items():
+        instead = "choose columns with schema(), and qid instead of partition"
+        check_one_broker("the column partition", topic, qids, instead=instead)
+
+
 def by_queue(states: Iterable[QueueState]) -> dict[Queue, QueueState]:
     """Return the states by queue."""
     return {state.queue: state for state in states}
@@ -249,14 +279,23 @@ def to_json(offsets: Mapping[str, Mapping[str, int]]) -> str:
     return json.dumps(sorted_offsets(flat(offsets).items()), separators=(",", ":"))
 
 
-def from_json(text: str, *, option: str, form: str, least: int) -> Offsets:
-    """Parse topic → qid → number. Raises an OptionError that shows *form* if *text* is invalid."""
+def from_json(text: str, *, option: str, form: str, least: int, numbers: bool = False) -> Offsets:
+    """Parse topic → qid → number; with *numbers* all queues of a topic may be named by number.
+
+    Raises an OptionError that shows *form* if *text* is invalid.
+    """
     found = json_object(option, text, form=form)
     for topic, queues in found.items():
         if not isinstance(queues, dict) or not queues:
             raise OptionError(
                 f"{option} has {json.dumps(queues)} for the topic {topic!r}: "
                 f"expected JSON as in {form}"
+            )
+        by_number = [qid for qid in queues if is_number(qid)]
+        if by_number and not (numbers and len(by_number) == len(queues)):
+            raise OptionError(
+                f"{option} names the queue {by_number[0]!r} of {topic!r}: "
+                f"expected names of queues, as in {form}"
             )
         for qid, number in queues.items():
             if type(number) is not int or not least <= number < 2**63:

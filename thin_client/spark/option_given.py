@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from thin_client.spark.kafka_names import own_names
 from thin_client.spark.option_table import check_names
 from thin_client.spark.option_values import OptionError, text
 
@@ -12,11 +13,18 @@ T = TypeVar("T")
 
 
 class Given:
-    """The options of one query, with checked names."""
+    """The options of one query, with checked names.
+
+    Options are found by orderlane's names; errors use the names by which they were set.
+    """
 
     def __init__(self, options: Mapping[str, str], where: str) -> None:
-        check_names(options, where=where)
-        self._texts = {name.lower(): value for name, value in options.items()}
+        own = own_names(options)
+        check_names(own.texts, where=where, called=own.called)
+        self.kafka_names = own.kafka
+        #: Returns the name by which an option is set.
+        self.called = own.called
+        self._texts = {name.lower(): value for name, value in own.texts.items()}
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._texts
@@ -24,7 +32,7 @@ class Given:
     def take(self, name: str, read: Callable[[str, str], T]) -> T | None:
         """Return the value, parsed by *read*; None if the option is not set."""
         found = self._texts.get(name.lower())
-        return None if found is None else read(name, found)
+        return None if found is None else read(self.called(name), found)
 
     def get(self, name: str, read: Callable[[str, str], T], default: T) -> T:
         """Return the value, parsed by *read*, or *default*."""

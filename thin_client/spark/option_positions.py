@@ -11,6 +11,9 @@ from thin_client.spark.selection import Selection
 
 _OFFSETS_FORM = '{"orders": {"broker-a_0": 23, "broker-a_1": -2}}'
 _TIMES_FORM = '{"orders": {"broker-a_0": 1700000000000}}'
+#: The same with Kafka's names.
+_OFFSETS_BY_NUMBER = '{"orders": {"0": 23, "1": -2}}'
+_TIMES_BY_NUMBER = '{"orders": {"0": 1700000000000}}'
 
 
 def starting(given: Given, default: int) -> Position:
@@ -32,21 +35,23 @@ def ending(given: Given) -> Position:
 
 
 def _position(given: Given, options: tuple[str, str, str], *, default: Position) -> Position:
-    which = given.one_of(*options)
+    which, numbers = given.one_of(*options), given.kafka_names
     if which is None:
         return default
     text = given.need(which, "a position")
     if which == options[1]:
         return Position(time_ms(which, text), by_time=True, option=which)
     if which == options[2]:
-        times = from_json(text, option=which, form=_TIMES_FORM, least=0)
+        form = _TIMES_BY_NUMBER if numbers else _TIMES_FORM
+        times = from_json(text, option=which, form=form, least=0, numbers=numbers)
         return Position(times, by_time=True, option=which)
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.lower() in words:
         return Position(words[text.lower()], option=which)
+    form = _OFFSETS_BY_NUMBER if numbers else _OFFSETS_FORM
     if not text.startswith("{"):
-        raise refusal(which, text, f"earliest, latest, or JSON as in {_OFFSETS_FORM}")
-    offsets = from_json(text, option=which, form=_OFFSETS_FORM, least=EARLIEST)
+        raise refusal(which, text, f"earliest, latest, or JSON as in {form}")
+    offsets = from_json(text, option=which, form=form, least=EARLIEST, numbers=numbers)
     return Position(offsets, option=which)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from thin_client.spark.option_values import OptionError
@@ -93,6 +93,8 @@ OPTIONS: tuple[Option, ...] = (
            "that consumers can drop the repeats of a repeated batch.", _WRITES),
     Option("jobId", "a unique ID", "Name of a batch job, the prefix of its messages' names: "
            "rows written again under the same name can be recognized as repeats.", (WRITE,)),
+    Option("names", "`orderlane`", "`kafka`: accept the option names of Spark's Kafka source, and "
+           "use its [columns](from-spark-kafka.md#columns).", _ALL),
     Option("token", "", "Access token, if the proxy requires one.", _ALL),
     Option("tls", "`false`", "Connect with TLS; required for the four options below.", _ALL),
     Option("tlsCa", "the system's", "PEM file of the trusted authorities; like the next two, it "
@@ -113,8 +115,9 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 #: Replacements for other sources' options, by prefix.
 _ELSEWHERE = {
-    "kafka.bootstrap.servers": "set servers to the proxies' addresses",
-    "kafka.group.id": "set group to the consumer group",
+    "kafka.bootstrap.servers": "set servers to the proxies' addresses, or names to kafka",
+    "kafka.group.id": "set group to the consumer group, or names to kafka",
+    "kafka.auto.offset.reset": "use startingOffsets",
     "groupidprefix": "a query reads as one existing consumer group: set group",
     "kafka.security.protocol": "set tls to true for TLS",
     "kafka.sasl.": "set token to authenticate",
@@ -135,8 +138,11 @@ _ELSEWHERE = {
 }
 
 
-def check_names(given: Iterable[str], *, where: str) -> None:
-    """Raise OptionError for a name that is unknown or does not apply to *where*."""
+def check_names(given: Iterable[str], *, where: str, called: Callable[[str], str] = str) -> None:
+    """Raise OptionError for a name that is unknown or does not apply to *where*.
+
+    *called* returns the name by which an option was set.
+    """
     for name in sorted(given):
         known = _BY_NAME.get(name.lower())
         if known is None:
@@ -145,7 +151,7 @@ def check_names(given: Iterable[str], *, where: str) -> None:
             raise OptionError(_unknown(name, where))
         if where not in known.where:
             raise OptionError(
-                f"{known.name} does not apply to {where}: it belongs to "
+                f"{called(known.name)} does not apply to {where}: it belongs to "
                 f"{' and '.join(known.where)}{_instead(known.name, where)}"
             )
 
@@ -162,10 +168,28 @@ def applies(name: str, where: str) -> bool:
     return name.lower() in _BY_NAME and where in _BY_NAME[name.lower()].where
 
 
+def replacement(name: str) -> str | None:
+    """Return what to use instead of an option of another source; None if it is unknown."""
+    lowered = name.lower()
+    for beginning, instead in _ELSEWHERE.items():
+        if lowered == beginning or (beginning.endswith(".") and lowered.startswith(beginning)):
+            return instead
+    return None
+
+
+def places(where: tuple[str, ...]) -> str:
+    """Return the operations *where*, as the tables name them."""
+    if where == _ALL:
+        return "all"
+    if where == _READS:
+        return "reading"
+    return "writing" if where == _WRITES else f"`{where[0]}`"
+
+
 def table() -> str:
     """Return the options as a Markdown table."""
     rows = [
-        f"| `{each.name}` | {each.default or '-'} | {_where(each)} | {each.meaning} |"
+        f"| `{each.name}` | {each.default or '-'} | {places(each.where)} | {each.meaning} |"
         for each in OPTIONS
     ]
     return "\n".join(
@@ -174,10 +198,9 @@ def table() -> str:
 
 
 def _unknown(name: str, where: str) -> str:
+    if (instead := replacement(name)) is not None:
+        return f"{name!r} is not an option of orderlane: {instead}"
     lowered = name.lower()
-    for beginning, instead in _ELSEWHERE.items():
-        if lowered == beginning or (beginning.endswith(".") and lowered.startswith(beginning)):
-            return f"{name!r} is not an option of orderlane: {instead}"
     nearest = difflib.get_close_matches(lowered, _BY_NAME, n=1, cutoff=0.7)
     if nearest:
         return f"{name!r} is not an option of orderlane: did you mean {_BY_NAME[nearest[0]].name}?"
@@ -199,11 +222,3 @@ def _instead(name: str, where: str) -> str:
 
 def _names(where: str) -> Iterator[str]:
     return (option.name for option in OPTIONS if where in option.where)
-
-
-def _where(option: Option) -> str:
-    if option.where == _ALL:
-        return "all"
-    if option.where == _READS:
-        return "reading"
-    return "writing" if option.where == _WRITES else f"`{option.where[0]}`"

@@ -30,6 +30,7 @@ from thin_client.spark.option_values import (
     whole,
 )
 from thin_client.spark.outgoing import KEY_ENCODINGS
+from thin_client.spark.queue_numbers import is_number
 from thin_client.spark.selection import Selection
 
 __all__ = ["OPTIONS", "Connecting", "Option", "OptionError", "ReadOptions", "WriteOptions"]
@@ -37,6 +38,7 @@ __all__ = ["OPTIONS", "Connecting", "Option", "OptionError", "ReadOptions", "Wri
 #: Default of ``maxPartitions``: as many tasks as Spark's shuffles have by default.
 MAX_PARTITIONS = 200
 _ASSIGN_FORM = '{"orders": ["broker-a_0", "broker-a_1"]}'
+_NUMBERS_FORM = '{"orders": [0, 1]}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class ReadOptions:
     include_headers: bool = False
     filter_pushdown: bool | None = None
     batch_bytes: int = 4 << 20
+    kafka_names: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -118,6 +121,7 @@ class ReadOptions:
             include_headers=given.get("includeHeaders", boolean, False),
             filter_pushdown=given.take("filterPushdown", boolean),
             batch_bytes=given.get("batchBytes", _batch_bytes, 4 << 20),
+            kafka_names=given.kafka_names,
         )
 
 
@@ -134,6 +138,7 @@ class WriteOptions:
     job_id: str | None = None
     key_encoding: str | None = None
     ignore_extra_columns: bool = False
+    kafka_names: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -150,6 +155,7 @@ class WriteOptions:
             key_encoding=given.take("keyEncoding", one_of(*KEY_ENCODINGS)),
             ignore_extra_columns=given.get("extraColumns", one_of("error", "ignore"), "error")
             == "ignore",
+            kafka_names=given.kafka_names,
         )
 
 
@@ -177,7 +183,7 @@ def _connecting(given: Given, *, group: str) -> Connecting:
     except OptionError:
         raise
     except ValueError as error:
-        raise OptionError(f"servers: {error}") from None
+        raise OptionError(f"{given.called('servers')}: {error}") from None
     timeout_ms = given.get("requestTimeout", duration_ms, 10_000)
     return Connecting(
         servers=tuple(str(address) for address in addresses),
@@ -194,7 +200,8 @@ def _tls(given: Given) -> Tls | None:
     if not given.get("tls", boolean, False):
         for name in files:
             if name in given:
-                raise OptionError(f"{name} has no effect without TLS: set tls to true")
+                called = given.called(name)
+                raise OptionError(f"{called} has no effect without TLS: set tls to true")
         return None
     ca, certificate, key, server_name = (given.take(name, text) for name in files)
     tls = Tls(ca=ca, certificate=certificate, key=key, server_name=server_name)
@@ -223,19 +230,31 @@ def _selection(given: Given) -> Selection:
                 which, pattern, f"a regular expression, as in orders-.* ({error})"
             ) from None
         return Selection(pattern=pattern)
-    return Selection(assign=_assigned(given.need(which, "queues")))
+    queues = given.need(which, "queues")
+    return Selection(assign=_assigned(queues, numbers=given.kafka_names))
 
 
-def _assigned(given: str) -> dict[str, tuple[str, ...]]:
-    found = json_object("assign", given, form=_ASSIGN_FORM)
+def _assigned(given: str, *, numbers: bool) -> dict[str, tuple[str, ...]]:
+    """Return topic → queues; with *numbers* queues may be numbers, as text."""
+    form = _NUMBERS_FORM if numbers else _ASSIGN_FORM
+    found = json_object("assign", given, form=form)
     for topic, qids in found.items():
-        if not isinstance(qids, list) or not qids or not all(map(_is_name, qids)):
+        # All by name, or all by number.
+        if (
+            not isinstance(qids, list)
+            or not qids
+            or not (all(map(_is_name, qids)) or (numbers and all(map(_is_number, qids))))
+        ):
             raise OptionError(
                 f"assign has {qids!r} for the topic {topic!r}: "
-                f"expected a list of queues, as in {_ASSIGN_FORM}"
+                f"expected a list of queues, as in {form}"
             )
-    return {topic: tuple(sorted(set(qids))) for topic, qids in sorted(found.items())}
+    return {topic: tuple(sorted(map(str, set(qids)))) for topic, qids in sorted(found.items())}
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and value != "" and not is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and value >= 0

@@ -34,8 +34,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "shardingKey": ("string",),
     "messageId": ("string",),
 }
+#: The column that names a queue by number with Kafka's names, and its type.
+PARTITION = "partition"
+_PARTITION_TYPES = ("int", "smallint", "tinyint")
 #: Columns of a source that a sink ignores: the broker and the new message decide them.
 DECIDED = frozenset({"offset", "timestamp", "bornTimestamp"})
+_DECIDED_WITH_KAFKAS = DECIDED | {"timestampType"}
 #: The texts that a binary key may become, by the option keyEncoding.
 KEY_ENCODINGS: Mapping[str, Callable[[bytes], str]] = {
     "utf8": bytes.decode,
@@ -76,6 +80,30 @@ class Origin:
         absent = [None] * len(values)
         rows = zip(*(columns.get(name, absent) for name in COLUMNS), strict=True)
         return [self._message(first + number, *row) for number, row in enumerate(rows)]
+
+    def qids(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        qid_of: Callable[[str, int], str | None],
+        *,
+        first: int,
+    ) -> list[str | None]:
+        """Return the names of the queues in the column ``partition``, None for a row without one.
+
+        *qid_of* returns the name by topic and number. Raises RowRefused for a missing queue.
+        """
+        numbers = columns[PARTITION]
+        topics = columns.get("topic", [None] * len(numbers))
+        found: list[str | None] = []
+        for row, (number, named) in enumerate(zip(numbers, topics, strict=True), first):
+            topic = self.topic or named
+            qid = qid_of(topic, number) if topic and number is not None else None
+            if topic and number is not None and qid is None:
+                raise self._refused(
+                    row, f"has the partition {number}, which the topic {topic!r} does not have"
+                )
+            found.append(qid)
+        return found
 
     def _message(
         self,
@@ -180,29 +208,34 @@ def check_columns(
     topic: str | None,
     key_encoding: str | None = None,
     ignore_others: bool = False,
+    kafka_names: bool = False,
 ) -> None:
     """Raise OptionError unless a sink accepts columns of these names and types.
 
     *topic*, *key_encoding*: the options; None if they are not set. *ignore_others*: whether other
-    columns than the sink's are ignored.
+    columns than the sink's are ignored. *kafka_names*: whether those of Kafka's sink are accepted.
     """
+    accepted = {**COLUMNS, PARTITION: _PARTITION_TYPES} if kafka_names else COLUMNS
+    decided = _DECIDED_WITH_KAFKAS if kafka_names else DECIDED
     names = [name for name, _ in found]
     types = {name: _plain(kind) for name, kind in found}
     for name, given in types.items():
-        if name in DECIDED:
+        if name in decided:
             continue
-        if name not in COLUMNS:
+        if name not in accepted:
             if ignore_others:
                 continue
             raise OptionError(
                 f"column {name!r} cannot be written: select or rename columns to"
-                f" {', '.join(COLUMNS)}, or set the option extraColumns to ignore"
+                f" {', '.join(accepted)}, or set the option extraColumns to ignore"
             )
         if names.count(name) > 1:
             raise OptionError(f"column {name!r} occurs twice: select one of them")
-        if given not in COLUMNS[name]:
-            expected = " or ".join(COLUMNS[name])
+        if given not in accepted[name]:
+            expected = " or ".join(accepted[name])
             raise OptionError(f"column {name!r} is {given}: cast it to {expected}")
+    if kafka_names and {PARTITION, "qid"} <= types.keys():
+        raise OptionError("columns 'partition' and 'qid' both name the queue: select one of them")
     if "value" not in names:
         raise OptionError("column 'value' is missing: name the column with the message's body so")
     if topic is None and "topic" not in names:

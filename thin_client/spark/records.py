@@ -6,7 +6,7 @@ the rules for messages in thin clients. Both give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from thin_client.spark.columns import Rows, find_starts, states_checksum
 from thin_client.spark.offsets import Slice
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.pairs import Pairs, pairs_of
+from thin_client.spark.queue_numbers import number_of
 from thin_client.spark.tombstones import BODIES, EMPTY, NULL, TOMBSTONE, value_of
 
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
@@ -49,8 +50,23 @@ _COLUMNS: Mapping[str, tuple[str, pa.DataType]] = {
     "messageId": ("STRING", _TEXT),
     "headers": ("ARRAY<STRUCT<key: STRING, value: BINARY>>", _HEADERS),
 }
+#: The same with Kafka's names: first the columns of Kafka's source, which has headers last.
+_KAFKA_COLUMNS: Mapping[str, tuple[str, pa.DataType]] = {
+    "key": ("BINARY", pa.binary()),
+    "value": _COLUMNS["value"],
+    "topic": _COLUMNS["topic"],
+    "partition": ("INT", pa.int32()),
+    "offset": _COLUMNS["offset"],
+    "timestamp": _COLUMNS["timestamp"],
+    "timestampType": ("INT", pa.int32()),
+    "headers": _COLUMNS["headers"],
+    **{name: _COLUMNS[name] for name in ("qid", "bornTimestamp", "tag", "properties", "messageId")},
+}
+_KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+#: Kafka's number for times at which a broker stored a message, as all are.
+_STORED_TIME = 1
 #: Columns that follow from the position alone.
-_POSITION = frozenset({"topic", "qid", "offset"})
+_POSITION = frozenset({"topic", "qid", "offset", "partition", "timestampType"})
 #: Columns that need a message's properties; ``value`` because of tombstones.
 _OF_PROPERTIES = frozenset({"key", "value", "tag", "properties", "messageId", "headers"})
 
@@ -83,30 +99,35 @@ class CannotInflate(RuntimeError):
         )
 
 
-def column_names(*, include_headers: bool) -> tuple[str, ...]:
+def column_names(*, include_headers: bool, kafka_names: bool = False) -> tuple[str, ...]:
     """Return the columns of a source whose schema is not given."""
+    if kafka_names:
+        return (*_KAFKA_DEFAULT, "headers") if include_headers else _KAFKA_DEFAULT
     return tuple(name for name in _COLUMNS if include_headers or name != "headers")
 
 
-def schema_ddl(columns: Iterable[str]) -> str:
+def schema_ddl(columns: Iterable[str], *, kafka_names: bool = False) -> str:
     """Return *columns* as a Spark DDL schema."""
-    return ", ".join(f"{name} {_COLUMNS[name][0]}" for name in columns)
+    known = _known(kafka_names)
+    return ", ".join(f"{name} {known[name][0]}" for name in columns)
 
 
-def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+def arrow_schema(columns: Iterable[str], *, kafka_names: bool = False) -> pa.Schema:
     """Return *columns* as the exact Arrow schema that Spark expects."""
-    return pa.schema([(name, _COLUMNS[name][1]) for name in columns])
+    known = _known(kafka_names)
+    return pa.schema([(name, known[name][1]) for name in columns])
 
 
-def chosen_columns(given: pa.Schema) -> tuple[str, ...]:
+def chosen_columns(given: pa.Schema, *, kafka_names: bool = False) -> tuple[str, ...]:
     """Return the names of *given*, a schema chosen by the user. Raises OptionError for columns that
     the source does not have, or of other types.
     """
+    columns = _known(kafka_names)
     for field in given:
-        known = _COLUMNS.get(field.name)
+        known = columns.get(field.name)
         if known is None:
             raise OptionError(
-                f"schema() names the column {field.name!r}: expected some of {', '.join(_COLUMNS)}"
+                f"schema() names the column {field.name!r}: expected some of {', '.join(columns)}"
             )
         if field.type != known[1]:
             raise OptionError(
@@ -115,26 +136,39 @@ def chosen_columns(given: pa.Schema) -> tuple[str, ...]:
     return tuple(given.names)
 
 
+def _known(kafka_names: bool) -> Mapping[str, tuple[str, pa.DataType]]:
+    return _KAFKA_COLUMNS if kafka_names else _COLUMNS
+
+
 def need_records(columns: Iterable[str]) -> bool:
     """Return whether *columns* need more than the positions of messages."""
     return not _POSITION.issuperset(columns)
 
 
-def position_batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def position_batches(
+    part: Slice, columns: Sequence[str], *, kafka_names: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Yield *columns*, of those that need no records, for each offset of *part*."""
-    schema = arrow_schema(columns)
+    schema = arrow_schema(columns, kafka_names=kafka_names)
     for first in range(part.start, part.end, MAX_ROWS):
         offsets = np.arange(first, min(first + MAX_ROWS, part.end))
-        made = {
-            "topic": pa.repeat(part.topic, len(offsets)),
-            "qid": pa.repeat(part.qid, len(offsets)),
-            "offset": pa.array(offsets),
-        }
-        yield pa.record_batch([made[name] for name in columns], schema=schema)
+        same, own = _of_queue(part, len(offsets)), pa.array(offsets)
+        made = [own if name == "offset" else same[name]() for name in columns]
+        yield pa.record_batch(made, schema=schema)
+
+
+def _of_queue(part: Slice, rows: int) -> dict[str, Callable[[], pa.Array]]:
+    """Return the columns in which all rows of a queue are equal."""
+    return {
+        "topic": lambda: pa.repeat(part.topic, rows),
+        "qid": lambda: pa.repeat(part.qid, rows),
+        "partition": lambda: pa.repeat(pa.scalar(int(number_of(part.qid)), pa.int32()), rows),
+        "timestampType": lambda: pa.repeat(pa.scalar(_STORED_TIME, pa.int32()), rows),
+    }
 
 
 def record_batches(
-    chunks: Iterable[bytes], part: Slice, columns: Sequence[str]
+    chunks: Iterable[bytes], part: Slice, columns: Sequence[str], *, kafka_names: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield *columns* of the rows of *part* from *chunks* of complete stored records, in queue
     order.
@@ -142,7 +176,7 @@ def record_batches(
     Records outside *part* are skipped. Raises GarbledRecords at the first record that is invalid or
     whose offset does not ascend, and CannotInflate.
     """
-    decoder = _Decoder(part, columns)
+    decoder = _Decoder(part, arrow_schema(columns, kafka_names=kafka_names))
     for data in _joined(chunks):
         yield from decoder.batches(data)
 
@@ -163,10 +197,9 @@ def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
 class _Decoder:
     """Decoder of one slice, which remembers its last offset."""
 
-    def __init__(self, part: Slice, columns: Sequence[str]) -> None:
+    def __init__(self, part: Slice, schema: pa.Schema) -> None:
         self._part = part
-        self._columns = columns
-        self._schema = arrow_schema(columns)
+        self._schema = schema
         self._last = -1  # the offset of the last record
 
     def batches(self, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -272,31 +305,34 @@ class _Decoder:
 
     @property
     def _needs_pairs(self) -> bool:
-        return not _OF_PROPERTIES.isdisjoint(self._columns)
+        return not _OF_PROPERTIES.isdisjoint(self._schema.names)
 
     def _from_columns(self, rows: Rows, pairs: Pairs | None) -> pa.RecordBatch:
-        made = {
-            "topic": lambda: pa.repeat(self._part.topic, len(rows)),
-            "qid": lambda: pa.repeat(self._part.qid, len(rows)),
+        made: dict[str, Callable[[], pa.Array]] = {
+            **_of_queue(self._part, len(rows)),
             "offset": lambda: pa.array(rows.offsets),
             "timestamp": lambda: _times(rows.stored_ms),
             "bornTimestamp": lambda: _times(rows.born_ms),
         }
         if pairs is not None:
             made |= {
-                "key": lambda: _plain_keys(pairs.last(KEYS)[0]),
+                "key": lambda: self._keys(pairs),
                 "value": lambda: _values(rows, pairs),
                 "tag": lambda: pairs.last(TAGS)[0],
                 "properties": pairs.maps,
                 "messageId": lambda: _message_ids(rows, pairs),
                 "headers": lambda: pairs.headers(_HEADERS),
             }
-        return pa.record_batch([made[name]() for name in self._columns], schema=self._schema)
+        return pa.record_batch([made[name]() for name in self._schema.names], schema=self._schema)
+
+    def _keys(self, pairs: Pairs) -> pa.Array:
+        """Return the keys as text, or with Kafka's names as binary."""
+        return _plain_keys(pairs.last(KEYS)[0]).cast(self._schema.field("key").type)
 
     def _from_messages(self, messages: Sequence[StoredMessage]) -> pa.RecordBatch:
         rows = [self._row(message) for message in messages]
         columns = []
-        for name, kind in zip(self._columns, self._schema.types, strict=True):
+        for name, kind in zip(self._schema.names, self._schema.types, strict=True):
             values = [row[name] for row in rows]
             columns.append(_times(np.array(values)) if kind == _TIME else pa.array(values, kind))
         return pa.record_batch(columns, schema=self._schema)
@@ -308,8 +344,10 @@ class _Decoder:
             "value": value_of(message.body, message.properties.get(TOMBSTONE)),
             "topic": self._part.topic,
             "qid": self._part.qid,
+            "partition": int(number_of(self._part.qid)),
             "offset": message.queue_offset,
             "timestamp": message.store_ms,
+            "timestampType": _STORED_TIME,
             "bornTimestamp": message.born_ms,
             "tag": message.tag,
             "properties": own,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from thin_client.spark.offsets import Offsets, Queue, QueueState, flat, sorted_offsets
 from thin_client.spark.option_values import OptionError, names
+from thin_client.spark.queue_numbers import check_one_broker, is_number, number_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Topics by name, topics by a pattern for the whole name, or single queues."""
+    """Topics by name, topics by a pattern for the whole name, or queues by name or number."""
 
     subscribe: tuple[str, ...] = ()
     pattern: str | None = None
@@ -38,7 +39,7 @@ class Selection:
         """Return whether the query reads *queue*."""
         topic, qid = queue
         if self.assign is not None:
-            return qid in self.assign.get(topic, ())
+            return not {qid, number_of(qid)}.isdisjoint(self.assign.get(topic, ()))
         return self.wants_topic(topic)
 
     def topics(self, there: Iterable[str]) -> list[str]:
@@ -69,7 +70,7 @@ class Selection:
                     f"its topics are {names(found)}"
                 )
 
-    def check_queues(self, states: Iterable[QueueState], *, known: Container[Queue] = ()) -> None:
+    def check_queues(self, states: Iterable[QueueState], *, known: Iterable[Queue] = ()) -> None:
         """Raise OptionError for an assigned queue that is not among *states*.
 
         Missing queues that the query has read before (*known*) are left to planning.
@@ -77,10 +78,15 @@ class Selection:
         if self.assign is None:
             return
         there = {state.queue for state in states}
+        read = {*there, *known}
         for topic, qids in self.assign.items():
+            has = [each for of, each in there if of == topic]
+            if any(map(is_number, qids)):
+                check_one_broker("assign", topic, has, instead="name the queues, as in broker-a_0")
+            may = {name for of, each in read if of == topic for name in (each, number_of(each))}
             for qid in qids:
-                if (topic, qid) not in there and (topic, qid) not in known:
+                if qid not in may:
                     raise OptionError(
                         f"assign names the queue {qid!r} of the topic {topic!r}, which does not "
-                        f"exist: its queues are {names(each for of, each in there if of == topic)}"
+                        f"exist: its queues are {names(has)}"
                     )

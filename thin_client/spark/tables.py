@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from thin_client.spark.kafka_names import is_kafka, own_names
 from thin_client.spark.option_table import READ, STREAM, WRITE, applies, check_known
 from thin_client.spark.options import ReadOptions, WriteOptions
 
@@ -33,7 +34,9 @@ def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
         for name, value in texts.items()
         if name.startswith(_OPTION)
     }
+    options = own_names(options).texts
     check_known(options)
+    options = {name.lower(): value for name, value in options.items()}
     if "group" not in options and "topic" in options:
         WriteOptions.parse(for_operation(options, WRITE), streaming=False)
     else:
@@ -54,7 +57,8 @@ def effective(fields: Iterable[Any], given: Mapping[str, str], where: str) -> Ma
     table = stored(fields)
     if table is None:
         return given
-    return for_operation(table, where) | {name.lower(): value for name, value in given.items()}
+    query = own_names(given, kafka=is_kafka(table) or is_kafka(given)).texts
+    return for_operation(table, where) | {name.lower(): value for name, value in query.items()}
 
 
 def for_operation(table: Mapping[str, str], where: str) -> dict[str, str]:

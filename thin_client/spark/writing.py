@@ -21,10 +21,17 @@ from pyspark.sql.datasource import (
 
 from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
-from thin_client.spark.destinations import check_destination
+from thin_client.spark.destinations import NumberedQueues, check_destination
 from thin_client.spark.option_table import WRITE, WRITE_STREAM
 from thin_client.spark.options import Connecting, OptionError, WriteOptions
-from thin_client.spark.outgoing import COLUMNS, Origin, Pace, check_columns, portions
+from thin_client.spark.outgoing import (
+    COLUMNS,
+    PARTITION,
+    Origin,
+    Pace,
+    check_columns,
+    portions,
+)
 from thin_client.spark.sending import Lanes
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import effective
@@ -90,6 +97,7 @@ def _planned(schema: Any, given: Mapping[str, str], where: str) -> WriteOptions:
         topic=options.topic,
         key_encoding=options.key_encoding,
         ignore_others=options.ignore_extra_columns,
+        kafka_names=options.kafka_names,
     )
     if options.topic is not None:
         check_destination(options.connecting, options.topic)
@@ -111,12 +119,16 @@ def _send_all(batches: Iterator[Any], options: WriteOptions, origin: Origin) -> 
     pace = None if rate is None else Pace(rate, time.monotonic())
     lanes = options.concurrent_requests
     rows = 0
+    numbered = (PARTITION,) if options.kafka_names else ()
+    queues = NumberedQueues(lambda topic: check_destination(options.connecting, topic))
     with Lanes(lanes, lambda: _producer(options.connecting)) as sending:
         for batch in batches:
-            names = [name for name in batch.schema.names if name in COLUMNS]
+            names = [name for name in batch.schema.names if name in (*COLUMNS, *numbered)]
             for part in portions(batch.num_rows, options.batch_size * lanes, rows_per_second=rate):
                 some = batch.slice(part.start, part.stop - part.start)
                 columns = {name: some.column(name).to_pylist() for name in names}
+                if PARTITION in columns:
+                    columns["qid"] = origin.qids(columns, queues.qid, first=rows)
                 sending.send(origin.messages(columns, first=rows))
                 rows += some.num_rows
                 if pace is not None:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as sf
 
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
+from thin_client.spark.kafka_names import with_own_columns
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.progress import ProgressListener
 
@@ -70,7 +71,8 @@ def archive(
     if every is not None and not continuous:
         raise OptionError("every is the interval of a continuous archive: set continuous too")
     beginnings = [name for name in options if name.lower().startswith("starting")]
-    given = dict(options) if beginnings else with_defaults(options, startingOffsets="earliest")
+    own = with_own_columns(options)
+    given = own if beginnings else with_defaults(own, startingOffsets="earliest")
     ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
     with errors_as_sentences():
         return _run(

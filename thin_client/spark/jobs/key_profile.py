@@ -25,6 +25,7 @@ from proxy.tuning.report import TuningReport, report_of
 from proxy.tuning.report_text import as_json, markdown
 from thin_client.spark.jobs.output import refusing_existing, write_text
 from thin_client.spark.jobs.session import errors_as_sentences
+from thin_client.spark.kafka_names import with_own_columns
 from thin_client.spark.options import OptionError, ReadOptions
 
 #: Number of cells at which a task emits its partial profile; a cell takes about 200 bytes.
@@ -66,7 +67,7 @@ def key_profile(
 
     Raises OptionError, with one sentence, before a job starts where possible.
     """
-    given = {**options, "subscribe": topic}
+    given = {**with_own_columns(options), "subscribe": topic}
     ReadOptions.parse(given, streaming=False)
     try:
         KeyProfile(plan.candidates)

@@ -13,41 +13,38 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from thin_client.spark.jobs.settings import afterwards, at_start, master_of
 from thin_client.spark.jobs.words import sentence
 from thin_client.spark.options import OptionError
 
-#: Default settings of a job, which runs in a terminal, not on a server.
-_DEFAULTS = {
-    # Errors are shown as one sentence; --conf spark.log.level=WARN shows their context.
-    "spark.log.level": "OFF",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # For other readers of Parquet; Spark's older type has no time zone.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
+#: Set by spark-submit for the program that it runs, whose Java process then exists already.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 @contextmanager
 def job_session(
     name: str, *, master: str | None, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    """Yield a session that ends with the context. *master*: None leaves it to *settings* or
-    spark-submit. Raises OptionError if Java is missing.
+    """Yield a session that ends with the context. *master*: None for the default, empty to leave it
+    to *settings*. Raises OptionError if Java is missing.
     """
+    submitted = _SUBMITTED in os.environ
+    master = master_of(master, submitted=submitted)
     if master is not None:
         _check_java()
     if master is not None and master.startswith("local"):
         # Spark's default is the python3 on the path, which may lack this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _show_helpers(settings.get("spark.submit.pyFiles", ""))
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder
     if master is not None:
         builder = builder.master(master)
-    for key, value in (_DEFAULTS | dict(settings)).items():
+    for key, value in at_start(name, settings, submitted=submitted).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:
+        for key, value in afterwards(settings, session.sparkContext.getConf().contains).items():
+            session.conf.set(key, value)
         yield session
     finally:
         session.stop()

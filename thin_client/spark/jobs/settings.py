@@ -1,0 +1,50 @@
+"""Spark settings of a job. Pure.
+
+Settings given to the job win over those of spark-submit, and these over the job's defaults. Under
+spark-submit, logs, the UI, the master and the name are the operator's: the job has no default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+#: Defaults in a terminal: a job is one command, and its errors are one sentence.
+_IN_A_TERMINAL = {
+    # --conf spark.log.level=WARN shows the context of errors.
+    "spark.log.level": "OFF",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+#: Defaults everywhere, which other readers of the written files need.
+_OF_FILES = {
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's older type has no time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+_MASTER = "local[*]"
+
+
+def master_of(given: str | None, *, submitted: bool) -> str | None:
+    """Return the master to set; None leaves it to Spark's settings, as the empty text does.
+
+    Args:
+        given: the job's option; None if it is not set.
+        submitted: whether spark-submit runs the job.
+    """
+    if given is None:
+        return None if submitted else _MASTER
+    return given or None
+
+
+def at_start(name: str, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
+    """Return the settings with which a session is started; *name*: that of the application."""
+    if submitted:
+        return dict(given)
+    return {"spark.app.name": name} | _IN_A_TERMINAL | dict(given)
+
+
+def afterwards(given: Mapping[str, str], is_set: Callable[[str], bool]) -> dict[str, str]:
+    """Return the settings to add to a started session; *is_set*: whether Spark was given one."""
+    return {
+        name: value for name, value in _OF_FILES.items() if name not in given and not is_set(name)
+    }
