@@ -27,7 +27,7 @@ class Entries(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a comparison found.
+    """Findings of a comparison.
 
     ``corrected``: packed entries of messages at the right places, by offset, whose entries differ.
     ``doubtful``: offsets of which only the log around them can tell, ascending.

@@ -161,7 +161,7 @@ def _differences(here: Path, there: Path) -> list[str]:
 
 
 def contents(archive: Path) -> dict[str, bytes]:
-    """Return the files in an archive by their names; a file that is none is its own content."""
+    """Return the files in an archive by their names; any other file is its own content."""
     if archive.suffix in (".whl", ".zip", ".jar"):
         with ZipFile(archive) as wheel:
             return {each.filename: wheel.read(each) for each in wheel.infolist()}
