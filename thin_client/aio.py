@@ -246,7 +246,8 @@ class AsyncConsumer(BaseConsumer):
             await self._check_yielded()
         while not self._session.stopping:
             message = self._take(now_ns())
-            self._feeder.turn()
+            if self._session.stirred:
+                self._feeder.turn()
             if message is not None:
                 self._wake_one()
                 message.attach(self._settle_yielded)

@@ -44,17 +44,18 @@ class _Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at_ns = _NEVER
 
-    def turn(self) -> None:
+    def turn(self) -> bool:
         """Ring if the request is due; otherwise ensure that it rings in time. Called after every
-        change.
+        change. Return True if it rang.
         """
         at = self._due_at()
         if at is None or at >= self._rings_at_ns:
-            return
+            return False
         if at > now_ns():
             self._set(at)
-        else:
-            self._ring()
+            return False
+        self._ring()
+        return True
 
     def close(self) -> None:
         """Stop the timer."""
@@ -155,8 +156,8 @@ class AsyncFeeder:
     def turn(self) -> None:
         """Start the requests that have become due. Called after a change of the session."""
         self._session.calm()
-        self._pull_alarm.turn()
-        self._turn_homes()
+        if not self._pull_alarm.turn():  # a pull turns them itself
+            self._turn_homes()
 
     def should_yield(self) -> bool:
         """Return True once after each pull: a busy task lets others run while the proxy works."""
@@ -182,12 +183,15 @@ class AsyncFeeder:
     # ---- pulling --------------------------------------------------------------------------------
 
     def _pull(self) -> None:
-        """Send the pull that is due, on a connection that may have to be opened first."""
+        """Send the pull that is due, on a connection that may have to be opened first; turn the
+        homes, for which verdicts are urgent while a pull waits.
+        """
         if self._closed or self._connecting or self.failure is not None:
-            return
-        if self._pulling is None:
+            self._turn_homes()
+        elif self._pulling is None:
             self._connecting = True
             self._spawn(self._connect_to_pull(), name="orderlane connect")
+            self._turn_homes()
         else:
             try:
                 self._send_pull(self._pulling)
@@ -209,7 +213,7 @@ class AsyncFeeder:
     def _send_pull(self, connection: AsyncConnection) -> None:
         self._pulled = True
         request = self._session.begin_pull(now_ns())
-        self._turn_homes()  # verdicts are urgent while a pull waits at the proxy
+        self._turn_homes()
         timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
         connection.ask(calls.pull(request), timeout_s=timeout_s, done=self._pull_done)
 
@@ -256,8 +260,7 @@ class AsyncFeeder:
 
     def _update_homes(self) -> None:
         """Keep exactly one task for each proxy in the session."""
-        homes = self._session.homes
-        if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
+        if self._homes.keys() == set(self._session.homes.values()):
             return
         met, gone = added_and_removed(self._session, self._homes)
         for home in met:

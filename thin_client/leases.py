@@ -18,14 +18,15 @@ class Leases:
     open: int = 0
     #: Leases that can go to a handler.
     ready: deque[Lease] = field(default_factory=deque)
-    _count: int = 0  # number of leases in _held
+    #: Number of leases.
+    count: int = 0
     _held: dict[QueueName, dict[int, Lease]] = field(default_factory=dict)
     #: By topic and key: the last lease of a chain. The first one is ready or open, and each lease
     #: has the next one as its successor.
     _tails: dict[str, dict[bytes, Lease]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[Lease]:
         return (lease for held in self._held.values() for lease in held.values())
@@ -60,7 +61,7 @@ class Leases:
                     tail.precede(lease)
                     continue
             ready.append(lease)
-        self._count += len(held) - before
+        self.count += len(held) - before
 
     def take(self, now_ns: int) -> Lease | None:
         """Open and return the next ready lease that has not expired; O(expired leases)."""
@@ -112,7 +113,7 @@ class Leases:
         del held[lease.lease_id]
         if not held:
             del self._held[origin.queue]
-        self._count -= 1
+        self.count -= 1
         if successor is lease:
             return True
         self.open -= 1
@@ -188,7 +189,7 @@ class Leases:
         del held[lease.lease_id]
         if not held:
             del self._held[queue]
-        self._count -= 1
+        self.count -= 1
 
     def _next(self, lease: Lease) -> None:
         """Make the next lease of the key ready, after *lease*, the first of its chain, is gone."""

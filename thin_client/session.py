@@ -69,8 +69,8 @@ class Session:
 
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
-        #: Set when a request may have become due sooner: a settle by ``settle``, a pull by that or
-        #: the next ``take``. ``calm`` resets it. Other causes are rare.
+        #: Set when a request may have become due sooner, by ``settle`` or ``take``. ``calm`` resets
+        #: it. Other causes are rare.
         self.stirred = False
         #: Proxies with leases or unconfirmed verdicts of this client, by address.
         self.homes: dict[str | None, Home] = {}
@@ -161,15 +161,19 @@ class Session:
         """Return the next message for a handler, or None (S4, S6, S7)."""
         leases = self._leases
         lease = leases.take(now_ns)
-        waiting = len(leases.ready)
-        if waiting < self._low_water and (self._pull is None or not waiting):
-            self.stirred = True
+        if lease is not None and (waiting := len(leases.ready)) < self._low_water:
+            if self._pull is not None:  # verdicts hurry once no message waits
+                self.stirred = self.stirred or not waiting
+            elif leases.count < self._capacity:
+                self.stirred = True
         return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Message]:
         """Return the next messages of one run for a handler, at most *most* (S4, S6, S7)."""
-        self.stirred = True
-        return list(self._leases.take_batch(now_ns, most=most))
+        taken: list[Message] = list(self._leases.take_batch(now_ns, most=most))
+        if taken:
+            self.stirred = True
+        return taken
 
     def settle_batch(
         self, messages: Sequence[Message], done: int, outcome: Outcome, now_ns: int
@@ -192,16 +196,18 @@ class Session:
         """Record a handler's verdict. Raises KeyError if *message* is not with a handler."""
         lease: Lease = message  # type: ignore[assignment]  # all messages here are leases
         if outcome is None:  # as _judge, which would be another call for every message
-            origin = lease.origin
-            last = not self._leases.close(lease)
+            origin, leases = lease.origin, self._leases
+            last = not leases.close(lease)
             self._figures.handled(now_ns - lease.opened_ns)
             verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
             if (
                 verdicts.ack(origin.queue, origin.context, lease_id, until_ns, now_ns, last)
                 or self.stopping
-            ):
+                or (leases.count == self._capacity - 1 and len(leases.ready) < self._low_water)
+            ):  # the last: it was full, and may pull again
                 self.stirred = True
             return
+        self.stirred = True
         rest = self._leases.drop_rest(lease) if lease.is_open else []
         self._leases.close(lease)
         if not isinstance(outcome, Defer):
@@ -233,7 +239,7 @@ class Session:
             self.stopping
             or self._pull is not None
             or len(self._leases.ready) >= self._low_water
-            or len(self._leases) >= self._capacity
+            or self._leases.count >= self._capacity
         ):
             return None
         return self._pull_retry_at_ns
@@ -248,7 +254,7 @@ class Session:
         return consumer.PullRequest(
             groupId=self.options.group,
             topics=None if topics is None else list(topics),
-            maxBatchSize=self._capacity - len(self._leases),
+            maxBatchSize=self._capacity - self._leases.count,
             maxLingerTime=self._linger_ns // _MS,
             version=self.options.version,
             clientId=self.options.client_id,
@@ -280,7 +286,7 @@ class Session:
         pull = self._pull
         assert pull is not None
         parts = [response, *(response.more or ())]
-        address = next((part.home for part in parts if part.home), None)
+        address = response.home or next((part.home for part in parts if part.home), None)
         home = self.homes.get(address) or Home(address)
         length_ms = response.leaseMs or 0
         arrived = [

@@ -196,14 +196,11 @@ class _Source:
     __slots__ = ("cstringio_buf",)
 
     container_length_limit = MAX_CONTAINER
+    string_length_limit = MAX_FRAME_BYTES
 
     def __init__(self, frame: bytes, begin: int) -> None:
         self.cstringio_buf = BytesIO(frame)
         self.cstringio_buf.seek(begin)
-
-    @property
-    def string_length_limit(self) -> int:
-        return MAX_FRAME_BYTES
 
     @property
     def trans(self) -> Self:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from bench.layers.stage import QUEUES, Stage, decode
 from bench.load.requests import answer_of
@@ -57,6 +57,19 @@ class CallCount:
 
     def _note(self, _frame: FrameType, event: str, _argument: object) -> None:
         self._count += event == "call"
+
+
+class Parts(Protocol):
+    """Measures equal parts, in pieces."""
+
+    def begin(self) -> None:
+        """Begin a piece of the part."""
+
+    def end(self) -> None:
+        """End it."""
+
+    def part(self) -> None:
+        """End the part."""
 
 
 class Meter:
@@ -182,11 +195,13 @@ def thrift(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
         frames = _next_frames([reply.answer.success for reply in replies], batch)
 
 
-def port(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
-    """Serve received bytes; answers are bytes passed to a transport."""
+def port(stage: Stage, batch: int, rounds: int, meter: Parts, *, request_ids: bool = False) -> None:
+    """Serve received bytes; answers are bytes passed to a transport. *request_ids*: as the clients
+    of this project, whose lost answers can be repeated.
+    """
     connections = _connections(stage)
     frames = _first_frames(batch)
-    for _ in range(rounds):
+    for number in range(rounds):
         meter.begin()
         for (connection, _), frame in zip(connections, frames, strict=True):
             connection.data_received(frame)
@@ -195,10 +210,12 @@ def port(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
         answers = [transport.written.pop() for _, transport in connections]
         result = consumer_service.pull_result
         pulled = [answer_of(each, result(), method="pull") for each in answers]
-        frames = _next_frames(pulled, batch)
+        frames = _next_frames(pulled, batch, request_id=f"{number}" if request_ids else None)
 
 
-def frame_of(number: int, batch: int, acks: list[consumer.AckBatch]) -> bytes:
+def frame_of(
+    number: int, batch: int, acks: list[consumer.AckBatch], *, request_id: str | None = None
+) -> bytes:
     """Return the pull of connection *number* as a lean client sends it."""
     request = consumer.PullRequest(
         groupId=GROUP,
@@ -207,6 +224,7 @@ def frame_of(number: int, batch: int, acks: list[consumer.AckBatch]) -> bytes:
         acks=acks or None,
         clientId=f"puller-{number}",
         manyQueues=True,
+        requestId=request_id,
     )
     return encode_call("pull", consumer_service.pull_args(request=request), sequence_id=1)
 
@@ -275,8 +293,13 @@ def _first_frames(batch: int) -> list[bytes]:
     return [frame_of(number, batch, []) for number in range(CONNECTIONS)]
 
 
-def _next_frames(answers: Sequence[consumer.PullResponse], batch: int) -> list[bytes]:
-    return [frame_of(number, batch, _acks(answer)) for number, answer in enumerate(answers)]
+def _next_frames(
+    answers: Sequence[consumer.PullResponse], batch: int, *, request_id: str | None = None
+) -> list[bytes]:
+    return [
+        frame_of(number, batch, _acks(answer), request_id=request_id)
+        for number, answer in enumerate(answers)
+    ]
 
 
 def _acks(answer: consumer.PullResponse) -> list[consumer.AckBatch]:

@@ -150,9 +150,10 @@ class ConsumerService:
             return
         ours = uses_our_fields(request)
         connection = reply.connection
+        now = now_ns()
         try:
             meaning = interpretation_of(reply, arguments)
-            self._apply_all(request, reply)
+            self._apply_all(request, reply, now_ns=now)
             name = request_name(request) if request.requestId else None
             lane = self._lanes.serving(meaning.group, meaning.topics, request.clientId)
             wish = wish_of(
@@ -167,7 +168,6 @@ class ConsumerService:
         except OrderlaneError as error:
             self._not_served(request, reply, error, ours=ours)
             return
-        now = now_ns()
         lane.pulled(wish.topics, now_ns=now)
         connection.pulls(lane.name, wish.holder.client)
         if request.figures is not None:
@@ -193,7 +193,8 @@ class ConsumerService:
         try:
             if reply.call.frame_bytes > MAX_VERDICTS:
                 refuse_floods(result=arguments.result)
-            self._apply_result(arguments.result, reply.connection.connection_id, None)
+            connection = reply.connection.connection_id
+            self._apply_result(arguments.result, connection, None, now_ns=now_ns())
         except OrderlaneError as error:
             self._noisy.warning("submit", "submit refused", reason=str(error))
         reply(consumer_service.submit_result(success=True))
@@ -209,7 +210,7 @@ class ConsumerService:
             meaning = interpretation_of(reply, arguments)
             if reply.call.frame_bytes > MAX_VERDICTS:
                 refuse_floods(acks=request.acks)
-            void = self._apply_acks(request.acks, request.clientId)
+            void = self._apply_acks(request.acks, request.clientId, now_ns=now_ns())
             if request.figures is not None:
                 # The rights that were checked are those of the verdicts, or of a pull before.
                 checked = meaning.groups().union(reply.connection.pulled)
@@ -422,7 +423,7 @@ class ConsumerService:
             return
         try:
             interpretation_of(reply, arguments)
-            self._apply_all(request, reply)
+            self._apply_all(request, reply, now_ns=now_ns())
         except OrderlaneError as wrong:
             error = wrong.with_traceback(None)
         answer_unserved(request, reply, error, ours=uses_our_fields(request))
@@ -436,20 +437,20 @@ class ConsumerService:
 
     # ---- internals ------------------------------------------------------------------------------
 
-    def _apply_all(self, request: Any, reply: Reply) -> None:
+    def _apply_all(self, request: Any, reply: Reply, *, now_ns: int) -> None:
         """Apply the verdicts of a pull. Raises Refused for too many."""
         if reply.call.frame_bytes > MAX_VERDICTS:  # each has a byte at least
             refuse_floods(result=request.result, acks=request.acks)
         if request.result is not None:
             connection = reply.connection.connection_id
-            self._apply_result(request.result, connection, request.clientId)
+            self._apply_result(request.result, connection, request.clientId, now_ns=now_ns)
         if request.acks:
-            self._apply_acks(request.acks, request.clientId)
+            self._apply_acks(request.acks, request.clientId, now_ns=now_ns)
 
     # The call was interpreted before: verdicts without group or topic have no effect.
 
     def _apply_acks(
-        self, batches: Iterable[Any] | None, client: str | None
+        self, batches: Iterable[Any] | None, client: str | None, *, now_ns: int
     ) -> list[tuple[consumer.Context, int]]:
         """Apply verdicts by lease id, each batch to its group; return the leases that were not
         held.
@@ -467,7 +468,12 @@ class ConsumerService:
                 void = judged_ids(acked, nacked, released)
             else:
                 void = lane.settle(
-                    topic, context.qid or "", acked=acked, nacked=nacked, released=released
+                    topic,
+                    context.qid or "",
+                    acked=acked,
+                    nacked=nacked,
+                    released=released,
+                    at_ns=now_ns,
                 )
                 if void:
                     self._count_skipped(lane, topic)
@@ -475,7 +481,9 @@ class ConsumerService:
                 not_held += [(context, number) for number in void]
         return not_held
 
-    def _apply_result(self, result: Any, connection: int, client: str | None) -> None:
+    def _apply_result(
+        self, result: Any, connection: int, client: str | None, *, now_ns: int
+    ) -> None:
         """Apply verdicts by offset, each link of the chain *result* to its group."""
         for link in links_of(result):
             context = link.context or NO_CONTEXT
@@ -489,6 +497,7 @@ class ConsumerService:
                 success=link.successOffsets or (),
                 failed=link.failOffsets or (),
                 connection=connection,
+                at_ns=now_ns,
             ):
                 self._count_skipped(lane, topic)
 

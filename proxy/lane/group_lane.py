@@ -409,11 +409,12 @@ class GroupLane:
         acked: Sequence[LeaseId] = (),
         nacked: Sequence[Nack] = (),
         released: Sequence[LeaseId] = (),
+        at_ns: int = 0,
     ) -> Sequence[int]:
-        """Apply verdicts of a client on leases of one queue; return the ids of those that were no
-        longer held.
+        """Apply verdicts of a client on leases of one queue, which came at *at_ns* (0: now); return
+        the ids of those that were no longer held.
         """
-        now = now_ns()
+        now = at_ns or now_ns()
         pipeline = self._judged(topic, qid, now)
         if pipeline is None:
             return self._fenced_elsewhere(topic, qid, judged_ids(acked, nacked, released))
@@ -432,11 +433,12 @@ class GroupLane:
         success: Sequence[int] = (),
         failed: Sequence[int] = (),
         connection: int,
+        at_ns: int = 0,
     ) -> Sequence[int]:
-        """Apply verdicts by offset, of a client without lease ids; return the offsets that were no
-        longer leased on *connection*.
+        """Apply verdicts by offset, of a client without lease ids, which came at *at_ns* (0: now);
+        return the offsets that were no longer leased on *connection*.
         """
-        now = now_ns()
+        now = at_ns or now_ns()
         pipeline = self._judged(topic, qid, now)
         if pipeline is None:
             return self._fenced_elsewhere(topic, qid, [*success, *failed])

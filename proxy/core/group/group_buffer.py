@@ -127,7 +127,7 @@ class GroupBuffer:
             turns = self._ready[pipeline.topic] = {}
             if self._hand_out is HandOut.LONGEST_CHAIN:
                 self._longest[pipeline.topic] = LongestQueues(turns)
-        if pipeline.has_ready and not pipeline.closed:
+        if pipeline.has_ready() and not pipeline.closed:
             turns.setdefault(pipeline)
         else:
             turns.pop(pipeline, None)
@@ -233,10 +233,10 @@ class GroupBuffer:
                     now_ns=now_ns,
                     holder=wish.holder,
                 )
-                acted = pipeline.take_unreported()
+                acted = None if pipeline.unreported.pending is None else pipeline.take_unreported()
                 if acted is not None:
                     self._unreported.append((pipeline, acted))
-                if pipeline.has_ready and (leases or pipeline.may_hand_out(now_ns)):
+                if pipeline.has_ready() and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; otherwise it returns once allowed
                 if several and (leases or acted is not None):
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics

@@ -267,9 +267,8 @@ class Jobs:
 
     # ---- queries; caller: commits, records, statistics ------------------------------------------
 
-    @property
-    def quiet(self) -> bool:
-        """True if nothing must be read again, no key is held, and no order key changes."""
+    def is_quiet(self) -> bool:
+        """Return True if nothing must be read again, no key is held, and no order key changes."""
         return not (self.residency.refills or self.change is not None or self.chains.held_keys)
 
     @property

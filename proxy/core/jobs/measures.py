@@ -1,12 +1,13 @@
 """Histograms of waiting times, handling times and deliveries. Pure.
 
-Values are recorded for every message, so recording must be cheap: one place in a short list, or one
-addition for all messages of a batch that began at the same time. Scrapes read the lists.
+Values are recorded for every message, so recording must be cheap: one addition for all messages of
+a batch that began at the same time, and single values are kept and counted together. Scrapes read
+the counts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ _S = 1_000_000_000
 _SECONDS_NS = tuple(int(bound * _S) for bound in SECONDS)
 #: Up to this size a batch is recorded value by value; counting equal values pays off above it.
 _FEW = 8
+#: Single values kept until they are counted together: sorted, they need a search for each bound
+#: instead of one for each value.
+_KEPT = 64
 
 
 class Histogram:
@@ -30,21 +34,34 @@ class Histogram:
     previous bound; the last count is for values above all bounds. Negative values count as 0.
     """
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_counts", "_kept", "_total", "bounds")
 
     def __init__(self, bounds: Sequence[int] = _SECONDS_NS) -> None:
         """Use *bounds* in ns by default."""
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0  # the sum of all values
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0
+        self._kept: list[int] = []  # values that are not counted yet
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of values; read-only for others."""
+        self._count_kept()
+        return self._counts
+
+    @property
+    def total(self) -> int:
+        """The sum of all values."""
+        self._count_kept()
+        return self._total
 
     def note(self, value: int, times: int = 1) -> None:
         """Record *value*, *times* times."""
         if value <= 0:
-            self.counts[0] += times
+            self._counts[0] += times
         else:
-            self.counts[bisect_left(self.bounds, value)] += times
-            self.total += value * times
+            self._counts[bisect_left(self.bounds, value)] += times
+            self._total += value * times
 
     @property
     def median(self) -> int | None:
@@ -60,22 +77,23 @@ class Histogram:
 
     def note_lowest(self, times: int) -> None:
         """Record the lowest bound, *times* times."""
-        self.counts[0] += times
-        self.total += self.bounds[0] * times
+        self._counts[0] += times
+        self._total += self.bounds[0] * times
 
     def note_since(self, began_ns: list[int], now_ns: int) -> None:
         """Record the times from *began_ns* to *now_ns*, skipping unknown ones (0)."""
         if not began_ns:
             return
         first, times = began_ns[0], len(began_ns)
-        if times == 1 or began_ns.count(first) == times:  # true for most batches
-            if not first:
-                return
-            if (value := now_ns - first) <= 0:
-                self.counts[0] += times
-            else:
-                self.counts[bisect_left(self.bounds, value)] += times
-                self.total += value * times
+        if times == 1:
+            if first:
+                self._kept.append(now_ns - first)
+                if len(self._kept) >= _KEPT:
+                    self._count_kept()
+            return
+        if began_ns.count(first) == times:  # true for most batches
+            if first:
+                self.note(now_ns - first, times)
             return
         if times <= _FEW:
             for began in began_ns:
@@ -85,6 +103,18 @@ class Histogram:
         for began, times in Counter(began_ns).items():
             if began:
                 self.note(now_ns - began, times)
+
+    def _count_kept(self) -> None:
+        if not self._kept:
+            return
+        values = sorted(self._kept)
+        self._kept.clear()
+        counted = 0
+        for place, bound in enumerate(self.bounds):
+            before, counted = counted, bisect_right(values, bound, lo=counted)
+            self._counts[place] += counted - before
+        self._counts[-1] += len(values) - counted
+        self._total += sum(values[bisect_right(values, 0) :])
 
 
 def attempts() -> Histogram:

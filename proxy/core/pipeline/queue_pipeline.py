@@ -35,7 +35,7 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch, LeaseId, qid_text
-from proxy.core.keys.order_key import key_text
+from proxy.core.keys.order_key import chain_at_clients, key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.failures import Failures
@@ -158,6 +158,13 @@ class QueuePipeline:
         self._own_lease_ns = rules.visibility_ns  # as recorded at the start of the period
         #: Longest lease according to the records: the next owner waits no longer.
         self.longest_lease_ns = rules.visibility_ns
+        # Fields, because each delivery needs both, and a property costs a call.
+        #: Length of a lease: that of the rules, once recorded. The records of a queue also cover
+        #: its twin.
+        self.visibility_ns = rules.visibility_ns
+        self.limit_leases()
+        #: Order key at clients of messages that have none of their own.
+        self.chain_at_clients = chain_at_clients(self.origin.queue.qid)
 
         self.jobs = Jobs(
             start_offset,
@@ -219,7 +226,8 @@ class QueuePipeline:
         )
         # Used with every event.
         self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
-        self._unreported = self._dispatch.unreported
+        #: Effects for ``take_unreported``. Read-only for others.
+        self.unreported = self._dispatch.unreported
         self._now = self.observed.now
 
         # Ownership.
@@ -303,15 +311,6 @@ class QueuePipeline:
         )
 
     @property
-    def visibility_ns(self) -> int:
-        """Length of a lease: that of the rules, once recorded. The records of a queue also cover
-        its twin.
-        """
-        origin = self._twin_of or self
-        wanted_ns, longest_ns = self.rules.visibility_ns, origin.longest_lease_ns
-        return wanted_ns if wanted_ns < longest_ns else longest_ns
-
-    @property
     def ready(self) -> int:
         """Number of jobs available to ``lease`` if delivery is allowed; jobs of recently paused
         keys may be among them.
@@ -323,9 +322,8 @@ class QueuePipeline:
             return len(offered) + self.jobs.chains.ready
         return len(offered) + len(main) + len(reactivated)
 
-    @property
     def has_ready(self) -> bool:
-        """Whether ``ready`` is not 0."""
+        """Return whether ``ready`` is not 0."""
         if EVERYTHING in self.pauses.keys:
             return False
         offered, main, reactivated = self._ready_queues
@@ -368,9 +366,9 @@ class QueuePipeline:
 
         Affects: spilled chains.
         """
-        if self._unreported.pending is None:
+        if self.unreported.pending is None:
             return None
-        return self._concluded(self._unreported.take())
+        return self._concluded(self.unreported.take())
 
     # ---- verdicts and time; caller: group lane --------------------------------------------------
 
@@ -468,7 +466,7 @@ class QueuePipeline:
 
     def _concluded(self, effects: Effects) -> Effects:
         """Add refills, events of held keys and progress of an order-key change to *effects*."""
-        if self.jobs.quiet:
+        if self.jobs.is_quiet():
             return effects  # the usual case
         self.exhausted.conclude(effects)
         if self.keys.settle():
@@ -601,6 +599,7 @@ class QueuePipeline:
         Affects: window, spilled chains.
         """
         self.rules = rules
+        self.limit_leases()
         self.leases.failures.change_policy(rules.retry)
         self._dispatch.change_rules(rules)
         self.intake.change_rules(rules)
@@ -618,6 +617,13 @@ class QueuePipeline:
     def raised_lease_recorded(self, ms: int) -> None:
         """Note that leases of up to *ms* are recorded."""
         self.longest_lease_ns = max(self.longest_lease_ns, ms * MS)
+        for each in (self, self.twin):
+            if each is not None:
+                each.limit_leases()
+
+    def limit_leases(self) -> None:
+        """Set the length of new leases from the rules and the records. Caller: its own queue's."""
+        self.visibility_ns = min(self.rules.visibility_ns, self.origin.longest_lease_ns)
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
 
@@ -877,7 +883,7 @@ class QueuePipeline:
         self.jobs.close()
         self.leases.clear()
         self.pauses.close()
-        self._unreported.close()
+        self.unreported.close()
         self.twin = None  # they refer to each other
 
     def statistics(self) -> PipelineStatistics:

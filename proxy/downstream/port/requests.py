@@ -20,7 +20,7 @@ from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
 from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.group.group_figures import GroupFigures
 from proxy.core.keys.ids import LeaseId
-from proxy.core.keys.order_key import QUEUE_CHAIN, chain_at_clients
+from proxy.core.keys.order_key import QUEUE_CHAIN
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
@@ -255,7 +255,7 @@ def _one_queue(
 ) -> consumer.PullResponse:
     pipeline, leases = batch
     context = _CONTEXT(group, pipeline.topic, pipeline.qid)
-    chain = chain_at_clients(pipeline.origin.queue.qid) if ours else None
+    chain = pipeline.chain_at_clients if ours else None
     messages = [_message(lease, chain) for lease in leases]
     if not ours:
         return _RESPONSE(context, messages, more)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bench.layers import costs
+from bench.layers import costs, counts
 from bench.layers.stage import QUEUES, Stage, backlog
 
 _MESSAGES = 640
@@ -28,11 +28,17 @@ def _calls(layer: str, *, batch: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("layer", "most"), [("core", 40), ("lane", 68), ("service", 104), ("thrift", 14), ("port", 137)]
+    ("layer", "most"), [("core", 38), ("lane", 68), ("service", 104), ("thrift", 14), ("port", 120)]
 )
 def test_a_single_message_takes_few_calls(layer: str, most: int) -> None:
     """Each call costs about a tenth of a codec step; half of these are one for all of a batch."""
     assert most * 0.5 < _calls(layer, batch=1) <= most
+
+
+def test_steps_are_counted_by_layer() -> None:
+    found = asyncio.run(counts.of_proxy(1, rounds=2))
+    assert all(each.instructions > each.calls > 0 for each in found.values())
+    assert 90 < sum(each.calls for each in found.values()) <= 110
 
 
 def test_larger_batches_share_most_calls() -> None:

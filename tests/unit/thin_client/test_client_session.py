@@ -330,6 +330,34 @@ def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
     assert stirred == [(False, False), (False, False), (True, True), (True, True)]
 
 
+def test_a_shell_is_not_stirred_by_a_take_after_which_nothing_is_due() -> None:
+    """A full client sends no pull, and a take that finds nothing changes nothing."""
+    session = session_with(concurrency=1, prefetch=0)
+    session.begin_pull(START)
+    session.pull_answered(answer(1), START)
+    session.calm()
+    message = session.take(START)
+    assert (session.stirred, session.pull_at()) == (False, None)
+    session.settle(message, None, START)
+    assert (session.stirred, session.pull_at()) == (True, 0)
+    session.calm()
+    assert (session.take(START), session.take_batch(START, most=2)) == (None, [])
+    assert not session.stirred
+
+
+def test_a_shell_is_stirred_when_a_full_client_may_pull_again() -> None:
+    """Also by a verdict that is not the first one to wait for its proxy."""
+    session = session_with(concurrency=3, prefetch=0)
+    one, two = pulled(session, 1, 2)
+    pulled(session, 3, home="b:1")
+    session.settle(one, None, START)  # waits: pulls are sent to the other proxy now
+    pulled(session, 4, home="b:1")
+    session.calm()
+    assert session.pull_at() is None
+    session.settle(two, None, START)
+    assert (session.stirred, session.pull_at()) == (True, 0)
+
+
 def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
     """The first of a key releases nothing while the second waits in the client; the second may."""
     session = session_with(concurrency=1, prefetch=4)

@@ -77,6 +77,17 @@ def test_values_with_the_same_start_are_recorded_together(
     assert seen(histogram) == expected
 
 
+def test_single_values_are_counted_like_those_of_batches() -> None:
+    kept, batches = Histogram((10, 20)), Histogram((10, 20))
+    values = [-5, 0, 10, 11, 20, 21] * 30  # more than are kept, and some that still are
+    for value in values:
+        kept.note_since([100 - value], 100)
+        batches.note(value)
+    assert (kept.counts, kept.total) == (batches.counts, batches.total)
+    kept.note_since([0], 100)  # unknown
+    assert sum(kept.counts) == len(values)
+
+
 def test_a_message_waits_for_its_key_then_in_the_queue_then_for_its_client() -> None:
     owned, measures = pipeline(), Measures()
     owned.measured_by(measures)
