@@ -53,7 +53,7 @@ class PreparedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
-    """What a producer needs for transactions: its group, and a check that tells their outcome.
+    """Options of a producer for transactions: its group, and a check that returns their outcome.
 
     Args:
         group: the producer group. All its producers must know the outcomes of each other's

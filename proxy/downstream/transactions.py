@@ -41,7 +41,7 @@ _WAIT_MS, _MAX_WAIT_MS = 1_000, 30_000
 #: A client that does not wait any more is handling questions, or is gone.
 _MEMBER_NS = 30_000_000_000
 _LOOK_EVERY_S = 1.0
-#: Seconds in which brokers can be told that this proxy leaves.
+#: Limit of the requests by which this proxy leaves producer groups, in s.
 _LEAVE_S = 2.0
 _MAX_TOPICS = 100
 

@@ -15,7 +15,7 @@ from testkit.spark_site import SparkGateway
 def program_for_kafkas_users() -> str:
     text = (ROOT / "docs/from-spark-kafka.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    return program
+    return str(program)
 
 
 def code_of(section: str) -> list[str]:

@@ -59,8 +59,7 @@ def go_module(folder: Path, environment: Mapping[str, str]) -> dict[str, Path]:
         for file in sorted(each for each in tree.rglob("*") if each.is_file()):
             member = f"{GO_MODULE}@{name}/{file.relative_to(tree)}"
             info = zipfile.ZipInfo(member, _ZIP_TIME)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, file.read_bytes())
+            archive.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return {f"orderlane-go-{file.name}": file for file in written}
 
 

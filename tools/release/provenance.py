@@ -1,7 +1,7 @@
 """The provenance of a release: from what, and how, its files were built.
 
 A statement of in-toto (https://in-toto.io/Statement/v1) with a predicate of SLSA
-(https://slsa.dev/provenance/v1). It is unsigned: who publishes the files signs it.
+(https://slsa.dev/provenance/v1). It is not signed: the publisher of the files signs it.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def test_what_a_checkpoint_syncs_survives_a_power_cut(tmp_path: Path, seed: int)
 
 
 class _WrittenBack:
-    """What is on the disk of a folder: the kernel writes files to it at any moment, or when they
-    are synced.
+    """The state of a folder on its disk, to which the kernel writes files at any moment, or when
+    they are synced.
     """
 
     def __init__(self, folder: Path) -> None:
