@@ -36,6 +36,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     ),
     "thin_client/cpp/CMakeLists.txt": (rf"^project\(orderlane VERSION {_NUMBER} ",),
     "helm/Chart.yaml": (rf"^version: {_NUMBER}", rf'^appVersion: "{_NUMBER}"'),
+    "docs/compose/docker-compose.yml": (rf"image: orderlane:{_NUMBER}",),
     "docs/kubernetes.md": (rf"my-images/orderlane:{_NUMBER}",),
     "docs/decisions/packages.md": (rf"thin_client/go/v{_NUMBER}",),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from broker_core.client import (
 )
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
 from proxy.downstream.bulk.service import BulkService
 from testkit.lanes import TOPIC
@@ -193,6 +194,33 @@ class FakeBrokerClient:
     async def commit_offset(self, group: Group, queue: QueueName, offset: int, **_: Any) -> None:
         self._check("commit_offset", queue)
         self.committed[group, queue] = offset
+
+    def serve(self, code: RequestCode, handler: Any) -> None:
+        """Serve no requests of brokers: there are none."""
+
+    def call_on_connect(self, call: Any) -> None:
+        """Never call *call*: there are no connections."""
+
+    async def broker_names(self, topic: Topic) -> list[str]:
+        return ["broker-a"]
+
+    async def heartbeat(self, broker: str, said: Any) -> None:
+        self._check("heartbeat", broker)
+
+    async def unregister(self, broker: str, **_: Any) -> None:
+        self._check("unregister", broker)
+
+    @property
+    def requests(self) -> FakeBrokerClient:
+        """Return the sender of other requests, which is this client."""
+        return self
+
+    async def ask(
+        self, broker: str, code: RequestCode, ext: Mapping[str, str], **_: Any
+    ) -> RemotingCommand:
+        """Answer any request with success."""
+        self._check("ask", broker)
+        return RemotingCommand(code)
 
     async def send(
         self,

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from broker_core.names import Group, Topic
+from broker_core.remoting.half_place import HalfPlace
 from proxy.core.access.audit_record import AUDIT_TOPIC
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
@@ -29,6 +30,7 @@ TOKENS = [
     {"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
     for name, token in (("new", TOKEN), ("old", OLD_TOKEN))
 ]
+TRANSACTION = HalfPlace("broker-a", TOPIC, "tx", 0, 0, "id").to_text()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
         ("sendBatchSync", [[message, message]]),
         ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
         ("prepareTransaction", [producer.PrepareRequest(message, "tx", token=token)]),
-        ("endTransaction", [producer.EndRequest("no transaction", 1, token=token)]),
+        ("endTransaction", [producer.EndRequest(TRANSACTION, 1, token=token)]),
         ("transactionChecks", [producer.ChecksRequest("tx", ["orders"], 0, token=token)]),
         ("writableQueues", [producer.QueuesRequest("orders", token=token)]),
     ]

@@ -54,6 +54,7 @@ async def survives(parts: list[bytes]) -> None:
                 await eventually(lambda: it.lane().presence.waiting_pulls == 0)
                 it.feed(owned, keyed(9, "9"))  # the malformed call may have pulled all others
                 assert (await good.pull(GROUP, maxBatchSize=1)).messages
+            await sends.transactions.close()
     assert [line for line in logs if line["log_level"] == "error"] == []
     closed = [line for line in logs if line["event"] == "connection closed: invalid request"]
     assert len(closed) == it.server.bad_frames <= 1
@@ -89,6 +90,7 @@ def test_the_calls_that_are_mutated_are_right_themselves() -> None:
             it.serve(sends.entries())
             for method, values in CALLS.items():
                 assert await client.call(method, *values) is not None
+            await sends.transactions.close()
 
     asyncio.run(all_answered())
-    assert len(VALID) == 31
+    assert len(VALID) == 37
