@@ -231,13 +231,7 @@ async def test_a_wrong_checksum_of_right_entries_reads_no_other_messages(
 ) -> None:
     """Otherwise a power failure would cost a reading of the log for each queue."""
     places = await written(tmp_path, count=400)
-    sums = tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20 + ".sums")
-    with capture_logs():
-        store = opened(tmp_path)
-    for _ in range(deleted):
-        store.log.detach_first_segment().path.unlink()
-    first = next(at for at in range(200) if places[2 * at + 1] >= store.log.first_offset)
-    flip(byte, 0x01)(sums)
+    flip(byte, 0x01)(tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20 + ".sums"))
     bytes_read = 0
     pread = os.pread
 
@@ -249,10 +243,15 @@ async def test_a_wrong_checksum_of_right_entries_reads_no_other_messages(
 
     monkeypatch.setattr(os, "pread", counting)
     with capture_logs() as logs:
+        store = opened(tmp_path)
+        for _ in range(deleted):
+            store.log.detach_first_segment().path.unlink()
+        first = next(at for at in range(200) if places[2 * at + 1] >= store.log.first_offset)
         found = store.reader.read(TOPIC, 1, first, max_messages=10)
-    assert (found.status, found.messages, logs) == (ReadStatus.FOUND, 10, [])
+    assert (found.status, found.messages) == (ReadStatus.FOUND, 10)
+    assert not [line for line in logs if line["log_level"] in ("warning", "error")]
     of_queue = (400 - 2 * first) // 2 * (places[1] - places[0])
-    assert bytes_read < 1.3 * of_queue + SEGMENT + 60_000  # its own messages, entries, one part
+    assert bytes_read < 1.1 * of_queue + 60_000  # its own messages, and the start of the store
     assert next(iter(store.queues)).matches_sums()
     assert all(queue.matches_sums() for queue in store.queues)
     store.abandon()
