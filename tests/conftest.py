@@ -202,6 +202,13 @@ def brokers(running_brokers: Brokers) -> Brokers:
     return running_brokers
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Report a connection or file that a slow test leaves open in that test, not in a later one."""
+    if item.get_closest_marker("slow"):
+        gc.collect()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
