@@ -69,6 +69,7 @@ class Disk:
         self._stashed = 0
         self._chance = chance
         self._descriptors: dict[int, tuple[int, SimulatedProcess | None, str]] = {}
+        self._newest: set[int] = set()  # descriptors of files found under their names
         self._files: dict[int, _File] = {}  # by inode
         self._entries: dict[str, list[tuple[str, Callable[[], None]]]] = {}  # by folder: undo steps
         self._full: set[str] = set()
@@ -137,6 +138,7 @@ class Disk:
 
     def forget(self, host: Path) -> None:
         """Forget unsynced changes below *host*, whose files were replaced and synced."""
+        self._newest.clear()
         prefix = f"{host}{os.sep}"
         for inode in [each for each, file in self._files.items() if file.path.startswith(prefix)]:
             del self._files[inode]
@@ -154,6 +156,7 @@ class Disk:
         """Undo unsynced changes below *host*, or a part of them."""
         prefix = f"{host}{os.sep}"
         self.stop_waiting(host)
+        self._newest.clear()
         for inode in sorted(self._files, key=lambda each: self._files[each].path):
             file = self._files[inode]
             if file.path.startswith(prefix):
@@ -222,6 +225,7 @@ class Disk:
             for descriptor in self._descriptors:  # killed processes closed no files
                 _real["close"](descriptor)
             self._descriptors.clear()
+            self._newest.clear()
 
     def _is_ours(self, path: Any) -> bool:
         return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self._root)
@@ -244,6 +248,7 @@ class Disk:
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
         if isinstance(file, int) and (known := self._descriptors.pop(file, None)) is not None:
+            self._newest.discard(file)
             # The file object closes it, without ``os.close``.
             inode, _, text = known
             self._files.setdefault(inode, _File(text)).never_synced = True
@@ -263,13 +268,15 @@ class Disk:
 
     def _close(self, descriptor: int) -> None:
         self._descriptors.pop(descriptor, None)
+        self._newest.discard(descriptor)
         _real["close"](descriptor)
 
     def _pwrite(self, descriptor: int, data: Any, position: int) -> int:
         known = self._descriptors.get(descriptor)
         if known is not None:
             inode, _, path = known
-            self._require_newest(inode, path, writing=True)
+            if descriptor not in self._newest:
+                self._require_newest(descriptor, writing=True)
             self._require_room(path)
             self._remember(descriptor, inode, path, position, len(data))
             if self._awaited:
@@ -277,15 +284,16 @@ class Disk:
         return _real["pwrite"](descriptor, data, position)
 
     def _pread(self, descriptor: int, size: int, position: int) -> bytes:
-        if (known := self._descriptors.get(descriptor)) is not None:
-            self._require_newest(known[0], known[2])
+        if descriptor not in self._newest and descriptor in self._descriptors:
+            self._require_newest(descriptor)
         content: bytes = _real["pread"](descriptor, size, position)
         return content
 
-    def _require_newest(self, inode: int, path: str, *, writing: bool = False) -> None:
-        """Raise StaleDescriptor if another file has the name *path* by now or, when *writing*,
+    def _require_newest(self, descriptor: int, *, writing: bool = False) -> None:
+        """Raise StaleDescriptor if another file has the name of this one by now or, when *writing*,
         none has it, so that what is written is nowhere.
         """
+        inode, _, path = self._descriptors[descriptor]
         try:
             newest = _real["stat"](path).st_ino
         except FileNotFoundError:
@@ -294,6 +302,7 @@ class Disk:
             return  # deleted while it is read, as by retention
         if newest != inode:
             raise StaleDescriptor(f"{path} was replaced, and the former file is still in use")
+        self._newest.add(descriptor)  # until a name changes
 
     def _remember(self, descriptor: int, inode: int, path: str, position: int, length: int) -> None:
         file = self._files.get(inode)
@@ -367,6 +376,7 @@ class Disk:
         if not self._is_ours(source):
             _real["rename"](source, target, **more)
             return
+        self._newest.clear()
         old, new = os.fspath(source), os.fspath(target)
         kept = None if os.path.isdir(old) else self._keep(new)
         if not os.path.isdir(old):
@@ -390,6 +400,7 @@ class Disk:
         file.writes.append(_Write(0, len(content), b"", 0))
 
     def _unlink(self, path: Any, **more: Any) -> None:
+        self._newest.clear()
         if more or not self._is_ours(path):
             _real["unlink"](path, **more)
             return

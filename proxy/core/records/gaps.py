@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proxy.core.keys.ids import Epoch
-from proxy.core.records.record import Own, Record, SnapshotPart, Unreadable
+from proxy.core.records.record import Delta, Own, Record, SnapshotPart, Unreadable
 
 
 def gaps(end: int, stored: Sequence[int]) -> list[range]:
@@ -36,3 +36,21 @@ def has_late_snapshot(found: Iterable[Record | Unreadable], *, epoch: Epoch) -> 
     it, and while it was on its way, are ignored.
     """
     return any(isinstance(record, SnapshotPart) and record.epoch == epoch for record in found)
+
+
+def certain_base(records: Iterable[tuple[int, Record | Unreadable]]) -> tuple[int, Epoch] | None:
+    """Return the offset of a snapshot from which on all records must be read to know the newest
+    period, and the lowest epoch that it can have; None if *records*, the newest of a queue, do not
+    tell.
+
+    The owner of a long period is named only far back, and in snapshots, which may come late. But
+    an owner whose delta builds on a snapshot has seen all records up to that one, and found no
+    later owner among them.
+    """
+    deltas = [
+        record
+        for offset, record in records
+        if isinstance(record, Delta) and record.epoch < offset > record.snapshot
+    ]
+    newest = max(deltas, key=lambda delta: delta.snapshot, default=None)
+    return None if newest is None else (newest.snapshot, newest.epoch)

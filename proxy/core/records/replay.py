@@ -226,6 +226,8 @@ class _Replay:
     unreadable_at: int = -1  # the last record that may have been an owner's
 
     def see(self, offset: int, record: Record | Unreadable) -> None:
+        if not isinstance(record, Own | Unreadable) and record.epoch >= offset:
+            return  # late, from an owner whose first record the broker lost with the end of its log
         if self.begins and isinstance(record, SnapshotPart) and record.own is not None:
             self._repeated(record.epoch, record.own)
         if self.first is None and (self.epoch is not None or isinstance(record, Own)):

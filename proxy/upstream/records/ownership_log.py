@@ -17,7 +17,9 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
+from proxy.core.keys.ids import Epoch
 from proxy.core.records.codec import decode, encode
+from proxy.core.records.gaps import certain_base
 from proxy.core.records.record import (
     LAST_SERIAL,
     Delta,
@@ -32,12 +34,12 @@ from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.records.durable import check_on_disk
 from proxy.upstream.records.log_ranges import LogRanges
-from proxy.upstream.records.queue_range import read_range
+from proxy.upstream.records.queue_range import pull_range
 
 _log = structlog.get_logger("ownership")
 
-#: Records read first, from the tail; one of them shows where to begin.
-TAIL = 32
+#: Records read first, from the tail; one of them shows where to begin. Mostly they are enough.
+TAIL = 16
 
 
 class Send(Protocol):
@@ -153,7 +155,7 @@ class OwnershipLog:
     ) -> list[Record | Unreadable]:
         """Return the records at *offsets*, below a record just appended. Raises RemotingError."""
         async with self._twin(group, queue) as twin:
-            found = await self._read(group, twin, start=offsets.start, end=offsets.stop)
+            found, _ = await self._read(group, twin, start=offsets.start, end=offsets.stop)
         return [record for _, record in found]
 
     async def last(
@@ -183,22 +185,31 @@ class OwnershipLog:
             end = before
             if end is None:
                 end = max(stored, await self._client.max_offset(twin))
-            lowest = await self._client.min_offset(twin)
-            span, places = TAIL, dict[int, int]()
+            lowest, span, places = 0, TAIL, dict[int, int]()
             while True:
                 start = max(lowest, end - span)
-                records = await self._read(group, twin, start=start, end=end, places=places)
+                records, lowest = await self._read(group, twin, start=start, end=end, places=places)
+                start = max(lowest, start)
                 # The first record may be a late one of an earlier owner: it is a beginning only if
                 # no earlier record is left.
                 found = _replayed(records, by_period=by_period, begin=start == lowest)
-                at = None if found is None else found.snapshot_at
-                if found is not None and found.snapshot is None and at is not None and at >= lowest:
-                    if at < start:
-                        records = await self._read(group, twin, start=at, end=start) + records
+                base, least = None, Epoch(0)
+                if found is not None and found.snapshot is None:
                     # A later owner built on it, so it is the snapshot of the owner then.
-                    behind = [each for each in records if each[0] >= at]
-                    if behind and behind[0][0] == at:
-                        found = _replayed(behind, by_period=by_period, begin=True)
+                    base = found.snapshot_at
+                elif found is None and not by_period and (certain := certain_base(records)):
+                    base, least = certain
+                if base is not None and base >= lowest:
+                    if base < start:
+                        earlier, _ = await self._read(
+                            group, twin, start=base, end=start, places=places
+                        )
+                        records = earlier + records
+                    behind = [each for each in records if each[0] >= base]
+                    if behind and behind[0][0] == base:
+                        newest = _replayed(behind, by_period=by_period, begin=True)
+                        if found is not None or _is_sound(newest, least=least):
+                            found = newest
                 # Owners that crashed early wrote nothing: the snapshot in effect may be far back.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     if found is not None:
@@ -222,7 +233,7 @@ class OwnershipLog:
         goes on. Raises RemotingError.
         """
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
-        records = await self._read(group, twin, start=end - 1, end=end)
+        records, _ = await self._read(group, twin, start=end - 1, end=end)
         newest = records[-1][1] if records else None
         return isinstance(newest, SnapshotPart | Delta) and newest.epoch == last.epoch
 
@@ -268,20 +279,26 @@ class OwnershipLog:
         start: int,
         end: int,
         places: dict[int, int] | None = None,
-    ) -> list[tuple[int, Record | Unreadable]]:
-        """Return the records from *start* to below *end*; *places* receives their log offsets."""
+    ) -> tuple[list[tuple[int, Record | Unreadable]], int]:
+        """Return the records from *start* to below *end*, and the lowest offset that existed then.
+
+        *places* receives the log offsets of the records.
+        """
         records: list[tuple[int, Record | Unreadable]] = []
-        async for message in read_range(self._client, twin, group=group, start=start, end=end):
-            offset = message.queue_offset
-            if places is not None:
-                places[offset] = message.physical_offset
-            if records and (gap := records[-1][0] + 1) < offset:
-                records.append((gap, Unreadable("it is missing")))
-            try:
-                records.append((offset, decode(message.body)))
-            except ValueError as error:
-                records.append((offset, Unreadable(str(error))))
-        return records
+        lowest: int | None = None
+        async for result in pull_range(self._client, twin, group=group, start=start, end=end):
+            lowest = result.min_offset if lowest is None else lowest
+            for message in result.messages:
+                offset = message.queue_offset
+                if places is not None:
+                    places[offset] = message.physical_offset
+                if records and (gap := records[-1][0] + 1) < offset:
+                    records.append((gap, Unreadable("it is missing")))
+                try:
+                    records.append((offset, decode(message.body)))
+                except ValueError as error:
+                    records.append((offset, Unreadable(str(error))))
+        return records, lowest or 0
 
     @asynccontextmanager
     async def _twin(self, group: Group, queue: QueueName) -> AsyncIterator[QueueName]:
@@ -337,6 +354,11 @@ def _checked(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOw
             owner=found.own.owner,
         )
     return found
+
+
+def _is_sound(found: LastOwner | None, *, least: Epoch) -> bool:
+    """Return whether nothing is missing between the records of which *found* is the result."""
+    return found is not None and found.damage is None and found.epoch >= least
 
 
 def _replayed(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, PullResult
 from broker_core.clock import now_ns
 from broker_core.errors import RequestTimeout
 from broker_core.names import Group, QueueName
@@ -39,18 +40,31 @@ async def read_range(
 
     Messages deleted by retention are left out. Raises RemotingError.
     """
+    async for result in pull_range(client, queue, group=group, start=start, end=end):
+        for message in result.messages:
+            yield message
+
+
+async def pull_range(
+    client: BrokerClient, queue: QueueName, *, group: Group, start: int, end: int
+) -> AsyncIterator[PullResult]:
+    """Yield the answers that contain the messages of ``read_range``; at least one if *start* is
+    below *end*. Raises RemotingError.
+    """
     offset = start
     deadline_ns = now_ns() + _SHOWN_WITHIN_NS
     while offset < end:
+        most = min(end - offset, _AT_ONCE)
         result = await client.pull(
-            queue, group=group, offset=offset, max_messages=_AT_ONCE, suspend_ms=0
+            queue, group=group, offset=offset, max_messages=most, suspend_ms=0
         )
-        for message in result.messages:
-            if message.queue_offset < end:
-                yield message
+        if result.messages and result.messages[-1].queue_offset >= end:  # some are deleted
+            below = [each for each in result.messages if each.queue_offset < end]
+            result = replace(result, messages=below)
         if result.next_offset > offset:
             offset = result.next_offset
             deadline_ns = now_ns() + _SHOWN_WITHIN_NS
+            yield result
         elif now_ns() < deadline_ns:
             await asyncio.sleep(_LOOK_AGAIN_S)
         else:

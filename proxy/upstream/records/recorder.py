@@ -216,6 +216,7 @@ class Recorder:
         if stored[0] < written.end:
             self._tail_is_gone(pipeline, written, stored[0])
             counts = isinstance(records[0], SnapshotPart)
+            written.end = pipeline.epoch + 1  # others may have written in place of our records
         else:
             counts = True
         for gap in gaps(written.end, stored):

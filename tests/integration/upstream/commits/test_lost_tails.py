@@ -241,6 +241,22 @@ async def test_an_owner_whose_own_record_is_gone_ends_its_period() -> None:
         assert again.epoch > pipeline.epoch
 
 
+async def test_an_owner_in_place_of_lost_records_ends_the_period() -> None:
+    """Its record lies where the lost ones were, so there is no gap between the owner's records."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        for _ in range(3):
+            await us.context.recorder.record(us.lane, pipeline, whole=True)
+        del brokers.logs[twin_of(brokers, queue)][pipeline.epoch + 1 :]
+        write(brokers, queue, rival())
+        with pytest.raises(RecordedAsAnothers, match=r"name .* as a later owner"):
+            await us.context.recorder.record(us.lane, pipeline, whole=True)
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+
 async def test_records_that_build_on_lost_ones_are_written_again() -> None:
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9

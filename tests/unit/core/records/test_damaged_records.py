@@ -211,3 +211,11 @@ def test_a_queue_that_lost_its_end_keeps_the_rest(end: int) -> None:
     }
     assert left.leases == {}, "the lock is not unlocked before these end"
     assert left.parked == (known.parked if end else {}), "nothing left: a new queue"
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_owner_that_the_broker_lost_hides_no_other(begins: bool) -> None:
+    """Its first record was at offset 9, in the part of the log that a power failure removed."""
+    late = SnapshotPart(0, 1, Snapshot(Epoch(9), 0, 30), own())
+    log: list[tuple[int, Record | Unreadable]] = [*KEPT, (4, late), (5, Delta(Epoch(9), 4, 1, 30))]
+    assert replay(log, begins=begins) == replay(KEPT, begins=begins)
