@@ -48,6 +48,12 @@ class NotConnected(ConnectionLost):
     """The connection could not be made, so nothing was sent: no effect."""
 
 
+class NotRegistered(NotConnected):
+    """The nameserver answers, but no broker that could do so is registered there. Nothing was
+    sent.
+    """
+
+
 class BrokersAway(ConnectionLost):
     """Some brokers were not reached; all others have executed the request.
 

@@ -33,7 +33,7 @@ from broker_core.client.together import CommitsTogether, SendsTogether
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
-    NotConnected,
+    NotRegistered,
     RemotingError,
     RequestTimeout,
 )
@@ -185,7 +185,7 @@ class BrokerClient:
 
     async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
         """Return the writable queues in producers' order. Raise BrokerError(17) if unknown, and
-        NotConnected while no broker that has them has a master.
+        NotRegistered while no broker that has them has a master.
 
         The order is by broker and id; for an order topic, the configured one, even while brokers
         are down.
@@ -227,7 +227,7 @@ class BrokerClient:
         if waits and not brokers.intersection(waits):
             if not fresh:  # a master may have been elected since
                 return await self._queues(topic, perm, fresh=True)
-            raise NotConnected(f"no master of {', '.join(sorted(waits))} is registered now")
+            raise NotRegistered(f"no master of {', '.join(sorted(waits))} is registered now")
         return sorted(
             QueueName(topic, data.broker, queue_id)
             for data in route.queues

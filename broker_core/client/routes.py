@@ -17,7 +17,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
-    NotConnected,
+    NotRegistered,
     RemotingError,
     RequestTimeout,
 )
@@ -62,7 +62,7 @@ class RouteCache:
     async def route(self, topic: Topic, *, fresh: bool = False) -> TopicRoute:
         """Return the route of *topic*; *fresh*: ask now.
 
-        Raises BrokerError(17) if there is none, and NotConnected if there may be one: while a
+        Raises BrokerError(17) if there is none, and NotRegistered if there may be one: while a
         broker that had the topic, or every broker, is not registered, mostly because it restarts.
         """
         if not fresh and (known := self._routes.get(topic)) is not None:
@@ -101,7 +101,7 @@ class RouteCache:
             if broker not in self._masters:
                 raise
         if (address := self._masters.get(broker)) is None:
-            raise NotConnected(f"broker {broker} is not registered at {self._names()}")
+            raise NotRegistered(f"broker {broker} is not registered at {self._names()}")
         return address
 
     def brokers_at(self, address: str) -> list[str]:
@@ -173,10 +173,10 @@ class RouteCache:
         return route
 
     async def _check_not_away(self, topic: Topic) -> None:
-        """Raise NotConnected if *topic* may have a route again once a broker is registered."""
+        """Raise NotRegistered if *topic* may have a route again once a broker is registered."""
         registered = (await self.clusters()).brokers
         if not registered:
-            raise NotConnected(f"no broker is registered at {self._names()}")
+            raise NotRegistered(f"no broker is registered at {self._names()}")
         known = self._routes.get(topic)
         for data in known.brokers if known is not None else ():
             if data.broker not in registered:
@@ -185,7 +185,7 @@ class RouteCache:
         missed = {broker for each, broker in self._missed if each == topic}
         if away := sorted(missed.difference(registered)):
             names = ", ".join(away)
-            raise NotConnected(f"{topic}: its broker {names} is not registered at {self._names()}")
+            raise NotRegistered(f"{topic}: its broker {names} is not registered at {self._names()}")
 
     def _miss(self, topic: Topic, *, before: TopicRoute | None, now: TopicRoute) -> None:
         there = {data.broker for data in now.brokers}

@@ -198,6 +198,7 @@ class Diagnoses:
             at_ms=wall_ms(),
             nameserver=",".join(context.settings.nameserver),
             nameserver_trouble=brokers.trouble,
+            not_registered=brokers.not_registered,
             brokers_away=dict(sorted(brokers.away.items())),
             topics_missing=tuple(sorted(brokers.missing)),
             not_readable=brokers.not_readable,

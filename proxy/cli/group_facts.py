@@ -57,12 +57,12 @@ async def group_facts(
                 await brokers.look(late)
             await brokers.check(_brokers_named(asked.values()))
             await brokers.look_at_dead_letters()
-            trouble = brokers.trouble
+            trouble, not_registered = brokers.trouble, brokers.not_registered
     except OrderlaneError as error:  # no nameserver answers
-        trouble = str(error)
+        trouble, not_registered = f"does not answer: {error}", ""
     proxies = _without_default(asked, default, set() if brokers is None else brokers.addresses)
     known = any(each.group is not None for each in proxies)
-    silent = trouble or any(each.trouble for each in proxies)
+    silent = trouble or not_registered or any(each.trouble for each in proxies)
     if not (known or silent or (brokers is not None and brokers.queues)):
         raise OrderlaneError(
             f"there is no group {group!r} at {', '.join(each.http for each in proxies)}, and no"
@@ -73,6 +73,7 @@ async def group_facts(
         at_ms=wall_ms(),
         nameserver=nameserver,
         nameserver_trouble=trouble,
+        not_registered=not_registered,
         brokers_away={} if brokers is None else dict(sorted(brokers.away.items())),
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
         not_readable={} if brokers is None else brokers.not_readable,

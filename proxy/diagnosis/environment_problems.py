@@ -21,22 +21,31 @@ def brokers_away(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.BROKER_AWAY,
             f"nameserver {facts.nameserver}",
-            f"the nameserver does not answer: {_said(facts.nameserver_trouble)}",
+            f"the nameserver {_said(facts.nameserver_trouble)}",
             "Start it, or correct --nameserver; until then new or moved brokers are not found",
+        )
+    if facts.not_registered and not facts.brokers_away:
+        yield Finding(
+            Cause.BROKER_AWAY,
+            f"nameserver {facts.nameserver}",
+            _said(facts.not_registered),
+            "Start the broker with this nameserver; the group then continues automatically",
         )
     for broker, reason in facts.brokers_away.items():
         places = sorted({each.place for each in facts.queues if _broker_of(each.queue) == broker})
         held = {queue.place for _, _, queue in facts.held if _broker_of(queue.queue) == broker}
         places = sorted({*places, *held})
+        named = f"broker {broker} "  # as in a sentence of its own
+        said = reason if reason.startswith(named) else f"{named}does not answer ({reason})"
         concerned = f", so {_are(places)} not read, and locks not renewed" if places else ""
         yield Finding(
             Cause.BROKER_AWAY,
             broker,
-            f"broker {broker} does not answer ({reason}){concerned}",
+            f"{said}{concerned}",
             "Restart it, or check the network; the group then continues automatically",
             messages=len(places),
         )
-    if facts.nameserver_trouble or facts.brokers_away:
+    if facts.nameserver_trouble or facts.not_registered or facts.brokers_away:
         return
     for topic in facts.topics_missing:
         yield Finding(

@@ -269,6 +269,9 @@ class Facts:
     at_ms: int
     nameserver: str = ""
     nameserver_trouble: str = ""
+    """What it does instead of answering, such as ``refuses requests: …``."""
+    not_registered: str = ""
+    """A sentence about brokers that are not registered there."""
     brokers_away: Mapping[str, str] = field(default_factory=dict)
     """Errors by broker."""
     topics_missing: Sequence[str] = ()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from broker_core.client import BrokerClient, QueueRange
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.errors import BrokerError, NotRegistered, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicRoute
@@ -54,6 +54,9 @@ class BrokerFacts:
     addresses: set[str] = field(default_factory=set)
     """HTTP addresses of proxies that own queues."""
     trouble: str = ""
+    """What the nameserver does instead of answering."""
+    not_registered: str = ""
+    """Which brokers are not registered there."""
     _checked: set[str] = field(default_factory=set)
 
     async def look(self, topics: Iterable[str]) -> None:
@@ -61,7 +64,7 @@ class BrokerFacts:
         try:
             wanted = set(topics) or await self._on_record()
         except RemotingError as error:
-            self.trouble = str(error)
+            self._note(error)
             return
         self.topics |= wanted
         by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
@@ -124,12 +127,21 @@ class BrokerFacts:
             return queues
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                self.trouble = str(error)
+                self._note(error)
             else:
                 self.missing.add(topic)
         except RemotingError as error:
-            self.trouble = str(error)
+            self._note(error)
         return []
+
+    def _note(self, error: RemotingError) -> None:
+        """Note an error of the nameserver, or of a request for a route."""
+        if isinstance(error, NotRegistered):
+            self.not_registered = str(error)
+        elif isinstance(error, BrokerError):
+            self.trouble = f"refuses requests: {error}"
+        else:
+            self.trouble = f"does not answer: {error}"
 
     async def _existing(self, topic: Topic) -> list[QueueName]:
         """Return the queues of *topic*; none if it does not exist, or no nameserver answers."""

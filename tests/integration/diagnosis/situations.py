@@ -551,8 +551,8 @@ SITUATIONS = (
     Situation(
         "a broker that is away",
         Cause.BROKER_AWAY,
-        "broker broker-a does not answer (broker broker-a is not registered at {nameserver}), so"
-        " orders/broker-a_0 is not read, and locks not renewed",
+        "broker broker-a is not registered at {nameserver}, so orders/broker-a_0 is not read, and"
+        " locks not renewed",
         broker_away,
     ),
     Situation(

@@ -292,7 +292,8 @@ async def test_a_broker_is_away(tmp_path: Path) -> None:
         try:
             found = await first(it)
             assert (found["cause"], found["where"]) == ("broker_away", "broker-a")
-            assert "broker broker-a does not answer" in found["sentence"]
+            why = ("broker broker-a does not answer (", "broker broker-a is not registered at ")
+            assert found["sentence"].startswith(why)
             assert "orders/broker-a_0" in found["sentence"]
         finally:
             await it.gateway.cluster.start_broker()
@@ -303,6 +304,19 @@ async def test_no_nameserver_answers(tmp_path: Path) -> None:
         code, out, _ = await it.verb("doctor", GROUP, "--nameserver", "127.0.0.1:1")
         assert code == 1
         assert out.startswith("1. the nameserver does not answer: no nameserver of 127.0.0.1:1")
+
+
+async def test_no_broker_is_registered(tmp_path: Path) -> None:
+    """The nameserver answers that there is none."""
+    async with site(tmp_path) as it:
+        nameserver = it.gateway.cluster.nameserver
+        await it.gateway.cluster.stop_broker()
+        try:
+            code, out, _ = await it.verb("doctor", GROUP, "--nameserver", nameserver)
+            assert code == 1
+            assert out.startswith(f"1. no broker is registered at {nameserver}. Start the broker")
+        finally:
+            await it.gateway.cluster.start_broker()
 
 
 async def test_a_filter_at_the_broker_matches_no_message(tmp_path: Path) -> None:

@@ -24,61 +24,61 @@ from tests.support.verbs import orderlane
 from thin_client import Message
 
 NEVER_OWNED = """
-figure        console  groups  lag   keys  top  metrics
-lag           2        2       2     .     2    2
-unfinished    0        0       0     .     0    0
-blocked       0        0       0     .     0    .
-parked        0        0       0     .     0    0
-parked_keys   0        .       .     0     .    0
-paused_keys   0        .       .     0     .    0
-dead_letters  0        0       .     .     .    0
-state         no-clients no-clients . .    C    .
+figure        console     groups      lag  keys  top  metrics  doctor
+lag           2           2           2    .     2    2        .
+unfinished    0           0           0    .     0    0        .
+blocked       0           0           0    .     0    .        .
+parked        0           0           0    .     0    0        0
+parked_keys   0           .           .    0     .    0        .
+paused_keys   0           .           .    0     .    0        .
+dead_letters  0           0           .    .     .    0        0
+state         no-clients  no-clients  .    .     C    .        no_puller
 """
 OWNED = """
-figure        console  groups  lag   keys  top  metrics
-lag           4        4       4     .     4    4
-unfinished    3        3       3     .     3    3
-blocked       2        2       2     .     2    2
-parked        2        2       2     .     2    2
-parked_keys   1        .       .     1     .    1
-paused_keys   2        .       .     2     .    2
-dead_letters  1        1       .     .     .    1
-state         processing processing . .    ok   .
+figure        console     groups      lag  keys  top  metrics  doctor
+lag           4           4           4    .     4    4        .
+unfinished    3           3           3    .     3    3        .
+blocked       2           2           2    .     2    2        .
+parked        2           2           2    .     2    2        2
+parked_keys   1           .           .    1     .    1        .
+paused_keys   2           .           .    2     .    2        .
+dead_letters  1           1           .    .     .    1        1
+state         processing  processing  .    .     ok   .        client_hangs
 """
 #: The client handled one of the messages that it held, and two more were sent since it left.
 UNOWNED = """
-figure        console  groups  lag   keys  top  metrics
-lag           5        5       5     .     5    5
-unfinished    2        2       2     .     2    2
-blocked       ?        ?       ?     .     ?    .
-parked        2        2       2     .     2    2
-parked_keys   1        .       .     1     .    1
-paused_keys   2        .       .     2     .    2
-dead_letters  1        1       .     .     .    1
-state         no-clients no-clients . .    C    .
+figure        console     groups      lag  keys  top  metrics  doctor
+lag           5           5           5    .     5    5        .
+unfinished    2           2           2    .     2    2        .
+blocked       ?           ?           ?    .     ?    .        .
+parked        2           2           2    .     2    2        2
+parked_keys   1           .           .    1     .    1        .
+paused_keys   2           .           .    2     .    2        .
+dead_letters  1           1           .    .     .    1        1
+state         no-clients  no-clients  .    .     C    .        no_puller
 """
 #: The figures of before, with their age, as nothing can change there. A lag in metrics has no age.
 BROKER_DOWN = """
-figure        console  groups  lag   keys  top  metrics
-lag           5        5       5     .     5    ?
-unfinished    2        2       2     .     2    2
-blocked       ?        ?       ?     .     ?    .
-parked        2        2       2     .     2    2
-parked_keys   1        .       .     .     .    1
-paused_keys   2        .       .     .     .    2
-dead_letters  1        1       .     .     .    1
-state         no-clients no-clients . .    C    .
+figure        console     groups      lag  keys  top  metrics  doctor
+lag           5           5           5    .     5    ?        .
+unfinished    2           2           2    .     2    2        .
+blocked       ?           ?           ?    .     ?    .        .
+parked        2           2           2    .     2    2        .
+parked_keys   1           .           .    .     .    1        .
+paused_keys   2           .           .    .     .    2        .
+dead_letters  1           1           .    .     .    1        .
+state         no-clients  no-clients  .    .     C    .        broker_away
 """
 NOTHING_KNOWN = """
-figure        console  groups  lag   keys  top  metrics
-lag           ?        ?       .     .     ?    ?
-unfinished    ?        ?       .     .     ?    ?
-blocked       ?        ?       .     .     ?    .
-parked        ?        ?       .     .     ?    ?
-parked_keys   ?        .       .     .     .    ?
-paused_keys   ?        .       .     .     .    ?
-dead_letters  ?        ?       .     .     .    ?
-state         unknown  unknown .     .     ok   .
+figure        console  groups   lag  keys  top  metrics  doctor
+lag           ?        ?        .    .     ?    ?        .
+unfinished    ?        ?        .    .     ?    ?        .
+blocked       ?        ?        .    .     ?    .        .
+parked        ?        ?        .    .     ?    ?        .
+parked_keys   ?        .        .    .     .    ?        .
+paused_keys   ?        .        .    .     .    ?        .
+dead_letters  ?        ?        .    .     .    ?        .
+state         unknown  unknown  .    .     ok   .        broker_away
 """
 
 
@@ -112,6 +112,7 @@ class Places:
             "keys": self._keys,
             "top": self._top,
             "metrics": self._metrics,
+            "doctor": self._doctor,
         }
         shown = {column: await places[column]() for column in wanted}
         narrowed = {
@@ -185,6 +186,20 @@ class Places:
             "parked_keys": await self._either("keys", state="parked"),
             "paused_keys": await self._either("keys", state="paused"),
             "dead_letters": _total(await self.samples("dead_letters")),
+        }
+
+    async def _doctor(self) -> dict[str, Any]:
+        nameserver = self.it.gateway.cluster.nameserver
+        code, rows, said = await orderlane(
+            *("doctor", GROUP, "-o", "json", "--http", self.http, "--nameserver", nameserver)
+        )
+        assert code == 1, said  # it found something
+        found = orjson.loads(rows)
+        counts = {each["cause"]: each["messages"] for each in found}
+        return {
+            "parked": counts.get("parked", 0),
+            "dead_letters": counts.get("dead_letters", 0),
+            "state": found[0]["cause"],
         }
 
     async def _either(self, name: str, **labels: str) -> float | None:
