@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import ElectedReplicas, LogSpan
@@ -14,6 +14,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import admin_bodies, bodies, headers
 from broker_core.remoting.admin_headers import StatsHeader, TopicOnlyHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.route_bodies import QueueData
 
 _ROUTE_WAIT_S = 10.0
 _ROUTE_LOOK_S = 0.05
@@ -40,29 +41,48 @@ async def create_topic(
     brokers = [broker] if broker else sorted((await routes.clusters()).brokers)
     if not brokers:
         raise ConnectionLost(f"topic {topic} was not created: no broker is registered")
-    header = headers.CreateTopicHeader(
-        topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
-    )
-    for name in brokers:
-        await requests.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
+    wanted = [
+        QueueData(broker=name, read_queues=queues, write_queues=queues, perm=perm)
+        for name in brokers
+    ]
+    await define_topic(requests, routes, topic, wanted)
+
+
+async def define_topic(
+    requests: BrokerRequests, routes: RouteCache, topic: Topic, wanted: Sequence[QueueData]
+) -> None:
+    """Create or change *topic* at each broker of *wanted*; return once its route shows it.
+
+    Raises RequestTimeout if the route does not show it within 10 s.
+    """
+    for each in wanted:
+        header = headers.CreateTopicHeader(
+            topic=topic,
+            read_queue_nums=each.read_queues,
+            write_queue_nums=each.write_queues,
+            perm=each.perm,
+            topic_sys_flag=each.sys_flag or None,
+        )
+        await requests.ask(each.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
     deadline_ns = now_ns() + int(_ROUTE_WAIT_S * 1e9)
-    while not await _shows(routes, topic, brokers, queues=queues):
+    while not await _shows(routes, topic, wanted):
         if now_ns() > deadline_ns:
             raise RequestTimeout(
-                f"topic {topic} was created but has no route after {_ROUTE_WAIT_S:g} s"
+                f"topic {topic} was changed, but its route does not show it after"
+                f" {_ROUTE_WAIT_S:g} s"
             )
         await asyncio.sleep(_ROUTE_LOOK_S)
 
 
-async def _shows(routes: RouteCache, topic: Topic, brokers: Iterable[str], *, queues: int) -> bool:
+async def _shows(routes: RouteCache, topic: Topic, wanted: Iterable[QueueData]) -> bool:
     try:
         route = await routes.route(topic, fresh=True)
     except BrokerError as error:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
             return False
         raise
-    shown = {data.broker for data in route.queues if data.read_queues == queues}
-    return shown.issuperset(brokers)
+    shown = {(each.broker, each.read_queues, each.write_queues) for each in route.queues}
+    return shown.issuperset((each.broker, each.read_queues, each.write_queues) for each in wanted)
 
 
 async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:

@@ -46,7 +46,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
 from broker_core.remoting.lock_renewal import LockName
 from broker_core.remoting.message import OutgoingMessage
-from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm, TopicRoute
+from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm, QueueData, TopicRoute
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting.together import CommitEntry
 from broker_core.remoting_channel import Handler, RemotingChannel
@@ -571,6 +571,13 @@ class BrokerClient:
         await administration.create_topic(
             self._requests, self._routes, topic, queues=queues, broker=broker, perm=perm
         )
+
+    async def define_topic(self, topic: Topic, wanted: Sequence[QueueData]) -> None:
+        """Change *topic* at each broker of *wanted*; return once its route shows it.
+
+        Raises RequestTimeout if the route does not show it within 10 s.
+        """
+        await administration.define_topic(self._requests, self._routes, topic, wanted)
 
     async def broker_start_ms(self, broker: str) -> int:
         """Return the start time of *broker*, ms since 1970."""

@@ -10,7 +10,7 @@ from broker_core.remoting.route_bodies import Perm
 from proxy.admin.operations import LOOKS, Call, Operation, get
 from proxy.operator.broker_desk import BrokerDesk
 from proxy.operator.request_models import Actor, Answer, ChangeBody, Reason, RequestModel
-from proxy.operator.topic_desk import MOST_TOPICS, TopicDesk, TopicsWish, TopicWish
+from proxy.operator.topic_desk import MOST_TOPICS, TopicDesk, TopicsWish, TopicUpdate, TopicWish
 
 _TOPICS, _TOPIC, _BROKERS = "/api/topics", "/api/topics/{topic}", "/api/brokers"
 #: As of the embedded broker.
@@ -48,6 +48,32 @@ class NewTopicBody(ChangeBody):
     perm: Annotated[
         str, Field(description="RW, R or W: what clients may do", pattern=r"^(RW|R|W)$")
     ] = "RW"
+    broker: Annotated[
+        str | None,
+        Field(description="the name of a broker (default: all)", min_length=1, max_length=255),
+    ] = None
+    dry_run: DryRun = False
+
+
+class TopicUpdateBody(ChangeBody):
+    """A change of a topic, at one broker or all that have it."""
+
+    queues: Annotated[
+        int | None,
+        Field(
+            description=f"a number from 1 to {_MOST_QUEUES:,}, not less than there are (default:"
+            " unchanged)",
+            ge=1,
+            le=_MOST_QUEUES,
+        ),
+    ] = None
+    perm: Annotated[
+        str | None,
+        Field(
+            description="RW, R or W: what clients may do (default: unchanged)",
+            pattern=r"^(RW|R|W)$",
+        ),
+    ] = None
     broker: Annotated[
         str | None,
         Field(description="the name of a broker (default: all)", min_length=1, max_length=255),
@@ -128,6 +154,23 @@ class TopicCreatedView(Answer):
     dry_run: bool
 
 
+class TopicShapeView(Answer):
+    """Queues and permissions of a topic at a broker."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: str
+
+
+class TopicUpdatedView(Answer):
+    """A changed topic."""
+
+    topic: str
+    brokers: list[TopicShapeView]
+    dry_run: bool
+
+
 class TopicDeletedView(Answer):
     """A deletion: the messages lost, and the lags of consumer groups."""
 
@@ -171,7 +214,8 @@ class BrokersView(Answer):
 
 
 class TopicSurface:
-    """``GET /api/topics``; ``GET``, ``PUT`` and ``DELETE /api/topics/TOPIC``; ``GET /api/brokers``.
+    """``GET /api/topics``; ``GET``, ``PUT``, ``POST`` and ``DELETE
+    /api/topics/TOPIC``; ``GET /api/brokers``.
 
     No group is named, so a caller needs a right to all groups.
     """
@@ -208,6 +252,15 @@ class TopicSurface:
                 errors=_CHANGES,
             ),
             Operation(
+                method="POST",
+                path=_TOPIC,
+                summary="Change the permissions of a topic, or add queues.",
+                handle=self._update,
+                body=TopicUpdateBody,
+                answer=TopicUpdatedView,
+                errors=_CHANGES,
+            ),
+            Operation(
                 method="DELETE",
                 path=_TOPIC,
                 summary="Delete a topic with its messages.",
@@ -241,6 +294,18 @@ class TopicSurface:
             broker=asked.broker,
         )
         return await self._desk.create(call.path["topic"], wish)
+
+    async def _update(self, call: Call) -> dict[str, Any]:
+        asked: TopicUpdateBody = call.body
+        wish = TopicUpdate(
+            call.by,
+            asked.reason,
+            dry_run=asked.dry_run,
+            queues=asked.queues,
+            perm=None if asked.perm is None else _PERMISSIONS[asked.perm],
+            broker=asked.broker,
+        )
+        return await self._desk.update(call.path["topic"], wish)
 
     async def _delete(self, call: Call) -> dict[str, Any]:
         asked: TopicDeletionQuery = call.query

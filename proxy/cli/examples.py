@@ -30,6 +30,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"topics create orders --queues 16 {_WHY}",
         f"topics create orders --broker broker-a --perm RW --dry-run {_WHY}",
     ),
+    "topics update": (
+        f"topics update orders --perm RW {_WHY}",
+        f"topics update orders --queues 32 --dry-run {_WHY}",
+    ),
     "topics delete": ("topics delete orders --dry-run", f"topics delete orders {_WHY} --yes"),
     "messages ls": (
         "messages ls orders",

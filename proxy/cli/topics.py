@@ -1,4 +1,4 @@
-"""``orderlane topics``: list, describe, create and delete topics."""
+"""``orderlane topics``: list, describe, create, update and delete topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from proxy.cli.output import Output, OutputFormat, print_json, print_preview, pr
 from proxy.cli.owner_requests import look, path_of
 from proxy.diagnosis.findings import number
 
-app = typer.Typer(invoke_without_command=True, help="List, describe, create and delete topics.")
+app = typer.Typer(
+    invoke_without_command=True, help="List, describe, create, update and delete topics."
+)
 
 #: Internal topics: ownership records, and the template of new topics.
 _INTERNAL = ("%OWN%", "TBW102")
@@ -33,6 +35,7 @@ _QUEUES = ("queue", "begin", "end", "messages")
 _BROKERS = ("broker", "read_queues", "write_queues", "perm", "put_rate", "retention_hours")
 _GROUPS = ("group", "lag")
 _CREATED = ("topic", "queues", "perm", "broker", "dry_run")
+_UPDATED = ("broker", "read_queues", "write_queues", "perm", "dry_run")
 _DELETED = ("topic", "messages", "groups", "dry_run")
 
 TopicArgument = Annotated[str, typer.Argument(help="topic")]
@@ -113,6 +116,35 @@ def create(
     path = path_of("topics", topic)
     answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S, method="PUT")
     print_rows([orjson.loads(answer)], columns=_CREATED, output=output)
+
+
+@app.command("update")
+def update(
+    topic: TopicArgument,
+    queues: Annotated[
+        int | None, typer.Option(min=1, help="queues at each broker, not less than there are")
+    ] = None,
+    perm: Annotated[str | None, typer.Option(help="what clients may do: RW, R or W")] = None,
+    broker: Annotated[
+        str | None, typer.Option(help="name of a broker (default: all that have the topic)")
+    ] = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Change the permissions of a topic, or add queues.
+
+    With permission to read, all queues that are written can be read. A message with a key may go to
+    another queue once there are more: add queues while no message waits.
+    """
+    given = {"queues": queues, "perm": perm, "broker": broker}
+    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    body = body_of({**asked, "dry_run": dry_run, "by": actor(), **given_reason(reason, dry_run)})
+    answer = ask_proxy(http, path_of("topics", topic), body=body, timeout_s=CHANGE_TIMEOUT_S)
+    found = orjson.loads(answer)
+    rows = [{**row, "dry_run": found["dry_run"]} for row in found["brokers"]]
+    print_rows(rows, columns=_UPDATED, output=output)
 
 
 @app.command("delete")

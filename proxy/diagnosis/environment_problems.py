@@ -65,8 +65,8 @@ def not_readable(facts: Facts) -> Iterator[Finding]:
             topic,
             f"{number(count, 'queue')} of {topic} can be written but not read, so messages sent"
             " there reach no group",
-            "Give the topic the permission RW and as many queues for reading as for writing at its"
-            " brokers, as by mqadmin updateTopic",
+            "Let consumers read all queues that producers write to",
+            typed("topics", "update", topic, perm="RW", reason="read again", http=facts.http),
             look=typed("topics", "describe", topic, http=facts.http),
         )
 

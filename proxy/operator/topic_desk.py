@@ -1,6 +1,7 @@
-"""Operations on topics: list, describe, create, delete. Any proxy can run them, for all topics.
+"""Operations on topics: list, describe, create, update, delete.
 
-They use RocketMQ's own requests, so they work with embedded and Apache's brokers.
+Any proxy can run them, for all topics. They use RocketMQ's own requests, so they work with embedded
+and Apache's brokers.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,20 @@ class TopicWish:
     dry_run: bool = False
     queues: int = 8
     perm: int = Perm.READ_WRITE
+    broker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUpdate:
+    """A change of a topic: the caller and the reason. None: as it is; *broker* None: all that have
+    the topic.
+    """
+
+    by: str
+    reason: str
+    dry_run: bool = False
+    queues: int | None = None
+    perm: int | None = None
     broker: str | None = None
 
 
@@ -150,6 +165,41 @@ class TopicDesk:
                     topic, queues=wish.queues, broker=wish.broker, perm=wish.perm
                 )
         return {"topic": topic, **made, "dry_run": wish.dry_run}
+
+    async def update(self, name: str, wish: TopicUpdate) -> dict[str, Any]:
+        """Change permissions and numbers of queues; return both at each broker.
+
+        With the permission to read, all queues that are written can be read then. Raises
+        UnknownName; WrongState if nothing is to be changed, or queues would be hidden;
+        RemotingError.
+        """
+        topic, route = await self._known(_of_applications(name))
+        if wish.queues is None and wish.perm is None:
+            raise WrongState("nothing to change: give the number of queues, or perm")
+        before = [
+            each
+            for each in sorted(route.queues, key=_broker_of)
+            if wish.broker in (None, each.broker)
+        ]
+        if not before:
+            known = ", ".join(sorted({each.broker for each in route.queues}))
+            raise UnknownName(
+                f"broker {wish.broker!r} does not have topic {topic!r}; brokers that have it:"
+                f" {known}"
+            )
+        after = [_updated(each, wish) for each in before]
+        if not wish.dry_run:
+            shown = {each.broker: _shape(each) for each in before}
+            change = _change(
+                "topics update", topic, wish, shown, {each.broker: _shape(each) for each in after}
+            )
+            async with self._context.audit.change(change):
+                await self._context.client.define_topic(topic, after)
+        return {
+            "topic": topic,
+            "brokers": [{"broker": each.broker, **_shape(each)} for each in after],
+            "dry_run": wish.dry_run,
+        }
 
     async def delete(self, name: str, wish: TopicWish) -> dict[str, Any]:
         """Delete a topic with its messages at all brokers.
@@ -262,7 +312,7 @@ def _of_applications(name: str) -> Topic:
     topic = _checked(name)
     if is_internal_topic(topic):
         raise WrongState(
-            f"topic {topic!r} belongs to brokers and gateways, which create and delete it: name a"
+            f"topic {topic!r} belongs to brokers and gateways, which create and change it: name a"
             " topic of an application"
         )
     return topic
@@ -279,6 +329,30 @@ def _queues(topic: Topic, route: TopicRoute) -> list[QueueName]:
 
 def _broker_of(data: QueueData) -> str:
     return data.broker
+
+
+def _shape(data: QueueData) -> dict[str, Any]:
+    return {
+        "read_queues": data.read_queues,
+        "write_queues": data.write_queues,
+        "perm": perm_text(data.perm),
+    }
+
+
+def _updated(data: QueueData, wish: TopicUpdate) -> QueueData:
+    """Return the topic at one broker after the change. Raise WrongState if it would hide queues."""
+    perm, most = data.perm, max(data.read_queues, data.write_queues)
+    if wish.perm is not None:
+        perm = data.perm & ~Perm.READ_WRITE | wish.perm
+    if wish.queues is None:
+        read = most if perm & Perm.READ else data.read_queues
+        return replace(data, perm=perm, read_queues=read)
+    if wish.queues < most:
+        raise WrongState(
+            f"the topic has {most} queues at broker {data.broker}, and with {wish.queues} the"
+            f" messages in the others could not be read: give at least {most}"
+        )
+    return replace(data, perm=perm, read_queues=wish.queues, write_queues=wish.queues)
 
 
 def _row(
@@ -304,7 +378,9 @@ def _hours(settings: Mapping[str, str]) -> float | None:
     return hours if 0 <= hours < float("inf") else None
 
 
-def _change(verb: str, topic: Topic, wish: TopicWish, before: Any, after: Any) -> Change:
+def _change(
+    verb: str, topic: Topic, wish: TopicWish | TopicUpdate, before: Any, after: Any
+) -> Change:
     return Change(
         actor=wish.by,
         verb=verb,

@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.route_bodies import Perm, QueueData
 from broker_core.tasks import spawn
 from proxy.cli.messages import BodyForm, body_text
 from proxy.errors import OrderlaneError
@@ -51,6 +52,43 @@ async def test_a_topic_is_described_with_queues_brokers_and_groups(tmp_path: Pat
         _, out, _ = await it.verb("topics", "describe", TOPIC)
         assert out.split()[:4] == ["queue", "begin", "end", "messages"]
         assert "there is no topic 'none'" in await it.refused("topics", "describe", "none")
+
+
+async def test_a_topic_gets_permissions_and_queues(tmp_path: Path) -> None:
+    """Queues are never hidden, and what producers write can be read."""
+    async with site(tmp_path, queues=2) as it:
+        client, update = it.gateway.client, ("topics", "update", TOPIC)
+        await it.send("a", "b")
+        (row,) = await it.rows(*update, "--perm", "W", "--dry-run")
+        assert (row["perm"], row["dry_run"]) == ("W", True)
+        assert len(await client.queues(TOPIC, fresh=True)) == 2
+        await it.rows(*update, "--perm", "W", *WHY)
+        assert await client.queues(TOPIC, fresh=True) == []
+        (row,) = await it.rows(*update, "--queues", "5", *WHY)
+        assert (row["read_queues"], row["write_queues"], row["perm"]) == (5, 5, "W")
+        await it.rows(*update, "--perm", "RW", "--broker", "broker-a", *WHY)
+        assert len(await client.queues(TOPIC, fresh=True)) == 5
+        shown = await one(it, "topics", "describe", TOPIC)
+        assert (shown["queues"], shown["messages"]) == (5, 2)
+        assert "give at least 5" in await it.refused(*update, "--queues", "4", *WHY)
+        assert "nothing to change" in await it.refused(*update, *WHY)
+        assert "perm should be RW, R or W" in await it.refused(*update, "--perm", "X", *WHY)
+        assert "reason" in await it.refused(*update, "--perm", "RW")
+        assert "brokers that have it: broker-a" in await it.refused(
+            *update, "--perm", "R", "--broker", "b", *WHY
+        )
+        assert "there is no topic 'none'" in await it.refused(
+            "topics", "update", "none", "--perm", "R", *WHY
+        )
+
+
+async def test_a_topic_with_fewer_queues_for_reading_gets_the_others(tmp_path: Path) -> None:
+    async with site(tmp_path, queues=2) as it:
+        shape = QueueData(broker="broker-a", read_queues=2, write_queues=6, perm=Perm.READ_WRITE)
+        await it.gateway.client.define_topic(TOPIC, [shape])
+        (row,) = await it.rows("topics", "update", TOPIC, "--perm", "RW", *WHY)
+        assert (row["read_queues"], row["write_queues"]) == (6, 6)
+        assert len(await it.gateway.client.queues(TOPIC, fresh=True)) == 6
 
 
 async def test_a_topic_is_created_and_deleted(tmp_path: Path) -> None:

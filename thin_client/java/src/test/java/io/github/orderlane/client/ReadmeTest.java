@@ -30,9 +30,6 @@ class ReadmeTest {
         for (String file : List.of("pom.xml", "src/main/java/Billing.java")) {
             assertTrue(readme().contains(Files.readString(EXAMPLE.resolve(file))), file);
         }
-        String version = "<version>0.1.0</version>";
-        assertTrue(Files.readString(Path.of("pom.xml")).contains(version));
-        assertTrue(Files.readString(EXAMPLE.resolve("pom.xml")).contains(version));
     }
 
     @Test
