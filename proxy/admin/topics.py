@@ -164,9 +164,10 @@ class TopicShapeView(Answer):
 
 
 class TopicUpdatedView(Answer):
-    """A changed topic."""
+    """A changed topic. ``before``: as it was at the same brokers."""
 
     topic: str
+    before: list[TopicShapeView]
     brokers: list[TopicShapeView]
     dry_run: bool
 

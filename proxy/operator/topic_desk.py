@@ -167,7 +167,7 @@ class TopicDesk:
         return {"topic": topic, **made, "dry_run": wish.dry_run}
 
     async def update(self, name: str, wish: TopicUpdate) -> dict[str, Any]:
-        """Change permissions and numbers of queues; return both at each broker.
+        """Change permissions and numbers of queues; return both at each broker, and as before.
 
         With the permission to read, all queues that are written can be read then. Raises
         UnknownName; WrongState if nothing is to be changed, or queues would be hidden;
@@ -197,6 +197,7 @@ class TopicDesk:
                 await self._context.client.define_topic(topic, after)
         return {
             "topic": topic,
+            "before": [{"broker": each.broker, **_shape(each)} for each in before],
             "brokers": [{"broker": each.broker, **_shape(each)} for each in after],
             "dry_run": wish.dry_run,
         }

@@ -48,6 +48,25 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
         await expect(page.get_by_text("No group has consumed this topic.")).to_be_visible()
         assert len(await site.gateway.client.queues(Topic("fresh"))) == 4
 
+        await page.get_by_role("button", name="Change the topic…").click()
+        await dialog.get_by_label("Reason").fill(WHY)
+        for queues, sentence in (("", "nothing to change"), ("3", "give at least 4")):
+            await dialog.get_by_label("Queues at each broker").fill(queues)
+            await dialog.get_by_role("button", name="Preview").click()
+            await expect(dialog.get_by_role("alert")).to_contain_text(sentence)
+        await dialog.get_by_label("Queues at each broker").fill("6")
+        await dialog.get_by_label("Clients may").select_option("W")
+        await dialog.get_by_role("button", name="Preview").click()
+        row = dialog.get_by_role("row", name="Broker broker-a")
+        await expect(row).to_contain_text("read and write, 4 queues")
+        await expect(row).to_contain_text("write only, 6 queues")
+        await expect(dialog.locator(".command code")).to_contain_text(
+            "orderlane topics update fresh --perm W --queues 6 --reason 'a new customer'"
+        )
+        await dialog.get_by_role("button", name="Change", exact=True).click()
+        await expect(_notice(page, "Changed fresh")).to_be_visible()
+        await expect(page.get_by_text("The topic has no readable queues.")).to_be_visible()
+
         await page.get_by_role("button", name="Delete the topic…").click()
         await dialog.get_by_label("Reason").fill("it was a trial")
         await dialog.get_by_label("Name of the topic").fill("fres")
@@ -61,7 +80,7 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
         await expect(page.get_by_role("link", name="fresh")).to_have_count(0)
         assert "fresh" not in await site.gateway.client.topics()
         await page.goto(f"{site.url}/#/audit?target=fresh")
-        for verb in ("topics create", "topics delete"):
+        for verb in ("topics create", "topics update", "topics delete"):
             await expect(page.get_by_role("row", name=verb).first).to_be_visible()
 
 
@@ -411,6 +430,7 @@ async def test_dialogs_are_accessible(
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     dialogs = {
         "create": ("topics", "Create a topic…"),
+        "update": ("topics/orders", "Change the topic…"),
         "delete": ("topics/orders", "Delete the topic…"),
         "send": ("topics/orders/messages", "Send a message…"),
         "export": ("topics/orders/messages", "Export…"),

@@ -6,7 +6,7 @@ import { button, facts, h } from "./dom.js";
 import { age, count, of, rate } from "./format.js";
 import { sum } from "./groups.js";
 import { Table } from "./table.js";
-import { askDeletion, askMessage, topicLink } from "./topic-acts.js";
+import { askDeletion, askMessage, askUpdate, topicLink } from "./topic-acts.js";
 
 export const title = "Overview";
 
@@ -68,6 +68,7 @@ export function open(ctx) {
     { class: "tools" },
     h("a", { class: "button", href: topicLink(ctx.topic, "messages") }, "Browse messages"),
     button("Send a message…", () => askMessage(ctx.topic, () => ctx.again())),
+    button("Change the topic…", () => askUpdate(ctx.topic, () => ctx.again())),
     button("Delete the topic…", () => askDeletion(ctx.topic)),
   );
   return [

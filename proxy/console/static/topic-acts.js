@@ -1,4 +1,4 @@
-// Changes of topics: create, delete, send a message, send a copy of one. Each shows its effect first
+// Changes of topics: create, update, delete, send a message, send a copy of one. Each shows its effect first
 // and needs a reason.
 
 import { path, post, put, remove } from "./api.js";
@@ -59,6 +59,42 @@ function queuesOf(text) {
   const plain = text.trim();
   if (!/^[1-9]\d{0,4}$/.test(plain)) throw new Error(`invalid number of queues "${text}": give 1 to 16384`);
   return Number(plain);
+}
+
+/** Ask for permissions and queues of *topic*, show the effect, and change it. */
+export function askUpdate(topic, done) {
+  const ask = (asked, dryRun) => post(path("topics", topic), { ...asked, dry_run: dryRun });
+  confirm({
+    title: `Change topic ${topic}`,
+    done,
+    verbs: [
+      {
+        name: "update",
+        label: "Change",
+        sentence: "Consumers that may read can read all queues that producers write to. A message key may move to another queue once there are more: add queues while no message waits.",
+        fields: [
+          { name: "perm", label: "Clients may", options: [["", "unchanged"], ...PERMISSIONS], value: "", read: (text) => text || undefined },
+          { name: "queues", label: "Queues at each broker", hint: "Not less than there are. Empty: unchanged", inputmode: "numeric", read: (text) => (text.trim() ? queuesOf(text) : undefined) },
+          { name: "broker", label: "Broker", hint: "Empty: all brokers with the topic", read: (text) => text.trim() || undefined },
+        ],
+        command: ({ perm, queues, broker }) => ["topics", "update", topic, ["--perm", perm], ["--queues", queues], ["--broker", broker]],
+        preview: async (asked) => {
+          const plan = await ask(asked, true);
+          return plan.brokers.map((row, at) => [`Broker ${row.broker}`, shape(plan.before[at]), shape(row)]);
+        },
+        act: async (asked) => {
+          await ask(asked, false);
+          return `Changed ${topic}`;
+        },
+      },
+    ],
+  });
+}
+
+/** Return what clients may do at a broker, as in "read and write, 8 queues". */
+function shape({ perm, read_queues: read, write_queues: write }) {
+  const may = new Map(PERMISSIONS).get(perm) ?? "neither read nor write";
+  return `${may}, ${read === write ? of(read, "queue") : `${of(read, "queue")} to read, ${count(write)} to write`}`;
 }
 
 /** Ask for the name of *topic* again, show what is lost, and delete it. */
