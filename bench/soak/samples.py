@@ -8,7 +8,8 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 #: Figures of a sample; memory in MB.
-FIGURES = ("resident_mb", "anonymous_mb", "unshared_mb", "files", "sockets", "threads")
+FIGURES = ("resident_mb", "anonymous_mb", "unshared_mb", "files", "stray", "sockets", "threads")
+_DELETED = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,9 @@ class Sample:
 
     Resident is all memory of the process: *anonymous* is what it allocated, and can leak; the rest
     are pages of mapped files. *Unshared* would be free without the process. Of descriptors, *files*
-    are files and folders, *sockets* all others, including pipes.
+    are files and folders, *sockets* all others, including pipes. *Stray* descriptors are those of
+    deleted files, and all but one of each other file: how many different files a broker has open
+    depends on its log, but these two would be left behind.
     """
 
     at_s: float
@@ -25,6 +28,7 @@ class Sample:
     anonymous_mb: float
     unshared_mb: float
     files: int
+    stray: int
     sockets: int
     threads: int
 
@@ -35,14 +39,16 @@ def sample(pid: int, *, at_s: float) -> Sample:
     status = _kilobytes((folder / "status").read_text())
     rollup = _kilobytes((folder / "smaps_rollup").read_text())
     opened = [_target(link) for link in (folder / "fd").iterdir()]
-    files = sum(target.startswith("/") for target in opened)
+    files = [target for target in opened if target.startswith("/")]
+    there = {target for target in files if not target.endswith(_DELETED)}
     return Sample(
         at_s=round(at_s, 1),
         resident_mb=_megabytes(status["VmRSS"]),
         anonymous_mb=_megabytes(status["RssAnon"]),
         unshared_mb=_megabytes(rollup["Private_Clean"] + rollup["Private_Dirty"]),
-        files=files,
-        sockets=sum(map(bool, opened)) - files,
+        files=len(files),
+        stray=len(files) - len(there),
+        sockets=sum(map(bool, opened)) - len(files),
         threads=status["Threads"],
     )
 

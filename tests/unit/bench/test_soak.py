@@ -131,7 +131,7 @@ def test_what_had_ended_and_comes_again_is_seen(sequences: Sequences, number: in
 
 # ---- growth --------------------------------------------------------------------------------------
 
-FLAT = Sample(0.0, 100.0, 80.0, 90.0, 20, 30, 5)
+FLAT = Sample(0.0, 100.0, 80.0, 90.0, 20, 2, 30, 5)
 
 
 def over_time(**per_min: float) -> list[Sample]:
@@ -159,7 +159,7 @@ def test_memory_that_stays_is_no_problem() -> None:
         for number, each in enumerate(over_time())
     ]
     assert problems_of_memory("proxy", swinging) == []
-    assert problems_of_memory("proxy", over_time(resident_mb=0.9, files=0.4)) == []
+    assert problems_of_memory("proxy", over_time(resident_mb=0.9, stray=0.4, files=9)) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_memory_that_stays_is_no_problem() -> None:
         ({"resident_mb": 1.1}, "resident memory grows by 1.10 MB a minute"),
         ({"sockets": 0.5}, "sockets and pipes in the last third"),
         ({"threads": 0.5}, "threads in the last third"),
-        ({"files": 1.0}, "open files grow by"),
+        ({"stray": 1.0}, "descriptors of deleted files"),
     ],
 )
 def test_what_grows_is_named(per_min: dict[str, float], says: str) -> None:
@@ -191,21 +191,25 @@ def test_memory_counts_behind_the_warm_up() -> None:
 
 
 def test_a_sample_has_the_figures_of_the_system(tmp_path: Path) -> None:
-    """More memory, a file and a socket show in the next one."""
+    """More memory, files and a socket show in the next one."""
     before = sample(os.getpid(), at_s=0)
     # Map new pages: memory freed by earlier tests may be reused and counts already.
     with (
         mmap(-1, 32 << 20, MAP_PRIVATE | MAP_ANONYMOUS) as held,
         (tmp_path / "file").open("w"),
+        (tmp_path / "file").open(),
+        (tmp_path / "gone").open("w"),
         socket.socket(),
     ):
+        (tmp_path / "gone").unlink()
         held.write(bytes([1]) * len(held))
         after = sample(os.getpid(), at_s=1)
 
     assert after.resident_mb - before.resident_mb > 25
     assert after.anonymous_mb - before.anonymous_mb > 25
     assert after.resident_mb >= after.anonymous_mb
-    assert (after.files - before.files, after.sockets - before.sockets) == (1, 1)
+    assert (after.files - before.files, after.sockets - before.sockets) == (3, 1)
+    assert after.stray - before.stray == 2
     assert after.threads >= 1
 
 
