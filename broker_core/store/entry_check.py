@@ -46,15 +46,18 @@ def compared(log: ReadableLog, found: Entries, *, begin: int, end: int) -> Compa
     """Compare entries with *log*, which has bytes from *begin* to *end*. Raise OSError."""
     result = Compared({}, [])
     following = found.behind
+    deleted = following is not None and _is_mark(following)  # as the run of empty entries here
     for offset, entry in zip(
         range(found.first + len(found.entries) - 1, found.first - 1, -1),
         reversed(found.entries),
         strict=True,
     ):
         place, size, _ = entry
-        if size == 0 and place <= 0:
-            # Empty entries stand for messages deleted before a rebuild; the last one is marked.
-            if place != START_MARK and (following is None or not _is_empty(following)):
+        is_empty = size == 0 and place <= 0
+        # Empty entries stand for messages deleted before a rebuild; the last one is marked.
+        deleted = is_empty and (deleted or _is_mark(entry))
+        if is_empty:
+            if not deleted:
                 result.doubtful.append(offset)
         elif size > 0 and place + size <= begin:
             # The last one deleted may be the first one left, if its place is wrong.
@@ -79,8 +82,8 @@ def compared(log: ReadableLog, found: Entries, *, begin: int, end: int) -> Compa
     return result
 
 
-def _is_empty(entry: Entry) -> bool:
-    return entry[1] == 0 and entry[0] <= 0
+def _is_mark(entry: Entry) -> bool:
+    return entry[:2] == (START_MARK, 0)
 
 
 def _message_at(log: ReadableLog, place: int, *, end: int) -> StoredMessage | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.store.consume_queue import ENTRY
 from tests.support.flipped_files import FlippedFiles, Harm, flip, zero
 
 FLIPS = 5  # by kind of file; the torture suite does 200
@@ -41,6 +42,20 @@ async def test_a_range_of_zeros_in_the_log_or_its_index(tmp_path: Path) -> None:
                 await files.check(path, zero(position, size), position=position, size=size)
             except AssertionError as error:
                 raise AssertionError(f"{path} at {position}, {size} zeros: {error}") from error
+
+
+@pytest.mark.timeout(600)
+async def test_runs_of_empty_entries_of_the_index(tmp_path: Path) -> None:
+    """Empty entries may stand for deleted messages; these do not."""
+    files = await FlippedFiles.made_in(tmp_path, seed=1)
+    path = next(each for each in files.kinds()["consumequeue"] if each.parts[1] == "refunds")
+    used = files.used_size(path)
+    for first in (0, 1, 2, 30):
+        for entries in (1, 2, 9, 30, 50):
+            for within in (0, ENTRY.size - 3):  # of the first entry, all bytes or the last ones
+                position = first * ENTRY.size + within
+                size = min((first + entries) * ENTRY.size + within, used) - position
+                await files.check(path, zero(position, size), position=position, size=size)
 
 
 @pytest.mark.timeout(600)
