@@ -382,3 +382,26 @@ def test_a_table_that_is_missing_is_not_empty(tmp_path: Path) -> None:
         table.load()
     table.path.write_text("{}")
     assert table.load() == {}
+
+
+@pytest.mark.parametrize(("first", "entries"), [(0, 1100), (3, 1500), (1000, 48), (1023, 2)])
+async def test_zeros_across_blocks_of_an_index_hide_no_message(
+    tmp_path: Path, first: int, entries: int
+) -> None:
+    """The part of the run in one block borders on empty entries of another."""
+    store = MessageStore(tmp_path, segment_bytes=1 << 20, flush="async")
+    store.start()
+    for number in range(1600):
+        await store.put(envelope(), [entry(body(number))], store_ms=number)
+    await store.close()
+    path = tmp_path / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    zero(first * ENTRY.size, entries * ENTRY.size)(path)
+    store = MessageStore(tmp_path, segment_bytes=1 << 20, flush="async")
+    with capture_logs():
+        store.start()
+        at = 0
+        while (read := store.reader.read(TOPIC, 0, at, max_messages=100)).messages:
+            assert read.status is ReadStatus.FOUND
+            at += read.messages
+        await store.close()
+    assert at == 1600
