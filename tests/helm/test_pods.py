@@ -98,7 +98,7 @@ class Pods:
         return self._image.run(*(self._here(each, self._folder) for each in arguments))
 
     def wait_for_replicas(self, count: int) -> None:
-        """Wait until so many replicas are in sync."""
+        """Wait until *count* replicas are in sync."""
         asked = ("brokers", "ls", "-o", "json", "--http", f"127.0.0.1:{self.ports['http']}")
 
         def in_sync() -> bool:
