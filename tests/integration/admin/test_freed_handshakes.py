@@ -100,5 +100,5 @@ async def test_bytes_that_are_no_handshake_are_freed_without_the_collector(
                 writer.transport.abort()
                 await eventually(lambda: not counted())
 
-            kept[name] = await kept_by(send, times=5)
+            kept[name] = await kept_by(send, limit=SIZE, times=5)
     assert {name: size for name, size in kept.items() if size > SIZE} == {}

@@ -103,5 +103,5 @@ async def test_refused_requests_are_freed_without_the_collector(
             del reader, writer
 
         for name, request in REQUESTS.items():
-            kept[name] = await kept_by(lambda request=request: send(request))
+            kept[name] = await kept_by(lambda request=request: send(request), limit=SIZE)
     assert {name: size for name, size in kept.items() if size > SIZE} == {}
