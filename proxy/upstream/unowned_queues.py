@@ -385,7 +385,7 @@ class _TopicLook:
             and await self._log.goes_on(group, queue, last, end=end)
         ):
             return _Records(end, last)
-        last, end = await self._log.last(group, queue)
+        last, _ = await self._log.last(group, queue, end=end)
         return _Records(end, last)
 
     async def _parked(self, queue: QueueName, before: _Records) -> tuple[_Records, int | None]:

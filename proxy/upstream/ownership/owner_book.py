@@ -72,9 +72,16 @@ class OwnerBook:
         wanted = list(queues)
         topics = {queue.topic for queue in wanted}
         members = {topic: await self._client.consumer_ids(group, topic) for topic in sorted(topics)}
-        return await asyncio.gather(
-            *(self._row(group, queue, members[queue.topic]) for queue in wanted)
+        ends = await self._log.ends(group, wanted)
+        ranges = await self._client.queue_ranges(queue for queue in wanted if ends.get(queue))
+        rows = await asyncio.gather(
+            *(
+                self._row(group, queue, members[queue.topic], end=ends[queue], life=found.life)
+                for queue, found in ranges.items()
+            )
         )
+        owned = {row.queue: row for row in rows}
+        return [owned.get(queue, OwnerRow(queue, None, member=False)) for queue in wanted]
 
     async def refuse_elsewhere(self, group: Group, queue: QueueName) -> None:
         """Raise OwnedElsewhere if another proxy owns *queue*; RemotingError."""
@@ -90,11 +97,16 @@ class OwnerBook:
             addresses=(own.http,) if own.http else (),
         )
 
-    async def _row(self, group: Group, queue: QueueName, members: Iterable[str]) -> OwnerRow:
+    async def _row(
+        self, group: Group, queue: QueueName, members: Iterable[str], *, end: int, life: int | None
+    ) -> OwnerRow:
+        """Return the row of *queue*, whose ownership records end at offset *end*; *life*: that of
+        its topic, None if the broker reports none.
+        """
         async with self._slots:
-            last = await self._log.owner(group, queue)
-            if last is not None:
-                life = await self._client.topic_life(queue)
-                last = last.in_life(life.number, former=life.former)
+            last, _ = await self._log.last(group, queue, end=end)
+            if last is not None and life not in (None, last.life):
+                now = await self._client.topic_life(queue)
+                last = last.in_life(now.number, former=now.former)
             since_ms = None if last is None else await self._log.begun_ms(group, queue, last)
         return OwnerRow(queue, last, last is not None and last.own.owner in members, since_ms)

@@ -165,6 +165,7 @@ class OwnershipLog:
         *,
         before: int | None = None,
         stored: int = 0,
+        end: int | None = None,
         by_period: bool = False,
     ) -> tuple[LastOwner | None, int]:
         """Return the newest ownership period of *queue*, and the offset of the next record.
@@ -179,11 +180,13 @@ class OwnershipLog:
                 RocketMQ shows a record a moment after it is stored, so otherwise the newest may be
                 missing.
             stored: The same offset plus one, to include records visible above it.
+            end: As ``ends`` returned it a moment ago, which saves a request.
             by_period: See ``replay``.
         """
         async with self._twin(group, queue) as twin:
-            end = before
-            if end is None:
+            if before is not None:
+                end = before
+            elif end is None:
                 end = max(stored, await self._client.max_offset(twin))
             lowest, span, places = 0, TAIL, dict[int, int]()
             while True:
@@ -217,16 +220,30 @@ class OwnershipLog:
                     return _checked(twin, found, lowest=lowest), end
                 span *= 8
 
+    async def ends(self, group: Group, queues: Iterable[QueueName]) -> dict[QueueName, int]:
+        """Return the offset of the next record of each of *queues*, by a few requests for each
+        topic and broker. Queues without an ownership topic are left out. Creates no topic.
+
+        Raises RemotingError.
+        """
+        twins = {
+            QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id): queue
+            for queue in queues
+        }
+        routed: set[QueueName] = set()
+        for topic in sorted({twin.topic for twin in twins}):
+            routed.update(await self._queues(topic))
+        found = await self._client.queue_ranges(twin for twin in twins if twin in routed)
+        return {twins[twin]: each.end for twin, each in found.items()}
+
     async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:
         """Return the newest ownership period of *queue*; None if it never had one. Creates no
         topic.
 
         Raises RemotingError.
         """
-        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
-        if twin not in await self._queues(twin.topic):
-            return None
-        return (await self.last(group, queue))[0]
+        end = (await self.ends(group, [queue])).get(queue)
+        return None if end is None else (await self.last(group, queue, end=end))[0]
 
     async def goes_on(self, group: Group, queue: QueueName, last: LastOwner, *, end: int) -> bool:
         """Return whether the record before offset *end* shows that the period *last* of *queue*

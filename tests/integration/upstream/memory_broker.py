@@ -11,7 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from broker_core.client import LockAnswer, LogSpan, PullResult, PullStatus, SendReceipt, TopicLife
+from broker_core.client import (
+    LockAnswer,
+    LogSpan,
+    PullResult,
+    PullStatus,
+    QueueRange,
+    SendReceipt,
+    TopicLife,
+)
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -137,6 +145,22 @@ class MemoryClient:
 
     async def topic_life(self, queue: QueueName) -> TopicLife:
         return TopicLife(await self.life(queue), {})
+
+    async def queue_ranges(
+        self, queues: Iterable[QueueName], *, group: Group | None = None
+    ) -> dict[QueueName, QueueRange]:
+        wanted = list(queues)
+        await self._step("queue_ranges", wanted)
+        of, committed = self.brokers, self.brokers.committed
+        return {
+            queue: QueueRange(
+                of.deleted[queue],
+                len(of.logs[queue]),
+                None if group is None else committed.get((group, queue)),
+                of.lives.get(queue.topic),
+            )
+            for queue in wanted
+        }
 
     async def max_offset(self, queue: QueueName) -> int:
         await self._step("max_offset", queue)
