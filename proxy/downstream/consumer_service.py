@@ -236,18 +236,17 @@ class ConsumerService:
         except Refused as error:
             refuse(reply, consumer_service.extend_result, error)
             return
-        not_held = []
-        for reference in request.leases or ():
-            context = reference.context or consumer.Context()
+        not_held: list[consumer.LeaseRef] = []
+        for context, lease_ids in _by_queue(request.leases or ()):
             place = place_of(context)
             lane = place and self._lanes.holder_of(place[0], request.clientId)
-            lease_id = LeaseId(reference.leaseId or 0)
+            void: Iterable[int] = lease_ids
             if lane is not None:
                 lane.seen()
-            if lane is None or lane.extend(
-                context.topic or "", context.qid or "", [lease_id], ms=request.ms or 0
-            ):
-                not_held.append(consumer.LeaseRef(context=context, leaseId=lease_id))
+                void = lane.extend(
+                    context.topic or "", context.qid or "", lease_ids, ms=request.ms or 0
+                )
+            not_held += [consumer.LeaseRef(context=context, leaseId=each) for each in void]
         reply(consumer_service.extend_result(success=consumer.AckAnswer(notHeld=not_held)))
 
     # ---- waiting --------------------------------------------------------------------------------
@@ -516,3 +515,17 @@ class ConsumerService:
         key = f"{client} {type(error).__name__}"  # not the message, which contains client input
         self._noisy.warning(key, "pull refused", client=client, reason=str(error))
         answer_unserved(request, reply, error, ours=ours)
+
+
+def _by_queue(references: Iterable[Any]) -> Iterable[tuple[Any, list[LeaseId]]]:
+    """Return the contexts of lease *references*, each once, with their lease ids.
+
+    The leases of a run move together; extended one by one, n of them would move n times each.
+    """
+    found: dict[tuple[str | None, ...], tuple[Any, list[LeaseId]]] = {}
+    for reference in references:
+        context = reference.context or NO_CONTEXT
+        name = context.groupId, context.topic, context.qid
+        _, lease_ids = found.setdefault(name, (context, []))
+        lease_ids.append(LeaseId(reference.leaseId or 0))
+    return found.values()

@@ -17,6 +17,8 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 MAX_MEMBERS = 1_000
 #: Order key of automatically created groups: a message's own key, the safe choice.
 AUTO_ORDER_KEY = "KEY"
+#: Most existing names in the error for an unknown one: clients repeat such requests.
+_SHOWN_NAMES = 50
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ class Lanes:
                 f"there is no group {_shown(group)} any more: it was removed, and its queues are"
                 " being handed over"
             )
-        known = ", ".join(sorted(self._lanes)) or "none yet"
+        known = _listed(self._lanes) or "none yet"
         return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
 
     def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
@@ -212,7 +214,7 @@ class Lanes:
 def topic_named(lane: GroupLane, name: str) -> Topic:
     """Return the topic *name* of the group. Raises UnknownName with the group's topics."""
     if lane.settings.topic(name) is None:
-        known = ", ".join(sorted(each.name for each in lane.settings.topics))
+        known = _listed(each.name for each in lane.settings.topics)
         raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
     return Topic(name)
 
@@ -225,3 +227,11 @@ def member_settings(settings: GroupSettings, name: Group) -> GroupSettings:
 def _shown(name: str) -> str:
     """Return *name* for an error, shortened: names from clients may be megabytes long."""
     return repr(name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return *names* for an error: the first ones if there are very many."""
+    rising = sorted(names)
+    shown = ", ".join(rising[:_SHOWN_NAMES])
+    left_out = len(rising) - _SHOWN_NAMES
+    return f"{shown} and {left_out:,} more" if left_out > 0 else shown

@@ -14,6 +14,7 @@ absent longest when there are more than ``max_clients``.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
@@ -62,7 +63,13 @@ class ClientSweep:
         self._context = context
         self._lanes = lanes
         self._many = asyncio.Event()
-        self._last_ms: dict[Group, int] = {}  # last presence of clients, as far as looked up
+        # Last presence of clients, as far as looked up, by broadcast group.
+        self._last_ms: defaultdict[Group, dict[Group, int]] = defaultdict(dict)
+
+    @property
+    def looked_up(self) -> int:
+        """Number of clients whose last presence is remembered."""
+        return sum(map(len, self._last_ms.values()))
 
     async def run(self) -> None:
         """Check about every hour until cancelled, at random times so that proxies do
@@ -75,7 +82,10 @@ class ClientSweep:
                     await self._many.wait()
                     await asyncio.sleep(_SOON_S * chance.between(0.5, 1.5))
             self._many.clear()
-            await self.sweep(now_ms=self._context.clock_jumps.steady_ms(wall_ms()))
+            try:
+                await self.sweep(now_ms=self._context.clock_jumps.steady_ms(wall_ms()))
+            except Exception as error:  # a bug must not end the checks
+                _noisy.warning("bug", "clients not checked", reason=str(error), exc_info=error)
 
     async def sweep(self, *, now_ms: int) -> list[Group]:
         """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""
@@ -98,19 +108,22 @@ class ClientSweep:
         served = {each.name for each in self._lanes.members(lane.name)}
         known = self._lanes.known_clients
         known.learn(lane.name, served.union(clients))
+        last_ms = self._last_ms[lane.name]
+        for gone in last_ms.keys() - clients.keys():  # another proxy forgot them
+            del last_ms[gone]
         forgotten = []
         forget_after_s = lane.settings.forget_after_s
         if forget_after_s is None:
             return []
         for name in sorted(clients.keys() - served):
-            since_ms = now_ms - int(forget_after_s * 1000)
+            since_ms = now_ms - int(min(forget_after_s * 1000, now_ms))
             if await self._forget(lane, client, name, clients[name], since_ms):
                 forgotten.append(name)
         most = lane.settings.max_clients
         absent = clients.keys() - served - set(forgotten)
         if (too_many := len(absent) + len(served) - most) > 0:
             await self._look_up(client, absent, lane)
-            for name in sorted(absent, key=lambda each: (self._last_ms.get(each, 0), each)):
+            for name in sorted(absent, key=lambda each: (last_ms.get(each, 0), each)):
                 if too_many <= 0 or self._lanes.find(name) is not None:
                     continue
                 since_ms = now_ms - _ABSENT_MS
@@ -118,20 +131,21 @@ class ClientSweep:
                     forgotten.append(name)
                     too_many -= 1
                 else:
-                    self._last_ms.pop(name, None)  # it may have returned
+                    last_ms.pop(name, None)  # it may have returned
         for name in forgotten:
             known.forget(lane.name, name)
-            self._last_ms.pop(name, None)
+            last_ms.pop(name, None)
         return forgotten
 
     async def _look_up(self, client: BrokerClient, names: Iterable[Group], lane: GroupLane) -> None:
         """Find out when clients were last served, by one queue of each."""
         topics = [Topic(topic.name) for topic in lane.settings.topics]
+        last_ms = self._last_ms[lane.name]
         with suppress(RemotingError):  # the others count as absent longest, and are checked
             existing = set(await client.topics())
-            for name in sorted(set(names) - self._last_ms.keys()):
+            for name in sorted(set(names) - last_ms.keys()):
                 one = _AbsentClient(client, name, topics, 0)
-                self._last_ms[name] = await one.seen_ms(existing)
+                last_ms[name] = await one.seen_ms(existing)
 
     async def _forget(
         self,

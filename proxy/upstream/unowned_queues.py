@@ -93,6 +93,7 @@ class UnownedQueues:
         self._log = log
         self._lanes = lanes
         self._groups: dict[Group, _OfGroup] = {}
+        self._news_due_ns = 0
         #: Errors of brokers that did not answer at the last look, by name.
         self.brokers_away: dict[str, str] = {}
 
@@ -177,7 +178,13 @@ class UnownedQueues:
             del self._groups[gone]
 
     async def _look_at_news(self) -> None:
-        """Look at groups that are new or have other topics, and at those that released queues."""
+        """Look at groups that are new or have other topics, and at those that released queues.
+
+        Does nothing if it was done a moment ago: it is O(groups), and done after each group.
+        """
+        if now_ns() < self._news_due_ns:
+            return
+        self._news_due_ns = now_ns() + int(_NEWS_S / 2 * 1e9)
         for lane in list(self._lanes):
             seen = self._groups.get(lane.name)
             if seen is None or lane.released or seen.topics != _topics_of(lane):

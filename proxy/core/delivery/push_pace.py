@@ -17,6 +17,8 @@ _SLOWER_BY = 10
 _LEAST_RATE = 1.0
 _BURST_S = 0.1
 _EXACT = 1e-6  # of a token: tolerance for floating-point sums
+#: After this time ``wait_ns`` has to be asked again: rates may be as low as a float.
+_LONGEST_NS = 86_400 * SECOND
 
 
 @dataclass(slots=True)
@@ -51,14 +53,14 @@ class PushPace:
             self._tokens = min(self._tokens + unused, _burst(self._rate))
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long ``take`` will return 0 under current conditions; 0 if it returns more
-        now.
+        """Return how long ``take`` will return 0 under current conditions, at most a day; 0 if it
+        returns more now.
         """
         self._fill(now_ns)
         wait_ns = max(0, self._held_until_ns - now_ns)
         if self._rate is None or self._tokens + _EXACT >= 1:
             return wait_ns
-        for_token = int((1 - self._tokens) * SECOND / self._rate) + 1
+        for_token = int(min((1 - self._tokens) * SECOND / self._rate, _LONGEST_NS)) + 1
         if self._slow_until_ns > now_ns:
             for_token = min(for_token, self._slow_until_ns - now_ns)
         return max(wait_ns, for_token)

@@ -19,6 +19,7 @@ O(1) per call, but O(queues) when a queue is added, removed, or loses trust.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -187,16 +188,16 @@ class RateGate:
             for time_ns in (pipeline.hold_until_ns, pipeline.trusted_until_ns)
             if time_ns > now_ns
         ]
-        counting = [pipeline for pipeline in self._owned if _counts(pipeline, now_ns)]
+        counting: defaultdict[Topic | None, list[QueueName]] = defaultdict(list)
+        for pipeline in self._owned:
+            if _counts(pipeline, now_ns):
+                counting[None].append(pipeline.queue)
+                counting[pipeline.topic].append(pipeline.queue)
         for topic, limit in self._limits.items():
             census = self._census[topic]
             if (change_ns := census.next_change_ns(now_ns)) is not None:
                 changes.append(change_ns)
-            own = sum(
-                census.has_share(pipeline.queue, now_ns)
-                for pipeline in counting
-                if topic in (None, pipeline.topic)
-            )
+            own = sum(census.has_share(queue, now_ns) for queue in counting[topic])
             total = census.total(now_ns)
             limit.share(own / total if total else 0.0, now_ns)
         self._same_until_ns = min(changes, default=now_ns + _FOR_EVER_NS)

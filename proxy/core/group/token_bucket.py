@@ -7,6 +7,8 @@ from dataclasses import dataclass
 SECOND = 1_000_000_000
 #: Tolerance for a whole token: sums of fractions fall short by less.
 _NEARLY = 1e-6
+#: Longer waits, of some 70 years, count as endless: rates may be as low as a float.
+_ENDLESS_NS = 1 << 61
 
 
 @dataclass(slots=True)
@@ -56,4 +58,5 @@ class TokenBucket:
             return 0
         if self.rate <= 0 or tokens > self.capacity + _NEARLY:
             return None
-        return int(missing * SECOND / self.rate) + 1
+        wait_ns = missing * SECOND / self.rate
+        return int(wait_ns) + 1 if wait_ns < _ENDLESS_NS else None

@@ -17,6 +17,8 @@ from proxy.core.group.token_bucket import SECOND, TokenBucket
 NAME_KEPT_NS = 3_600 * SECOND
 #: Addresses remembered; the one unused for the longest time is forgotten first.
 MOST_ADDRESSES = 10_000
+#: Longest advised wait: rates may be as low as a float.
+_LONGEST_S = 86_400.0
 #: Labels of all addresses, and of all principals that no setting names.
 ADDRESSES, OTHERS = "(addresses)", "(others)"
 
@@ -171,7 +173,9 @@ class Account:
 
     def _refuse(self, limit: str, after_s: float) -> OverQuota:
         self.usage.refused[limit] += 1
-        return OverQuota(limit, float(getattr(self.quota, limit)), max(0.1, after_s))
+        return OverQuota(
+            limit, float(getattr(self.quota, limit)), min(max(0.1, after_s), _LONGEST_S)
+        )
 
 
 class Quotas:

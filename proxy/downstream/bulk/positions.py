@@ -55,6 +55,10 @@ class BulkPositions:
         """Return the bulk readers of the group of *lane*."""
         return self._readers.setdefault(lane.name, BulkReaders())
 
+    def forget(self, group: Group) -> None:
+        """Forget the removed *group*."""
+        self._readers.pop(group, None)
+
     def reading(self) -> dict[Group, int]:
         """Return the number of recently active bulk readers by group."""
         return {group: readers.count(now_ns()) for group, readers in self._readers.items()}

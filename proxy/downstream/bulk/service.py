@@ -98,6 +98,7 @@ class BulkService:
     def forget(self, group: Group) -> None:
         """Forget the removed *group*."""
         self._scheduler.counts.pop(group, None)
+        self._positions.forget(group)
 
     def reading(self) -> Mapping[Group, int]:
         """Number of recently active bulk readers by group."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from proxy.core.group.token_bucket import SECOND, TokenBucket
 
+#: Longest time for which a bucket is kept without a connection: rates may be as low as a float.
+_LONGEST_S = 86_400.0
+
 
 class RequestRate:
     """*per_s* requests per second for each address, with bursts of one second's worth, at least
     one.
 
-    All connections of an address share one token bucket. It is kept until it is full again, so
-    reconnecting gains nothing. O(1) per step.
+    All connections of an address share one token bucket. It is kept until it is full again, at most
+    a day, so reconnecting gains nothing. O(1) per step.
     """
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._capacity = max(per_s, 1.0)
-        self._full_after_ns = int(self._capacity / per_s * SECOND)
+        self._full_after_ns = int(min(self._capacity / per_s, _LONGEST_S) * SECOND)
         self._buckets: dict[str, TokenBucket] = {}
         self._left_ns: dict[str, int] = {}  # of addresses without connections, oldest first
 

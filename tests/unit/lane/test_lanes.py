@@ -121,3 +121,15 @@ def test_groups_and_topics_created_by_clients_are_limited_in_number() -> None:
     assert made.require("a", ["z"]) is first
     with pytest.raises(Refused, match="max_group_topics is 3"):
         Lanes(make_lane, auto_create=True, max_group_topics=3).require("a", list("wxyz"))
+
+
+def test_an_error_names_a_bounded_number_of_what_exists() -> None:
+    names = [f"n{number:04}" for number in range(1234)]
+    made, _ = lanes(*(group_settings(name) for name in names[1:]), group_settings("n0000"))
+    with pytest.raises(UnknownName) as error:
+        made.require("other", None)
+    assert str(error.value).endswith(", n0048, n0049 and 1,184 more")
+    made, _ = lanes(group_settings("a", topics=tuple(names)))
+    with pytest.raises(UnknownName) as error:
+        made.require("a", ["other"])
+    assert str(error.value).endswith(", n0048, n0049 and 1,184 more")

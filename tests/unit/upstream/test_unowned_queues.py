@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import Topic
 from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, figures_of
@@ -151,3 +153,27 @@ async def test_a_topic_without_a_route_is_missed_until_its_queues_are_known() ->
     await seen.look()
     assert seen.missed(lane) == frozenset()
     assert [each.trouble for each in seen.of(lane)] == ["gone"]
+
+
+class _Lanes(tuple[GroupLane, ...]):
+    """Lanes that count how often each is looked at."""
+
+    asked = 0
+
+    def __iter__(self) -> Any:
+        for lane in super().__iter__():
+            _Lanes.asked += 1
+            yield lane
+
+
+async def test_a_look_costs_as_much_as_there_are_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.upstream.unowned_queues.now_ns", lambda: 1)
+    costs = []
+    for groups in (10, 20):
+        lanes = _Lanes(make_lane(group_settings(f"g{number}")) for number in range(groups))
+        client: Any = broker_with(1)
+        seen = UnownedQueues(client, OwnershipLog(client), lanes)
+        _Lanes.asked = 0
+        await seen.look()
+        costs.append(_Lanes.asked)
+    assert costs[1] <= 2 * costs[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker_core.names import Topic
@@ -249,3 +251,45 @@ def test_topics_take_turns_under_a_limit_of_their_group() -> None:
         batches = buffer.lease(wish(many=False), now_ns=number * SECOND // 50 + number)
         served += [str(batch.pipeline.topic) for batch in batches]
     assert served == [TOPIC, OTHER] * 4
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-12])
+def test_the_lowest_limits_let_nothing_out_and_raise_nothing(limit: float) -> None:
+    made, _ = gate(limit, owned=1)
+    assert made.left(TOPIC, LATER) == 0
+    assert made.wait_ns(TOPIC, LATER) is None
+    made.limit(None, {TOPIC: 80}, now_ns=LATER)
+    assert made.left(TOPIC, 2 * LATER) == 10
+
+
+class _Queue:
+    """An owned queue that counts how often its topic is asked for."""
+
+    is_twin = doubtful = closed = False
+    hold_until_ns, trusted_until_ns = 0, 1 << 60
+    asked = 0
+
+    def __init__(self, topic: Topic) -> None:
+        self.queue, self._topic = queue(0, topic=topic), topic
+
+    @property
+    def topic(self) -> Topic:
+        _Queue.asked += 1
+        return self._topic
+
+
+def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
+    costs = []
+    for topics in (20, 40):
+        made = RateGate()
+        names = [Topic(f"t{number}") for number in range(topics)]
+        made.limit(None, dict.fromkeys(names, 80.0), now_ns=0)
+        owned: list[Any] = [_Queue(name) for name in names]
+        for each, name in zip(owned, names, strict=True):
+            made.route(name, [each.queue], now_ns=0)
+            made.add(each, now_ns=0)
+        _Queue.asked = 0
+        made.remove(owned[0], now_ns=0)
+        costs.append(_Queue.asked)
+        assert share(made, SECOND, names[1]) == pytest.approx(80)
+    assert costs == [19, 39]

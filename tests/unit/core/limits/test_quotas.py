@@ -135,3 +135,13 @@ def test_addresses_are_bounded_and_connected_ones_kept() -> None:
 
 def test_without_principals_and_limits_there_is_nothing_to_count() -> None:
     assert not Quotas()
+
+
+@pytest.mark.parametrize("limit", ["requests_per_s", "loop_share"])
+def test_the_lowest_rate_names_a_day_as_the_wait(limit: str) -> None:
+    made = account(**{limit: 5e-324})
+    made.admit(0)
+    made.spend(loop_ns=SECOND)
+    over = made.admit(1)
+    assert over is not None
+    assert over.sentence("billing").endswith("try again in 86400.0 s")

@@ -44,3 +44,8 @@ def test_reconnecting_gains_nothing_and_idle_addresses_are_forgotten() -> None:
     assert len(rate) == 2
     rate.enter("d", 9 * SECOND)
     assert len(rate) == 3
+
+
+def test_the_lowest_rate_lets_one_pass() -> None:
+    bucket = RequestRate(5e-324).enter("a", 0)
+    assert [take(bucket, n * SECOND) for n in range(3)] == [True, False, False]
