@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.core.group.group_buffer import PullWish
-from proxy.core.leases.lease_book import LeaseBook
+from proxy.core.leases.lease_book import Lease, LeaseBook
 from proxy.downstream.consumer_service import ConsumerService
 from proxy.lane.lanes import Lanes
 from proxy.settings.proxy_settings import LimitSettings
@@ -65,13 +65,21 @@ def moves(monkeypatch: pytest.MonkeyPatch, jobs: int) -> int:
     (batch,) = lane.lease(wish, now_ns=NOW_NS)
     assert len(batch.leases) == jobs
     context = consumer.Context(groupId=GROUP, topic=TOPIC, qid=owned.qid)
-    moved: list[Any] = []
-    monkeypatch.setattr(LeaseBook, "_watch", lambda _book, lease: moved.append(lease))
+    moved = 0
+    extend_one = LeaseBook.extend
+
+    def counted(book: LeaseBook, lease: Lease, deadline_ns: int) -> None:
+        nonlocal moved
+        if deadline_ns > lease.deadline_ns:
+            moved += len(lease.run or (lease,))
+        extend_one(book, lease, deadline_ns)
+
+    monkeypatch.setattr(LeaseBook, "extend", counted)
     assert not extend(
         serving, *(consumer.LeaseRef(context, each.lease_id) for each in batch.leases)
     )
     lane.close()
-    return len(moved)
+    return moved
 
 
 async def test_extending_a_run_costs_as_much_as_it_has_messages(

@@ -1,12 +1,12 @@
-"""What a bulk reader leaves behind once its group is removed."""
+"""Bulk readers of a removed group are forgotten."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from proxy.downstream.bulk.service import BulkService
+from broker_core.clock import now_ns
+from proxy.downstream.bulk.positions import BulkPositions
 from proxy.lane.lanes import Lanes
-from proxy.settings.proxy_settings import LimitSettings
 from testkit.lanes import GROUP, group_settings, make_lane
 
 
@@ -14,8 +14,8 @@ def test_the_readers_of_a_removed_group_are_forgotten() -> None:
     lanes = Lanes(make_lane)
     lane = lanes.add(group_settings())
     client: Any = None
-    service = BulkService(client, lanes, LimitSettings(), served_ns=lambda: None)
-    service._positions.readers_of(lane).present("reader", 0)
-    assert list(service.reading()) == [GROUP]
-    service.forget(lane.name)
-    assert not service.reading()
+    positions = BulkPositions(client, lanes)
+    positions.readers_of(lane).present("reader", now_ns())
+    assert positions.reading() == {GROUP: 1}
+    positions.forget(lane.name)
+    assert not positions.reading()
