@@ -109,7 +109,8 @@ class AsyncConsumer(BaseConsumer):
         thread. The message is acked when it returns; an awaitable result is awaited first, and a
         result that represents unstarted work, such as a generator, means retry. A handler raises
         Retry, Reject or Defer for another verdict; any other exception is logged and means retry.
-        ``sys.exit()`` also means retry; it stops the consumer and is raised here after the drain.
+        ``sys.exit()``, or another exception that is no Exception, also means retry; it stops the
+        consumer and is raised here after the drain.
 
         After the drain time-out coroutines are cancelled and their messages returned; threads
         cannot be cancelled, so their messages wait until their leases expire. Cancelling ``run``
@@ -200,8 +201,11 @@ class AsyncConsumer(BaseConsumer):
                 return
             except Exception as error:
                 outcome = error
-            except SystemExit as error:  # other handlers may finish their messages
-                outcome = self._exit = error
+            except GeneratorExit:  # the loop has ended: nothing can be awaited
+                raise
+            except BaseException as error:  # other handlers may finish their messages
+                outcome = error
+                self._exit = self._exit or error
                 if not session.stopping:
                     self.stop()
             if outcome is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from thin_client import chance
 from thin_client.aio_connection import AsyncConnection
+from thin_client.aio_handlers import is_cancelled, without_stop_iteration
 from thin_client.errors import ClientError
 from thin_client.servers import Servers
 from thin_client.transactions import ANSWER_S, CheckRounds, PreparedMessage, failed_check
@@ -67,7 +68,14 @@ class AsyncChecker:
         for message in self._rounds.to_check(await connection.call(call, timeout_s=timeout_s)):
             try:
                 decision = await self._decision(message)
-            except Exception as error:
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                failed_check(message, error)  # of a task or future that the check awaited
+                continue
+            except (GeneratorExit, KeyboardInterrupt):  # of the loop
+                raise
+            except BaseException as error:  # none may silently end this task
                 failed_check(message, error)
                 continue
             ended = self._rounds.ended(message, decision)
@@ -81,7 +89,7 @@ class AsyncChecker:
             getattr(check, "__call__", None)  # noqa: B004  # an object with an async __call__
         ):
             return await check(message)
-        decision = await asyncio.to_thread(check, message)
+        decision = await asyncio.to_thread(without_stop_iteration, check, message)
         return await decision if inspect.isawaitable(decision) else decision
 
     def _hang_up(self) -> None:

@@ -15,6 +15,7 @@ from thin_client.message import Message
 from thin_client.tracing import Tracer
 
 T = TypeVar("T", Message, KeyBatch)  # a handler's argument
+A = TypeVar("A")
 
 
 class ThreadStillRuns(Exception):
@@ -36,22 +37,27 @@ def in_thread(
 ) -> Callable[[T], Awaitable[object]]:
     """Return a plain *handler* as a coroutine function; cancelled, it raises ThreadStillRuns."""
 
-    def call(taken: T) -> object:
-        try:
-            return handler(taken)
-        except StopIteration as error:  # a future cannot store one and would never be done
-            raise RuntimeError("the handler raised StopIteration") from error
-
     async def handle(taken: T) -> object:
         loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        running = loop.run_in_executor(threads, context.run, call, taken)
+        run = contextvars.copy_context().run
+        running = loop.run_in_executor(threads, run, without_stop_iteration, handler, taken)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             raise ThreadStillRuns from None
 
     return handle
+
+
+def without_stop_iteration(function: Callable[[A], Any], argument: A) -> Any:
+    """Call *function*; raise RuntimeError instead of StopIteration, which no future can store: the
+    one that waits for the thread would never be done.
+    """
+    try:
+        return function(argument)
+    except StopIteration as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise RuntimeError(f"{name} raised StopIteration") from error
 
 
 async def await_fully(result: object) -> None:

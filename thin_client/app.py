@@ -183,8 +183,8 @@ class App:
         run = consumer.run_batches if registered.batches else consumer.run
         try:
             await run(registered.handler, handle_signals=False)
-        except SystemExit as error:  # in a task it would end the loop before other consumers drain
-            return error
+        except (SystemExit, KeyboardInterrupt) as error:
+            return error  # in a task it would end the loop before other consumers drain
         else:
             return None
         finally:  # the end of one consumer stops the others

@@ -59,7 +59,7 @@ class Checker:
         for message in self._rounds.to_check(connection.call(call, timeout_s=timeout_s)):
             try:
                 decision: Any = self._check(message)
-            except Exception as error:
+            except BaseException as error:  # none may silently end this thread
                 failed_check(message, error)
                 continue
             ended = self._rounds.ended(message, decision)

@@ -82,8 +82,9 @@ class Connection:
             except OSError as error:
                 text = f"the connection to {self.address} broke during {call.method}: {error}"
                 raise ConnectionLost(text, broke=True) from error
-        except ClientError as error:
-            if not error.leaves_connection:
+        except BaseException as error:
+            # After an interrupt, such as Ctrl-C, a late answer would be taken for another call's.
+            if not (isinstance(error, ClientError) and error.leaves_connection):
                 self.close()
             raise
 

@@ -105,9 +105,10 @@ class Consumer(BaseConsumer):
 
         A message is acked when *handler* returns; a result that represents unstarted work, such as
         an awaitable, means retry. A handler raises Retry, Reject or Defer for another verdict; any
-        other exception is logged and means retry. ``sys.exit()`` also means retry; it stops the
-        consumer and is raised here after the drain. A handler still running after the drain
-        time-out is abandoned: its message waits until the lease expires.
+        other exception is logged and means retry. ``sys.exit()``, or another exception that is no
+        Exception, also means retry; it stops the consumer and is raised here after the drain. A
+        handler still running after the drain time-out is abandoned: its message waits until the
+        lease expires.
 
         Raises TypeError before the first pull for a handler that is a coroutine function, a
         generator function or a class, and Refused and other errors that are not retriable.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from types import FunctionType, MethodType
 
 from thin_client.key_batch import KeyBatch
@@ -58,15 +58,16 @@ def is_coroutine_function(handler: object) -> bool:
 def check_result(result: object) -> None:
     """Raise TypeError if a handler's *result* represents work that has not finished.
 
-    This is an awaitable, a generator, a function, a pending future, or a list with one of these.
-    The exception of a finished future is raised, and so is a returned exception: a handler that
+    This is an awaitable, a generator, a ``map`` or ``filter``, a function, a pending future, or a
+    collection with one of these. The exception of a finished future is raised, and so is a returned
+    exception, also in a collection, as of ``gather(..., return_exceptions=True)``: a handler that
     returns a Retry does not mean an ack.
     """
     if result is None:
         return
-    if isinstance(result, BaseException):
-        raise result
-    for each in result if isinstance(result, list | tuple) else (result,):
+    for each in _parts(result):
+        if isinstance(each, BaseException):
+            raise each
         if isinstance(each, concurrent.futures.Future) and each.done():
             each.result()
             continue
@@ -80,12 +81,20 @@ def check_result(result: object) -> None:
         )
 
 
+def _parts(result: object) -> Collection[object]:
+    if isinstance(result, list | tuple | set | frozenset):
+        return result
+    return result.values() if isinstance(result, dict) else (result,)
+
+
 def _not_run(result: object) -> str | None:
     """Return a description of *result* if it represents unfinished work, else None."""
     if inspect.isawaitable(result):
         return f"a {type(result).__name__} that was not awaited"
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         return "a generator that was not iterated"
+    if isinstance(result, map | filter):
+        return f"a {type(result).__name__} that was not iterated"
     if isinstance(result, FunctionType | MethodType | functools.partial):
         return "a function that was not called"
     if isinstance(result, concurrent.futures.Future):

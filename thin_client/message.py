@@ -24,6 +24,8 @@ class Retry(Exception):
     exception means the same as ``Retry()``.
     """
 
+    after_s: float | None = None  # of a subclass that does not call __init__
+
     def __init__(self, after_s: float | None = None) -> None:
         if after_s is not None:
             check_seconds("after_s", after_s)
@@ -32,9 +34,14 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raise it in a handler if no retry can succeed: the group's failure policy applies at once."""
+    """Raise it in a handler if no retry can succeed: the group's failure policy applies at once.
 
-    def __init__(self, reason: str = "") -> None:
+    *reason* is shown to operators; of an exception or another object, its text is.
+    """
+
+    reason: object = ""  # of a subclass that does not call __init__
+
+    def __init__(self, reason: object = "") -> None:
         self.reason = reason
         super().__init__(reason or "rejected")
 
@@ -187,7 +194,7 @@ class Message:
         """
         return self._settle_as(Retry(after_s), "nack")
 
-    def reject(self, reason: str = "") -> Settled:
+    def reject(self, reason: object = "") -> Settled:
         """Apply the group's failure policy at once; otherwise as ``ack``."""
         return self._settle_as(Reject(reason), "reject")
 

@@ -277,6 +277,9 @@ class Producer(BaseProducer):
             return request.pause_after_error(
                 error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
             )
+        except BaseException:  # interrupted, such as by Ctrl-C: the connection is closed
+            self._hang_up()
+            raise
         return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
 
 

@@ -168,7 +168,7 @@ class Puller:
     def _call(self, connection: Connection, call: calls.Call[T], timeout_s: float) -> T:
         try:
             return connection.call(call, timeout_s=timeout_s)
-        except ClientError as error:
-            if not error.leaves_connection:
-                self._connection = None
+        except BaseException as error:
+            if not (isinstance(error, ClientError) and error.leaves_connection):
+                self._connection = None  # closed, also by an interrupt such as Ctrl-C
             raise

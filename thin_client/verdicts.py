@@ -140,14 +140,30 @@ def _joined(first: consumer.AckBatch, second: consumer.AckBatch) -> consumer.Ack
 
 
 def _nack(lease_id: int, outcome: BaseException) -> consumer.Nack:
+    """Return the verdict. Never raises: a handler's thread or task would end, its message held."""
     if isinstance(outcome, Reject):
-        return consumer.Nack(leaseId=lease_id, reject=True, reason=_sendable(outcome.reason))
+        why = outcome.reason
+        reason = "" if why is None else _sendable(_text_of(why))
+        return consumer.Nack(leaseId=lease_id, reject=True, reason=reason)
     if isinstance(outcome, Retry):
-        after = outcome.after_s
-        after_ms = None if after is None else int(min(after * 1000, _MAX_I32))
-        return consumer.Nack(leaseId=lease_id, retryAfterMs=after_ms)
-    reason = _sendable(f"{type(outcome).__name__}: {outcome}")
+        return consumer.Nack(leaseId=lease_id, retryAfterMs=_milliseconds(outcome.after_s))
+    reason = _sendable(f"{type(outcome).__name__}: {_text_of(outcome)}")
     return consumer.Nack(leaseId=lease_id, reason=reason)
+
+
+def _milliseconds(seconds: object) -> int | None:
+    """Return a delay that a subclass of Retry may have set; None if it is not one."""
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        return None
+    return int(min(seconds * 1000, _MAX_I32))
+
+
+def _text_of(value: object) -> str:
+    """Return the text of *value*, whose ``__str__`` may fail."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"(its text cannot be shown: {type(error).__name__})"
 
 
 def _sendable(text: str) -> str:

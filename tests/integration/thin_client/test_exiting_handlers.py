@@ -1,4 +1,4 @@
-"""Handlers that call ``sys.exit()``: the consumer ends and keeps no message."""
+"""Handlers that call ``sys.exit()`` or the like: the consumer ends and keeps no message."""
 
 from __future__ import annotations
 
@@ -98,3 +98,36 @@ async def test_sys_exit_in_a_handler_ends_the_consumer_and_what_others_handle_is
 
     assert ended.value.code == 3
     assert sorted(each[1] for each in proxy.verdicts) == ["ok", "retry"]
+
+
+class Interrupt(BaseException):
+    """As libraries derive for time-outs that no ``except Exception`` may swallow."""
+
+
+@pytest.mark.parametrize("error", [Interrupt, KeyboardInterrupt])
+@pytest.mark.parametrize("form", ["coroutine", "thread", "app", "blocking"])
+async def test_what_is_no_exception_ends_the_consumer_too(
+    error: type[BaseException], form: str, proxy: ScriptedProxy
+) -> None:
+    """Otherwise it would end one task alone, without a log line, and its message stays leased."""
+
+    def fail(message: Message) -> None:
+        raise error
+
+    async def fail_here(message: Message) -> None:
+        raise error
+
+    app = App(proxy.address, group="g", timing=QUICK)
+    app.on("orders")(fail_here)
+    forms = {
+        "blocking": lambda: _blocking(proxy, fail),
+        "thread": lambda: AsyncConsumer(proxy.address, **options()).run(fail),
+        "coroutine": lambda: AsyncConsumer(proxy.address, **options()).run(fail_here),
+        "app": app.serve,
+    }
+    await proxy.put("bad")
+    async with asyncio.timeout(30):
+        with pytest.raises(error):
+            await forms[form]()
+
+    assert proxy.verdicts == [(1, "retry")]

@@ -195,6 +195,46 @@ async def test_the_thread_of_a_blocking_producer_answers_checks(proxy: ScriptedP
     assert threads == ["orderlane checks"]
 
 
+class NoException(BaseException):
+    pass
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("form", [Producer, AsyncProducer])
+@pytest.mark.parametrize("error", [StopIteration, SystemExit, NoException, asyncio.CancelledError])
+async def test_no_exception_of_a_check_ends_the_answers(
+    proxy: ScriptedProxy,
+    form: type[Producer] | type[AsyncProducer],
+    error: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next check is answered; the broker asks again about the failed one."""
+
+    def check(message: PreparedMessage) -> Decision:
+        if message.message_id == "fails":
+            raise error
+        return Decision.COMMIT
+
+    async def questions(_request: Request) -> producer.ChecksAnswer:
+        message = producer.Message(topic="orders", body=b"1")
+        checks = [producer.TransactionCheck(f"T {e}", message, e) for e in ("fails", "yes")]
+        return producer.ChecksAnswer(code=0, checks=checks)
+
+    proxy.script("transactionChecks", questions, no_checks, no_checks)
+    proxy.script("endTransaction", ended())
+    sender = form(proxy.address, transactions=options(check=check))
+    try:
+        if isinstance(sender, AsyncProducer):
+            await sender.__aenter__()
+        else:
+            sender.__enter__()
+        await proxy.until(lambda: len(proxy.of("transactionChecks")) == 2, 20)
+    finally:
+        sender.close()
+    assert [each.argument.transaction for each in proxy.of("endTransaction")] == ["T yes"]
+    assert "the check of message fails failed" in caplog.text
+
+
 # ---- misuse -------------------------------------------------------------------------------------
 
 

@@ -139,12 +139,32 @@ def pending(message: Message) -> Any:
     return concurrent.futures.Future()
 
 
+def mapped(message: Message) -> Any:
+    return map(handle, [message])
+
+
+def filtered(message: Message) -> Any:
+    return filter(handle, [message])
+
+
+def in_a_set(message: Message) -> Any:
+    return {handle(message)}
+
+
+def by_name(message: Message) -> Any:
+    return {"work": handle(message)}
+
+
 RESULTS: dict[str, Callable[[Message], Any]] = {
     "coroutine": decorated,
     "list of coroutines": in_a_list,
     "function": curried,
     "generator": generated,
     "future": pending,
+    "map": mapped,
+    "filter": filtered,
+    "set of coroutines": in_a_set,
+    "dict of coroutines": by_name,
 }
 
 
@@ -228,6 +248,23 @@ async def test_an_outcome_that_is_returned_counts(proxy: ScriptedProxy, outcome:
     await judged(proxy, other, other.run(handler, handle_signals=False), verdicts=2)
 
     assert proxy.verdicts == [(1, said), (2, said)]
+
+
+async def test_failures_that_are_returned_together_count(proxy: ScriptedProxy) -> None:
+    """As ``gather(..., return_exceptions=True)`` returns them."""
+
+    async def work(number: int) -> None:
+        if number == 2:
+            raise Reject("no such customer")
+
+    async def handler(message: Message) -> Any:
+        return await asyncio.gather(*map(work, (1, 2, 3)), return_exceptions=True)
+
+    await proxy.put("a")
+    each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+    await judged(proxy, each, each.run(handler, handle_signals=False))
+
+    assert proxy.verdicts == [(1, "reject")]
 
 
 @pytest.mark.parametrize("handler", [curried, generated, pending])
