@@ -42,6 +42,12 @@ from thrift_idl import producer
             TypeError,
             r"topics is 'orders': expected a list, as in \['orders'\]",
         ),
+        ({"topics": 7}, TypeError, "topics is 7: expected a list of names, or None"),
+        (
+            {"topics": iter(["a"])},
+            TypeError,
+            "topics is <list_iterator.*: expected a list of names",
+        ),
         ({"topics": [7]}, TypeError, "a name in topics is 7: expected text"),
         ({"topics": []}, ValueError, "topics or a name in it is empty"),
         ({"token": b"x"}, TypeError, r"^token is of type bytes: expected text, or None$"),
@@ -61,7 +67,14 @@ def test_options_of_both_consumers(
 
 @pytest.mark.parametrize("form", [Producer, AsyncProducer])
 @pytest.mark.parametrize(
-    ("timeout_s", "error"), [("10", TypeError), (-1, ValueError), (float("nan"), ValueError)]
+    ("timeout_s", "error"),
+    [
+        ("10", TypeError),
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        (10**400, ValueError),
+    ],
 )
 def test_the_timeout_of_producers(
     form: Callable[..., Any], timeout_s: Any, error: type[Exception]
@@ -74,6 +87,8 @@ def test_the_timeout_of_producers(
 def test_times_are_numbers_of_seconds(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} is '3': expected a number of seconds"):
         Timing(**{name: "3"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{name} is inf: expected at most 1000000000 seconds"):
+        Timing(**{name: float("inf")})
     with pytest.raises(TypeError, match="after_s is '3': expected a number of seconds"):
         Retry(after_s="3")  # type: ignore[arg-type]
 
