@@ -154,6 +154,11 @@ def test_an_app_checks_those_of_a_handler_too(options: dict[str, Any], sentence:
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
+        (("orders", b"x"), r"a message to send is \('orders', b'x'\): expected Outgoing"),
+        (
+            Outgoing("orders", b"", properties=[("a", "b")]),  # type: ignore[arg-type]
+            r"properties of a message to orders is \[\('a', 'b'\)\]: expected a dict of texts",
+        ),
         (Outgoing(7, b""), "topic is 7: expected text"),  # type: ignore[arg-type]
         (Outgoing("orders", b"", 7), "key of a message to orders is 7: expected text"),  # type: ignore[arg-type]
         (
@@ -170,7 +175,7 @@ def test_an_app_checks_those_of_a_handler_too(options: dict[str, Any], sentence:
         ),
     ],
 )
-def test_fields_of_a_message(message: Outgoing, sentence: str) -> None:
+def test_fields_of_a_message(message: Any, sentence: str) -> None:
     stamp = Stamp(None, lambda properties: None, lambda: 0.0)
     with pytest.raises(TypeError, match=sentence):
         deliveries([message], deadline_ns=0, stamp=stamp)
@@ -187,3 +192,23 @@ def test_fields_of_a_message(message: Outgoing, sentence: str) -> None:
 def test_options_of_a_puller(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         Puller("proxy:9713", **{"group": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("topic", "delay_id", "sentence"),
+    [
+        (7, "id", "topic is 7: expected text"),
+        ("orders", 7, "delay_id is 7: expected text"),
+        ("orders", "", "topic is 'orders' and delay_id '': expected neither empty"),
+        ("orders", "\ud800", "in a message to orders is not valid text"),
+    ],
+)
+def test_arguments_of_a_cancellation(topic: Any, delay_id: Any, sentence: str) -> None:
+    """Refused at the call: the codec's error would come after the connection, or in the loop."""
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        Producer("proxy:9713").cancel(topic, delay_id)
+
+
+def test_the_name_of_a_queue_is_text() -> None:
+    with pytest.raises(ValueError, match="in a message to orders is not valid text"):
+        Producer("proxy:9713").send("orders", b"x", queue="\ud800_1")
