@@ -41,9 +41,28 @@ _Seed = Annotated[int, typer.Option(help="seed of the order of arms, and of keys
 _Resume = Annotated[
     bool, typer.Option("--resume", help="keep finished runs of an earlier call with this code")
 ]
+
+
+def result_file(path: Path | None) -> Path | None:
+    """Return *path*; raise OrderlaneError for a folder, before hours of measuring."""
+    if path is not None and path.is_dir():
+        raise OrderlaneError(f"--out {path} is a folder: give the name of a file in it")
+    return path
+
+
+def result_folder(path: Path | None) -> Path | None:
+    """Return *path*; raise OrderlaneError if it exists and is not a folder."""
+    if path is not None and path.exists() and not path.is_dir():
+        raise OrderlaneError(f"--out {path} is a file: give a folder")
+    return path
+
+
 _Out = Annotated[
     Path | None,
-    typer.Option(help="result file (default: in build/bench; in bench/results with --full)"),
+    typer.Option(
+        callback=result_file,
+        help="result file (default: in build/bench; in bench/results with --full)",
+    ),
 ]
 _Broker = Annotated[
     str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")

@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from bench.case_commands import CaseGroup, check_broker, failing_in_words, measure_all
+from bench.case_commands import (
+    CaseGroup,
+    check_broker,
+    failing_in_words,
+    measure_all,
+    result_file,
+    result_folder,
+)
 from bench.case_commands import command as _command
 from bench.report import ROOT
 from proxy.cli.output import OutputFormat, print_rows, say
@@ -24,7 +31,10 @@ app = typer.Typer(
     help="Run benchmarks of whole installations in separate processes (needs a source tree).",
 )
 
-Out = Annotated[Path | None, typer.Option("--out", help="result file (default: in bench/results)")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", callback=result_file, help="result file (default: in bench/results)"),
+]
 Rounds = Annotated[int, typer.Option(min=1, help="runs of each arm, interleaved")]
 Seed = Annotated[int, typer.Option(help="seed of the order of arms, and of keys")]
 Broker = Annotated[
@@ -46,7 +56,10 @@ def run_all(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="result folder (default: build/bench; bench/results with --full)"),
+        typer.Option(
+            callback=result_folder,
+            help="result folder (default: build/bench; bench/results with --full)",
+        ),
     ] = None,
 ) -> None:
     """Run all cases with their peers, one after the other; list failures at the end."""

@@ -204,8 +204,7 @@ class AsyncConsumer(BaseConsumer):
             except GeneratorExit:  # the loop has ended: nothing can be awaited
                 raise
             except BaseException as error:  # other handlers may finish their messages
-                outcome = error
-                self._exit = self._exit or error
+                outcome = self._exit = error
                 if not session.stopping:
                     self.stop()
             if outcome is not None:

@@ -23,12 +23,23 @@ def check_count(name: str, value: object, *, least: int) -> None:
         raise ValueError(f"{name} is {value}: expected {_at_least(least)}")
 
 
+#: The longest time-out, in seconds (about 30 years): sockets and clocks take no endless one.
+LONGEST_TIMEOUT_S = 1_000_000_000
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raise TypeError unless *value* is a number, and ValueError if it is negative or no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is {value!r}: expected a number of seconds")
     if not value >= 0:
         raise ValueError(f"{name} is {value}: expected 0 or more seconds")
+
+
+def check_timeout(name: str, value: object) -> None:
+    """As ``check_seconds``; also raise ValueError above ``LONGEST_TIMEOUT_S``."""
+    check_seconds(name, value)
+    if value > LONGEST_TIMEOUT_S:  # type: ignore[operator]  # a number
+        raise ValueError(f"{name} is {value}: expected at most {LONGEST_TIMEOUT_S} seconds")
 
 
 def _at_least(least: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from thin_client.arguments import check_seconds, check_token
+from thin_client.arguments import check_timeout, check_token
 from thin_client.clock import now_ns, wall_s
 from thin_client.delivery import (
     Delivery,
@@ -46,7 +46,7 @@ class BaseProducer:
         tracer: Tracer | None,
         transactions: Transactions | None,
     ) -> None:
-        check_seconds("timeout_s", timeout_s)
+        check_timeout("timeout_s", timeout_s)
         check_token(token)
         if not isinstance(transactions, Transactions | None):
             raise TypeError(f"transactions is {transactions!r}: expected Transactions, or None")

@@ -373,7 +373,13 @@ def each_answer(answer: Answer, requests: Sequence[Delivery]) -> list[Answer] | 
 
 
 def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -> Delivery:
-    """Return the request to cancel a delayed message. Raises ValueError for an empty argument."""
+    """Return the request to cancel a delayed message.
+
+    Raises ValueError for an empty argument or one that is not valid text, else as ``deliveries``.
+    """
+    for name, text in (("topic", topic), ("delay_id", delay_id)):
+        check_text(name, text)
+        _check_text(text, topic)
     if not topic or not delay_id:
         raise ValueError(f"topic is {topic!r} and delay_id {delay_id!r}: expected neither empty")
     message = producer.DelayMessage(
@@ -459,7 +465,15 @@ def _wire_message(
     properties = dict(each.properties)
     message_id = properties.setdefault(UNIQUE_ID, new_message_id())
     stamp.inject(properties)
-    for text in (each.topic, each.key or "", each.tag or "", *properties, *properties.values()):
+    qid = each.queue if isinstance(each.queue, str) else ""
+    for text in (
+        each.topic,
+        each.key or "",
+        each.tag or "",
+        qid,
+        *properties,
+        *properties.values(),
+    ):
         _check_text(text, each.topic)
     content = body.encode() if isinstance(body, str) else body
     partition = _partition(each)
@@ -531,7 +545,9 @@ def _partition(each: Outgoing) -> int:
 
 
 def _check_types(each: Outgoing) -> None:
-    """Raise TypeError for an argument that is no text, such as a number as the key."""
+    """Raise TypeError for an argument of a wrong type, such as a number as the key."""
+    if not isinstance(each, Outgoing):
+        raise TypeError(f"a message to send is {each!r}: expected Outgoing(topic, body, ...)")
     check_text("topic", each.topic)
     texts = (
         ("key", each.key),
@@ -542,7 +558,12 @@ def _check_types(each: Outgoing) -> None:
     for name, value in texts:
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{name} of a message to {each.topic} is {value!r}: expected text")
-    for name, value in each.properties.items():
+    properties: object = each.properties
+    if not isinstance(properties, Mapping):
+        raise TypeError(
+            f"properties of a message to {each.topic} is {properties!r}: expected a dict of texts"
+        )
+    for name, value in properties.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise TypeError(
                 f"property {name!r} of a message to {each.topic} is {value!r}: expected texts"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
 
 from thin_client import chance
-from thin_client.arguments import check_count, check_seconds, check_text, check_token
+from thin_client.arguments import check_count, check_text, check_timeout, check_token
 from thin_client.errors import ClientError
 from thin_client.message import Message
 from thin_client.session_options import SessionOptions
@@ -36,7 +36,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         for name in ("ack_linger_s", "request_timeout_s", "drain_timeout_s"):
-            check_seconds(name, getattr(self, name))
+            check_timeout(name, getattr(self, name))
 
 
 class Observer:
@@ -112,6 +112,9 @@ def check_options(
         raise ValueError("group is empty: expected the name of a consumer group")
     if isinstance(topics, str):
         raise TypeError(f"topics is {topics!r}: expected a list, as in [{topics!r}]")
+    if topics is not None and not isinstance(topics, Collection):
+        # Also an iterator, which is empty after this check: that would mean all topics.
+        raise TypeError(f"topics is {topics!r}: expected a list of names, or None for all topics")
     if topics is not None:
         for topic in topics:
             check_text("a name in topics", topic)

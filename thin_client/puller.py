@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from thin_client import calls, forks
-from thin_client.arguments import check_seconds
+from thin_client.arguments import check_timeout
 from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
@@ -59,7 +59,7 @@ class Puller:
         Raises ValueError or TypeError for an invalid option.
         """
         check_options(group=group, topics=topics, client_id=client_id, token=token)
-        check_seconds("timeout_s", timeout_s)
+        check_timeout("timeout_s", timeout_s)
         self._servers = Servers(servers, tls=tls)
         self._group = group
         self._topics = None if topics is None else list(topics)

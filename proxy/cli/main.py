@@ -194,10 +194,10 @@ def _is_for_a_person(error: Exception) -> bool:
 def _say_usage(error: typer.TyperException) -> None:
     """Print one sentence about invalid options or arguments; nothing if the help was shown."""
     context = getattr(error, "ctx", None)
-    message = error.format_message().strip()
+    message = " ".join(error.format_message().split())  # a list of choices has lines
     if not message:
         return
-    if context is None or "\n" in message:
+    if context is None:
         say(message)
     else:
         say(f"orderlane: {message.rstrip('.')}; see {context.command_path} --help")

@@ -107,6 +107,16 @@ def test_wrong_usage_exits_with_2_and_no_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_missing_choice_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.run(["completion"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "orderlane: Missing argument 'shell'. Choose from: bash, zsh, fish; see orderlane"
+        " completion --help\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [

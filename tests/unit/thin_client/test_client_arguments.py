@@ -42,6 +42,12 @@ from thrift_idl import producer
             TypeError,
             r"topics is 'orders': expected a list, as in \['orders'\]",
         ),
+        ({"topics": 7}, TypeError, "topics is 7: expected a list of names, or None"),
+        (
+            {"topics": iter(["a"])},
+            TypeError,
+            "topics is <list_iterator.*: expected a list of names",
+        ),
         ({"topics": [7]}, TypeError, "a name in topics is 7: expected text"),
         ({"topics": []}, ValueError, "topics or a name in it is empty"),
         ({"token": b"x"}, TypeError, r"^token is of type bytes: expected text, or None$"),
@@ -61,7 +67,14 @@ def test_options_of_both_consumers(
 
 @pytest.mark.parametrize("form", [Producer, AsyncProducer])
 @pytest.mark.parametrize(
-    ("timeout_s", "error"), [("10", TypeError), (-1, ValueError), (float("nan"), ValueError)]
+    ("timeout_s", "error"),
+    [
+        ("10", TypeError),
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        (10**400, ValueError),
+    ],
 )
 def test_the_timeout_of_producers(
     form: Callable[..., Any], timeout_s: Any, error: type[Exception]
@@ -74,6 +87,8 @@ def test_the_timeout_of_producers(
 def test_times_are_numbers_of_seconds(name: str) -> None:
     with pytest.raises(TypeError, match=f"{name} is '3': expected a number of seconds"):
         Timing(**{name: "3"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{name} is inf: expected at most 1000000000 seconds"):
+        Timing(**{name: float("inf")})
     with pytest.raises(TypeError, match="after_s is '3': expected a number of seconds"):
         Retry(after_s="3")  # type: ignore[arg-type]
 
@@ -139,6 +154,11 @@ def test_an_app_checks_those_of_a_handler_too(options: dict[str, Any], sentence:
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
+        (("orders", b"x"), r"a message to send is \('orders', b'x'\): expected Outgoing"),
+        (
+            Outgoing("orders", b"", properties=[("a", "b")]),  # type: ignore[arg-type]
+            r"properties of a message to orders is \[\('a', 'b'\)\]: expected a dict of texts",
+        ),
         (Outgoing(7, b""), "topic is 7: expected text"),  # type: ignore[arg-type]
         (Outgoing("orders", b"", 7), "key of a message to orders is 7: expected text"),  # type: ignore[arg-type]
         (
@@ -155,7 +175,7 @@ def test_an_app_checks_those_of_a_handler_too(options: dict[str, Any], sentence:
         ),
     ],
 )
-def test_fields_of_a_message(message: Outgoing, sentence: str) -> None:
+def test_fields_of_a_message(message: Any, sentence: str) -> None:
     stamp = Stamp(None, lambda properties: None, lambda: 0.0)
     with pytest.raises(TypeError, match=sentence):
         deliveries([message], deadline_ns=0, stamp=stamp)
@@ -172,3 +192,23 @@ def test_fields_of_a_message(message: Outgoing, sentence: str) -> None:
 def test_options_of_a_puller(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         Puller("proxy:9713", **{"group": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("topic", "delay_id", "sentence"),
+    [
+        (7, "id", "topic is 7: expected text"),
+        ("orders", 7, "delay_id is 7: expected text"),
+        ("orders", "", "topic is 'orders' and delay_id '': expected neither empty"),
+        ("orders", "\ud800", "in a message to orders is not valid text"),
+    ],
+)
+def test_arguments_of_a_cancellation(topic: Any, delay_id: Any, sentence: str) -> None:
+    """Refused at the call: the codec's error would come after the connection, or in the loop."""
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        Producer("proxy:9713").cancel(topic, delay_id)
+
+
+def test_the_name_of_a_queue_is_text() -> None:
+    with pytest.raises(ValueError, match="in a message to orders is not valid text"):
+        Producer("proxy:9713").send("orders", b"x", queue="\ud800_1")
