@@ -69,6 +69,7 @@ class Parking:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._restart: asyncio.Task[None] | None = None
         self._notes = LaneHistory(context.history, lane.name)
         self._log = structlog.get_logger("parking").bind(
             group=lane.name, topic=pipeline.topic, queue=pipeline.place
@@ -197,10 +198,12 @@ class Parking:
 
     async def hand_over(self) -> bool:
         """Record the state for the twin's next owner; return False if it is not stored."""
-        await cancel_and_wait(self._task, self._reader)
+        await cancel_and_wait(self._task, self._reader, self._restart)
         twin = self._pipeline.twin
         if twin is None:
             return True
+        if twin.closed:  # it was to start over, and its state is that of before
+            return False
         self._notes.period(twin, "drain")
         if self._pipeline.extensions_refused:
             twin.refuse_extensions()
@@ -216,7 +219,7 @@ class Parking:
 
     async def end(self, reason: str) -> None:
         """Stop serving the queue."""
-        await cancel_and_wait(self._task, self._reader)
+        await cancel_and_wait(self._task, self._reader, self._restart)
         if (twin := self._pipeline.twin) is not None and not twin.closed:
             self._notes.period(twin, "own-", reason=reason)
 
@@ -457,7 +460,7 @@ class Parking:
 
     def lost_tail(self, offset: int) -> None:
         """Start over with the remaining copies: the broker's queue ends below what was read."""
-        spawn(self._restart_at(offset), name=f"reset {self._queue}")
+        self._restart = spawn(self._restart_at(offset), name=f"reset {self._queue}")
 
     def _end_life(self) -> None:
         """Start over: the parked topic was deleted and created again."""
@@ -479,8 +482,12 @@ class Parking:
                     life=await self._context.client.life(self._queue),
                 )
                 break
-            except RemotingError as error:
-                self._log.error("reset of the twin not stored; retrying", reason=str(error))
+            except Exception as error:  # including bugs: no parked key may stop silently
+                self._log.error(
+                    "reset of the twin not stored; retrying",
+                    reason=str(error),
+                    exc_info=None if isinstance(error, RemotingError) else error,
+                )
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
         self._pipeline.drop_twin()
         self.wake()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
+
 from broker_core.errors import ConnectionLost
+from proxy.upstream.ownership.owned_queue import QueueState
 from testkit.eventually import eventually
-from tests.integration.upstream.upstreams import once, one_queue, upstream
+from tests.integration.upstream.upstreams import BILLING, once, one_queue, upstream
 
 
-async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures() -> None:
+@pytest.mark.parametrize("failure", [ConnectionLost("the broker is away"), KeyError("a bug")])
+async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures(
+    failure: Exception,
+) -> None:
     """No parked key may stop silently."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
@@ -25,7 +34,7 @@ async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures() -> N
 
         def fail(*_: object) -> None:
             failures.pop()
-            raise ConnectionLost("the broker is away")
+            raise failure
 
         us.client.before["send"] = once(fail)
         us.client.before["commit_offset"] = once(fail)
@@ -34,3 +43,36 @@ async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures() -> N
         await eventually(lambda: pipeline.twin not in (None, first))
         assert first is not None
         assert (first.closed, failures) == (True, [])
+
+
+async def test_a_hand_over_while_a_twin_starts_over_records_nothing_from_before() -> None:
+    """Its snapshot would name copies that are gone, and the next owner would find new ones done."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        parking = owned.parking
+        assert parking is not None
+        (key,) = pipeline.jobs.chains.keys
+        assert parking.park(key, by="test", reason="test")
+        parking.wake()
+        await eventually(lambda: pipeline.twin is not None and pipeline.jobs.unfinished == 0)
+        twin, waits = pipeline.twin, asyncio.Event()
+        assert twin is not None
+        await eventually(lambda: twin.position == 1)
+
+        async def never(*_: Any) -> None:
+            us.client.before.pop("send")
+            waits.set()
+            await asyncio.Event().wait()
+
+        us.client.before["send"] = never
+        parking.lost_tail(0)
+        await waits.wait()
+        owned.hand_over()
+        await eventually(lambda: owned.state is QueueState.GONE)
+        last, _ = await us.context.log.last(BILLING, twin.queue, by_period=True)
+    assert last is not None
+    assert not last.clean
+    assert last.snapshot is None or last.snapshot.read == 0
