@@ -152,3 +152,9 @@ def test_each_attack_names_an_existing_test() -> None:
     for row in rows:
         path, _, name = row.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text(), row
+
+
+@pytest.mark.parametrize(("page", "most"), [("README.md", 120), ("ARCHITECTURE.md", 250)])
+def test_an_entry_page_is_read_in_one_go(page: str, most: int) -> None:
+    """Move reasons to docs/decisions, and instructions to docs."""
+    assert len((ROOT / page).read_text().splitlines()) <= most
