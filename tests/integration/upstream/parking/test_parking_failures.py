@@ -8,9 +8,23 @@ from typing import Any
 import pytest
 
 from broker_core.errors import ConnectionLost
-from proxy.upstream.ownership.owned_queue import QueueState
+from broker_core.names import QueueName
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
+from proxy.upstream.parking.parked_keys import Parking
 from testkit.eventually import eventually
-from tests.integration.upstream.upstreams import BILLING, once, one_queue, upstream
+from tests.integration.upstream.upstreams import BILLING, Upstream, once, one_queue, upstream
+
+
+async def parked(us: Upstream, queue: QueueName) -> tuple[OwnedQueue, ParkingPipeline, Parking]:
+    """Own *queue*, and park its only key."""
+    owned, pipeline = await us.owned(queue)
+    await eventually(lambda: us.ready(queue))
+    assert owned.parking is not None
+    (key,) = pipeline.jobs.chains.keys
+    assert owned.parking.park(key, by="test", reason="test")
+    owned.parking.wake()
+    return owned, pipeline, owned.parking
 
 
 @pytest.mark.parametrize("failure", [ConnectionLost("the broker is away"), KeyError("a bug")])
@@ -21,13 +35,7 @@ async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures(
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers) as us:
-        owned, pipeline = await us.owned(queue)
-        await eventually(lambda: us.ready(queue))
-        parking = owned.parking
-        assert parking is not None
-        (key,) = pipeline.jobs.chains.keys
-        assert parking.park(key, by="test", reason="test")
-        parking.wake()
+        _, pipeline, parking = await parked(us, queue)
         await eventually(lambda: pipeline.twin is not None)
         first = pipeline.twin
         failures = ["commit_offset", "send"]
@@ -50,13 +58,7 @@ async def test_a_hand_over_while_a_twin_starts_over_records_nothing_from_before(
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers) as us:
-        owned, pipeline = await us.owned(queue)
-        await eventually(lambda: us.ready(queue))
-        parking = owned.parking
-        assert parking is not None
-        (key,) = pipeline.jobs.chains.keys
-        assert parking.park(key, by="test", reason="test")
-        parking.wake()
+        owned, pipeline, parking = await parked(us, queue)
         await eventually(lambda: pipeline.twin is not None and pipeline.jobs.unfinished == 0)
         twin, waits = pipeline.twin, asyncio.Event()
         assert twin is not None
