@@ -90,6 +90,8 @@ class ClientSweep:
     async def sweep(self, *, now_ms: int) -> list[Group]:
         """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""
         forgotten: list[Group] = []
+        for removed in self._last_ms.keys() - {lane.name for lane in self._lanes}:
+            del self._last_ms[removed]
         for lane in self._lanes:
             if not lane.is_broadcast:
                 continue

@@ -6,8 +6,12 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-#: How often to look, and how long other ends may take to notice that connections are closed.
+from testkit.eventually import eventually
+
+#: Interval of looks at memory that other ends may still free, and how long these ends may take to
+#: notice that their connections are closed. Sockets have no virtual time.
 _LOOK_S = 0.03
 _WITHIN_S = 10.0
 
@@ -37,11 +41,13 @@ async def kept_by(action: Callable[[], Awaitable[object]], *, limit: int, times:
         before = await _settled()
         for _ in range(times):
             await action()
-        for _ in range(round(_WITHIN_S / _LOOK_S)):
-            await asyncio.sleep(_LOOK_S)
-            if (kept := tracemalloc.get_traced_memory()[0] - before) <= limit:
-                break
-        return kept
+
+        def kept() -> int:
+            return tracemalloc.get_traced_memory()[0] - before
+
+        with suppress(TimeoutError):
+            await eventually(lambda: kept() <= limit, within_s=_WITHIN_S)
+        return kept()
     finally:
         tracemalloc.stop()
         gc.enable()

@@ -198,11 +198,12 @@ class Parking:
 
     async def hand_over(self) -> bool:
         """Record the state for the twin's next owner; return False if it is not stored."""
+        starts_over = self._restart is not None and not self._restart.done()
         await cancel_and_wait(self._task, self._reader, self._restart)
         twin = self._pipeline.twin
         if twin is None:
             return True
-        if twin.closed:  # it was to start over, and its state is that of before
+        if starts_over:  # its state is that of before
             return False
         self._notes.period(twin, "drain")
         if self._pipeline.extensions_refused:

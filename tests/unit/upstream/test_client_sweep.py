@@ -53,8 +53,8 @@ class Sweep(ClientSweep):
         return since_ms > NOW_MS - 3_600_000  # only as one of too many
 
 
-def sweep(brokers: Brokers, **settings: Any) -> Sweep:
-    lanes = Lanes(make_lane)
+def sweep(brokers: Brokers, lanes: Lanes | None = None, **settings: Any) -> Sweep:
+    lanes = Lanes(make_lane) if lanes is None else lanes
     lanes.add(group_settings(mode="broadcast", **settings))
     clock = SimpleNamespace(steady_ms=lambda ms: ms)
     context: Any = SimpleNamespace(client=brokers, clock_jumps=clock)
@@ -69,6 +69,16 @@ async def test_clients_that_another_proxy_forgot_are_remembered_no_more() -> Non
     assert await looking.sweep(now_ms=NOW_MS) == [f"{GROUP}%a"]
     assert looking.looked_up == 2
     brokers.clients = ()
+    await looking.sweep(now_ms=NOW_MS)
+    assert looking.looked_up == 0
+
+
+async def test_clients_of_a_removed_group_are_remembered_no_more() -> None:
+    lanes = Lanes(make_lane)
+    looking = sweep(Brokers("a", "b", "c"), lanes, max_clients=2)
+    await looking.sweep(now_ms=NOW_MS)
+    lanes.retire(GROUP)
+    lanes.drop(GROUP)
     await looking.sweep(now_ms=NOW_MS)
     assert looking.looked_up == 0
 

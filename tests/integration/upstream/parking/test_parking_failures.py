@@ -53,6 +53,16 @@ async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures(
         assert (first.closed, failures) == (True, [])
 
 
+async def test_a_hand_over_before_a_twin_starts_over_is_not_clean() -> None:
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        _, pipeline, parking = await parked(us, queue)
+        await eventually(lambda: pipeline.twin is not None and pipeline.jobs.unfinished == 0)
+        parking.lost_tail(0)
+        assert not await parking.hand_over()
+
+
 async def test_a_hand_over_while_a_twin_starts_over_records_nothing_from_before() -> None:
     """Its snapshot would name copies that are gone, and the next owner would find new ones done."""
     brokers, queue = one_queue()
