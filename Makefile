@@ -2,6 +2,7 @@
 # requirements/, by version and SHA-256.
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
+#   make setup                the tools of development, in .venv
 #   make setup-run            what these two need to run, without the tools of development
 #   make test                 simulated tests, and a few with sockets; minutes, needs only Python
 #   make test-slow            whole processes, short benchmarks, the documents' commands
@@ -62,7 +63,7 @@ WITH_RELEASE := $(VENV)/.installed-release
 help:
 	@sed -n 's/^#   //p' Makefile
 
-setup: $(RUNS)
+setup: $(INSTALLED)
 
 # A part of setup. Where the tools of development are installed, these have it all.
 RUNS := $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.installed-run)
