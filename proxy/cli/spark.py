@@ -140,7 +140,7 @@ def compact(
         int | None,
         typer.Option(
             metavar="HOURS",
-            help="then delete what no version of the last so many hours needs (default: nothing)",
+            help="then delete files that no version of the last HOURS needs (default: none)",
         ),
     ] = None,
     checkpoint: Annotated[

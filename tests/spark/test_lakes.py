@@ -113,7 +113,7 @@ def test_of_two_drivers_with_one_batch_only_one_commits_it(
     first, second = place(spark, lake), place(spark, lake)
     first.prepare(batch)
     first.write(messages(spark, 9), "another-query", 7)
-    overtaken = []
+    overtaken: list[bool] = []
 
     def overtake(original: Any, *arguments: Any) -> None:
         original(*arguments)
@@ -150,17 +150,20 @@ def test_a_commit_that_is_reported_as_failed_counts_once(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
     """As after a lost answer of the store or the catalog."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
+    from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table import Transaction
 
     lake = Lake(format, tmp_path)
     there = place(spark, lake)
     there.prepare(messages(spark, 0))
     owner, name, failure = {
-        "delta": (delta.DeltaTable, "create_write_transaction", delta.CommitFailedError),
+        "delta": (DeltaTable, "create_write_transaction", CommitFailedError),
         "iceberg": (
             Transaction,
             "commit_transaction",
-            iceberg.CommitFailedException,
+            CommitFailedException,
         ),
     }[format]
 

@@ -36,8 +36,9 @@ def compact(
         before: only days before this one, as in ``"2026-01-31"``; default: today, in UTC.
         target_file_size: approximate size of a file, 64k to 16g; files of three quarters of it or
             more stay.
-        retention_hours: then delete what no version of a table from the last so many hours needs;
-            by default nothing is deleted. Parquet folders have no earlier versions.
+        retention_hours: then delete the files of a Delta table that no version of these last hours
+            needs, or the snapshots of an Iceberg table before them; None: delete nothing. Parquet
+            folders have no earlier versions.
         checkpoint: the checkpoint of an archive of Parquet folders, if it is not in *path*.
 
     Raises OptionError, with one sentence, if the job fails. A repeated job continues.

@@ -1,4 +1,4 @@
-"""What a compaction needs of an archive's format."""
+"""An archive whose small files can be merged, whatever its format. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Compacted:
     Args:
         before: number of small files that were merged.
         after: number of files that replaced them.
-        deleted: number of files that no version of the table needs any more.
+        deleted: number of files deleted because no version needs them, of Iceberg that of
+            snapshots.
     """
 
     before: int = 0
@@ -40,8 +41,8 @@ class Compaction(Protocol):
         """Replace the small files of *day* by files of about *target* bytes. Raises OptionError."""
 
     def clean(self, hours: int) -> int:
-        """Delete what no version needs that is younger than *hours*; return the number of files
-        or, where these are not counted, of versions. Raises OptionError.
+        """Delete what no version of the last *hours* needs; return the number of files, of Iceberg
+        that of snapshots. Raises OptionError.
         """
 
 

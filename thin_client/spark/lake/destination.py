@@ -1,4 +1,4 @@
-"""What an archive needs of the place where it stores its messages."""
+"""The place where an archive stores its messages, whatever its format."""
 
 from __future__ import annotations
 

@@ -94,8 +94,7 @@ def replace_text(spark: SparkSession, path: str, text: str) -> None:
 
     Raises OptionError if that fails.
     """
-    context = spark.sparkContext
-    jvm: Any = context._jvm
+    hadoop, configuration = _hadoop(spark)
     files, place = _place(spark, path)
     new = _place(spark, f"{path}.new")[1]
     try:
@@ -106,14 +105,13 @@ def replace_text(spark: SparkSession, path: str, text: str) -> None:
         finally:
             stream.close()
         # Unlike a FileSystem, a FileContext replaces a file in one step.
-        rename = getattr(jvm.org.apache.hadoop.fs, "Options$Rename")
-        how = context._gateway.new_array(rename, 1)
+        rename = getattr(hadoop.fs, "Options$Rename")
+        how = spark.sparkContext._gateway.new_array(rename, 1)
         how[0] = rename.OVERWRITE
         whole = files.makeQualified(place)
-        hadoop = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            whole.toUri(), context._jsc.hadoopConfiguration()
+        hadoop.fs.FileContext.getFileContext(whole.toUri(), configuration).rename(
+            files.makeQualified(new), whole, how
         )
-        hadoop.rename(files.makeQualified(new), whole, how)
     except Py4JJavaError as error:
         raise OptionError(f"cannot write {path}: {error.java_exception.getMessage()}") from None
 
@@ -138,6 +136,12 @@ class SparkFile:
 
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    hadoop, configuration = _hadoop(spark)
+    place = hadoop.fs.Path(path)
+    return place.getFileSystem(configuration), place
+
+
+def _hadoop(spark: SparkSession) -> tuple[Any, Any]:
+    """Return Hadoop's Java package and its configuration."""
     context = spark.sparkContext
-    place = context._jvm.org.apache.hadoop.fs.Path(path)
-    return place.getFileSystem(context._jsc.hadoopConfiguration()), place
+    return context._jvm.org.apache.hadoop, context._jsc.hadoopConfiguration()
