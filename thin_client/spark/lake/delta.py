@@ -102,7 +102,8 @@ class Delta:
         Never deletes the files: a commit that is reported as failed may have happened, and then the
         recorded batch is this one.
         """
-        # The library would repeat a commit after another one without looking for the batch in it.
+        # The library refuses a transaction of the same query that it has not read yet. Repeating a
+        # commit after others is left to the loop below, which reads the batch's number anew.
         properties = CommitProperties(
             app_transactions=[Transaction(query, number)], max_commit_retries=0
         )
