@@ -51,7 +51,7 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "helm": (("helm",), ("dev",)),
     "fuzz": (("fuzz",), ("dev",)),
     "release": (("release",), ("dev",)),
-    "spark": (("spark",), ("server",)),
+    "spark": (("lake", "spark"), ("server",)),
     "demo": (("demo",), ("server",)),
 }
 
