@@ -34,7 +34,8 @@ GroupOption = Annotated[str, typer.Option("--group", help="consumer group to rea
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        help="Spark master, such as local[4] or spark://host:7077; '' if --conf sets it"
+        help="Spark master, such as local[4] or spark://host:7077, or a server of Spark Connect,"
+        " sc://host:15002; '' if --conf sets it"
         " (default: local[*], and under spark-submit its own)"
     ),
 ]

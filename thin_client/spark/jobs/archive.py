@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from thin_client.spark.jobs.connected import is_connected, query_id
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.kafka_names import with_own_columns
@@ -32,7 +33,6 @@ DATE, BATCH = "date", "batch"
 _DAY_MS = 86_400_000
 #: Interval of checks for *ending*.
 _LOOK_S = 0.5
-_QUERY = "sql.streaming.queryId"
 #: Prefix of Spark's folders for unfinished files.
 _UNFINISHED = ".spark-staging-"
 
@@ -95,8 +95,7 @@ def _run(
     ending: threading.Event,
 ) -> Archived:
     def write(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
-        _replace(batch, path, f"{query}-{number:09d}")
+        _replace(batch, path, f"{query_id(batch, checkpoint)}-{number:09d}")
 
     _sweep(spark, path)
     rows = spark.readStream.format("orderlane").options(**options).load()
@@ -124,7 +123,12 @@ def _replace(batch: DataFrame, path: str, name: str) -> None:
 
 
 def _sweep(spark: SparkSession, path: str) -> None:
-    """Delete unfinished files of jobs that were killed more than a day ago."""
+    """Delete unfinished files of jobs that were killed more than a day ago.
+
+    Spark Connect has no means to do so.
+    """
+    if is_connected(spark):
+        return
     context = spark.sparkContext
     # Spark's file systems support any *path*; PySpark has no public API for them.
     folder = context._jvm.org.apache.hadoop.fs.Path(path)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 
 from thin_client.delivery import json_path, new_message_id
 from thin_client.spark.jobs.archive import DATE
+from thin_client.spark.jobs.connected import parallelism
 from thin_client.spark.jobs.progress_file import Progress
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
@@ -86,7 +87,7 @@ def backfill(
     progress = Progress.read(
         plan.progress,
         {"path": path, "topic": topic, **plan.about()},
-        partitions=plan.partitions or spark.sparkContext.defaultParallelism,
+        partitions=plan.partitions or parallelism(spark),
         job=new_message_id(),
     )
     progress.keep()
