@@ -238,12 +238,15 @@ def test_the_dag_of_airflow_submits_a_verb_with_its_options(
         def __exit__(self, *_: object) -> None:
             pass
 
+    def submitted(**given: Any) -> None:
+        tasks.append(given)
+
     modules = ("airflow", *(f"airflow.{name}" for name in _airflow_modules()))
     for name in modules:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["airflow"].DAG = Dag  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys.modules["airflow"], "DAG", Dag, raising=False)
     operator = sys.modules[modules[-1]]
-    operator.SparkSubmitOperator = lambda **given: tasks.append(given)  # type: ignore[attr-defined]
+    monkeypatch.setattr(operator, "SparkSubmitOperator", submitted, raising=False)
     runpy.run_path(str(FOLDER / "airflow_dag.py"))
 
     ((dag,), (task,)) = dags, tasks

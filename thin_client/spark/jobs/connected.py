@@ -1,4 +1,4 @@
-"""What jobs ask of a session, in forms for a classic session and for one of Spark Connect.
+"""Operations of jobs, in forms for a classic session and for one of Spark Connect.
 
 The client of Spark Connect has no SparkContext, no RDDs and no Java objects: it sends plans to a
 server. Functions of a plan run there, so the server's Python needs this package. Paths, too, are
