@@ -52,6 +52,7 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fuzz": (("fuzz",), ("dev",)),
     "release": (("release",), ("dev",)),
     "spark": (("lake", "spark"), ("server",)),
+    "spark-connect": (("spark-connect",), ("spark",)),
     "demo": (("demo",), ("server",)),
 }
 

@@ -133,13 +133,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "spark archive": (
         "spark archive orders /data/orders --group archive",
-        "spark archive orders /data/orders --group archive --format delta --target-file-size 128m",
+        "spark archive orders /data/orders --group archive --format delta --target-file-size 128m"
+        " --schema schemas.json",
         "spark archive orders lake.orders --group archive --format iceberg"
         " --catalog type=rest --catalog uri=http://catalog:8181",
     ),
     "spark compact": (
         "spark compact /data/orders",
-        "spark compact /data/orders --format delta --before 2026-01-31 --retention 168",
+        "spark compact /data/orders --format delta --delete-before 2026-01-31 --retention 168",
     ),
     "spark backfill": (
         "spark backfill /data/orders orders --rate 5000",

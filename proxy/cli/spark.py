@@ -34,7 +34,8 @@ GroupOption = Annotated[str, typer.Option("--group", help="consumer group to rea
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        help="Spark master, such as local[4] or spark://host:7077; '' if --conf sets it"
+        help="Spark master, such as local[4] or spark://host:7077, or a server of Spark Connect,"
+        " sc://host:15002; '' if --conf sets it"
         " (default: local[*], and under spark-submit its own)"
     ),
 ]
@@ -77,6 +78,14 @@ def archive(
         str | None,
         typer.Option(help="about the size of a file, such as 128m (default: a file per task)"),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON file with the columns of JSON bodies, or an example body, for each topic:"
+            " adds them as typed columns",
+        ),
+    ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="continue with new messages until SIGTERM")
     ] = False,
@@ -113,6 +122,7 @@ def archive(
             format=format,
             catalog=pairs(catalog, "--catalog"),
             target_file_size=target_file_size,
+            schemas=_content(schema),
             checkpoint=checkpoint,
             continuous=continuous,
             every=every,
@@ -133,6 +143,10 @@ def compact(
         str | None,
         typer.Option(metavar="DATE", help="only days before this one (default: today, in UTC)"),
     ] = None,
+    delete_before: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="first delete all days before this one (default: none)"),
+    ] = None,
     target_file_size: Annotated[
         str, typer.Option(help="about the size of a file, such as 128m")
     ] = "128m",
@@ -140,7 +154,8 @@ def compact(
         int | None,
         typer.Option(
             metavar="HOURS",
-            help="then delete files that no version of the last HOURS needs (default: none)",
+            help="then delete files that no version of the last HOURS, at least 24, needs"
+            " (default: none)",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -150,7 +165,8 @@ def compact(
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Merge the small files of an archive, day by day; it may go on meanwhile.
+    """Merge the small files of an archive, day by day, and delete old days; the archive may go on
+    meanwhile.
 
     After a crash the next run continues.
     """
@@ -163,11 +179,19 @@ def compact(
             format=format,
             catalog=pairs(catalog, "--catalog"),
             before=before,
+            delete_before=delete_before,
             target_file_size=target_file_size,
             retention_hours=retention,
             checkpoint=checkpoint,
         )
-    print_json({"merged": done.before, "into": done.after, "deleted": done.deleted})
+    print_json(
+        {
+            "merged": done.before,
+            "into": done.after,
+            "deleted": done.deleted,
+            "days_deleted": done.days,
+        }
+    )
 
 
 @app.command()
@@ -302,6 +326,14 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
             raise OrderlaneError(f"invalid {flag} {text!r}: write NAME=VALUE")
         found[name] = value
     return found
+
+
+def _content(file: Path | None) -> str | None:
+    """Return the text of *file*, if there is one. Raises OrderlaneError."""
+    try:
+        return None if file is None else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OrderlaneError(f"cannot read {file}: {error}") from None
 
 
 def connection(

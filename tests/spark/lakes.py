@@ -65,7 +65,8 @@ class Lake:
                 return [] if table is None else list(table.scan().to_arrow().to_pylist())
         if not any(self.root.glob("date=*")):
             return []
-        return [row.asDict() for row in spark.read.parquet(self.path).collect()]
+        found = spark.read.option("mergeSchema", "true").parquet(self.path)
+        return [row.asDict() for row in found.collect()]
 
     def places(self, spark: Any) -> list[Place]:
         """Return the queue and offset of each message, sorted."""

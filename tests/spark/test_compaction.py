@@ -12,6 +12,7 @@ from tests.spark.lakes import FORMATS, Lake
 from tests.spark.test_lakes import Died, died_after, died_before, messages, place, wrapped
 from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake import parquet_merge
+from thin_client.spark.lake.formats import compaction
 from thin_client.spark.lake.iceberg_merge import IcebergMerge
 from thin_client.spark.lake.parquet_merge import ParquetMerge
 from thin_client.spark.options import OptionError
@@ -20,15 +21,24 @@ QUERY = "3f2b1c4d-0000-4000-8000-00000000000a"
 
 
 def archived(
-    spark: Any, lake: Lake, *, batches: int, committed: int | None = None, first: int = 1
+    spark: Any,
+    lake: Lake,
+    *,
+    batches: int,
+    committed: int | None = None,
+    first: int = 1,
+    more: tuple[str, ...] = (),
+    from_batch: int = 0,
 ) -> None:
     """Write the batches from *first* to *batches*, each with a message before and one after
-    midnight; Spark has *committed* those up to this number, by default all.
+    midnight; Spark has *committed* those up to this number, by default all. Those *from_batch* on
+    have the columns *more* too.
     """
     there = place(spark, lake)
     there.prepare(messages(spark, 0))
     for number in range(first, batches + 1):
-        there.write(messages(spark, 0, number), QUERY, number)
+        rows = messages(spark, 0, number)
+        there.write(rows.selectExpr("*", *more) if number >= from_batch else rows, QUERY, number)
     commits = lake.root / "_checkpoint" / "commits"
     commits.mkdir(parents=True, exist_ok=True)
     (lake.root / "_checkpoint" / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -83,9 +93,21 @@ def test_files_of_no_version_are_deleted_after_the_retention(
     lake = Lake(format, tmp_path)
     archived(spark, lake, batches=2)
     assert compact(spark, lake.path, **lake.settings, retention_hours=24).deleted == 0
-    assert compact(spark, lake.path, **lake.settings, retention_hours=0).deleted > 0
+    assert compaction(spark, lake.path, **lake.settings, checkpoint=None).clean(0) > 0
     assert lake.places(spark) == before_and_after(2)
     assert (lake.root / "_checkpoint" / "metadata").exists()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_whole_days_are_deleted(spark: Any, tmp_path: Path, format: str) -> None:
+    lake = Lake(format, tmp_path)
+    archived(spark, lake, batches=3)
+    done = compact(spark, lake.path, **lake.settings, delete_before="2026-02-01")
+    assert (done.days, done.before, live_files(lake)) == (1, 3, 1)
+    assert lake.places(spark) == [("broker-a_0", n) for n in (1, 2, 3)]
+    assert compact(spark, lake.path, **lake.settings, delete_before="2026-02-01").days == 0
+    archived(spark, lake, batches=4, first=4)
+    assert lake.places(spark) == [("broker-a_0", n) for n in (0, 1, 2, 3, 4)]
 
 
 def test_a_batch_that_spark_may_repeat_is_not_merged(spark: Any, tmp_path: Path) -> None:
@@ -145,7 +167,10 @@ def test_a_merge_of_a_table_is_repeated_after_commits_of_others(spark: Any, tmp_
     ("given", "sentence"),
     [
         ({"before": "yesterday"}, "^before is 'yesterday': expected a day"),
-        ({"retention_hours": -1}, "expected at least 0"),
+        ({"before": "20260131"}, "^before is '20260131': expected a day"),
+        ({"delete_before": "2026-1-1"}, "^delete_before is '2026-1-1': expected a day"),
+        ({"delete_before": "9999-01-01"}, "^delete_before is 9999-01-01: expected today, "),
+        ({"retention_hours": 23}, "^the retention is 23 hours: expected at least 24$"),
         ({"target_file_size": "big"}, "^target_file_size is 'big'"),
         ({}, "is not the checkpoint of an archive"),
         ({"format": "delta"}, "there is no Delta table"),

@@ -13,24 +13,27 @@ batch. By default, folders of Parquet files::
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from thin_client.spark.connected import query_id
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.kafka_names import with_own_columns
 from thin_client.spark.lake.destination import Destination
 from thin_client.spark.lake.formats import checked, destination
+from thin_client.spark.lake.names import OWN_COLUMNS
+from thin_client.spark.lake.schemas import BodySchema, read_schemas
+from thin_client.spark.lake.typed import TypedColumns
 from thin_client.spark.option_values import size_bytes
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.progress import ProgressListener
 
 #: Interval of checks for *ending*.
 _LOOK_S = 0.5
-_QUERY = "sql.streaming.queryId"
 #: Limits of the size of a file.
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 34
 
@@ -43,6 +46,21 @@ class Archived:
     batches: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an archive is, as ``destination`` takes it; without a session."""
+
+    path: str
+    format: str
+    catalog: Mapping[str, str]
+    target: int | None
+
+    def at(self, spark: SparkSession) -> Destination:
+        return destination(
+            spark, self.path, format=self.format, catalog=self.catalog, target=self.target
+        )
+
+
 def archive(
     spark: SparkSession,
     options: Mapping[str, str],
@@ -51,6 +69,7 @@ def archive(
     format: str = "parquet",
     catalog: Mapping[str, str] | None = None,
     target_file_size: str | None = None,
+    schemas: str | None = None,
     checkpoint: str | None = None,
     continuous: bool = False,
     every: str | None = None,
@@ -67,6 +86,9 @@ def archive(
             configuration of ``pyiceberg``.
         target_file_size: approximate size of a file, 64k to 16g, as in ``"128m"``; by default a
             micro-batch has one file for each task and day.
+        schemas: content of a schema file (``lake.schemas``): further columns with the typed fields
+            of JSON bodies, and ``bodyFits``. Later runs may add columns, but not change types; rows
+            that are archived stay as they are.
         checkpoint: where a repeated run continues; default: ``_checkpoint`` in *path*, or at the
             location of the Iceberg table.
         continuous: run until *ending* is set; by default only to the topics' ends at the start.
@@ -87,7 +109,8 @@ def archive(
         return _run(
             spark,
             given,
-            destination(spark, path, format=format, catalog=catalog or {}, target=target),
+            _Place(path, format, catalog or {}, target),
+            bodies=() if schemas is None else read_schemas(schemas, "the schema file"),
             checkpoint=checkpoint,
             trigger=_trigger(every, continuous=continuous),
             ending=ending or threading.Event(),
@@ -102,21 +125,26 @@ def file_size(text: str) -> int:
 def _run(
     spark: SparkSession,
     options: Mapping[str, str],
-    place: Destination,
+    place: _Place,
     *,
+    bodies: Sequence[BodySchema],
     checkpoint: str | None,
     trigger: Mapping[str, Any],
     ending: threading.Event,
 ) -> Archived:
-    def write(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
-        place.write(batch, query, number)
-
     rows = spark.readStream.format("orderlane").options(**options).load()
-    place.prepare(rows)
-    writer = rows.writeStream.foreachBatch(write).option(
-        "checkpointLocation", checkpoint or place.checkpoint()
-    )
+    if bodies:
+        reserved = {*rows.columns, "headers", *OWN_COLUMNS}
+        rows = TypedColumns.of(spark, bodies, reserved=reserved).added_to(rows)
+    there = place.at(spark)
+    there.prepare(rows)
+    kept = checkpoint or there.checkpoint()
+
+    def write(batch: DataFrame, number: int) -> None:
+        # A server of Spark Connect runs this in another process, so it takes no session along.
+        place.at(batch.sparkSession).write(batch, query_id(batch, kept), number)
+
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", kept)
     with ProgressListener(options).listening(spark) as listener:
         query = writer.queryName(listener.query).trigger(**trigger).start()
         try:

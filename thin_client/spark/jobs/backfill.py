@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from thin_client.delivery import json_path, new_message_id
+from thin_client.spark.connected import parallelism
 from thin_client.spark.jobs.progress_file import LocalFile, Progress, TextFile
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
@@ -95,7 +96,7 @@ def backfill(
     progress = Progress.read(
         _file(spark, plan.progress),
         {"path": path, "topic": topic, **plan.about()},
-        partitions=plan.partitions or spark.sparkContext.defaultParallelism,
+        partitions=plan.partitions or parallelism(spark),
         job=new_message_id(),
     )
     progress.keep()

@@ -1,4 +1,4 @@
-"""Merge the small files of an archive, day by day."""
+"""Merge the small files of an archive, day by day, and delete what is no longer kept."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from thin_client.spark.lake.compaction import Compacted
 from thin_client.spark.lake.formats import compaction
 from thin_client.spark.options import OptionError
 
+#: Least retention: the files of an attempt that is being written belong to no version yet.
+_LEAST_HOURS = 24
+
 
 def compact(
     spark: SparkSession,
@@ -22,6 +25,7 @@ def compact(
     format: str = "parquet",
     catalog: Mapping[str, str] | None = None,
     before: str | None = None,
+    delete_before: str | None = None,
     target_file_size: str = "128m",
     retention_hours: int | None = None,
     checkpoint: str | None = None,
@@ -34,25 +38,37 @@ def compact(
         format: ``parquet``, ``delta`` or ``iceberg``.
         catalog: options of the Iceberg catalog, beside the user's configuration of ``pyiceberg``.
         before: only days before this one, as in ``"2026-01-31"``; default: today, in UTC.
+        delete_before: first delete all rows of the days before this one, at most today; None:
+            none.
         target_file_size: approximate size of a file, 64k to 16g; files of three quarters of it or
             more stay.
         retention_hours: then delete the files of a Delta table that no version of these last hours
-            needs, or the snapshots of an Iceberg table before them; None: delete nothing. Parquet
-            folders have no earlier versions.
+            needs, or the snapshots of an Iceberg table before them; at least 24, because a running
+            archive and readers need newer ones. None: delete nothing. Parquet folders have no
+            earlier versions.
         checkpoint: the checkpoint of an archive of Parquet folders, if it is not in *path*.
 
     Raises OptionError, with one sentence, if the job fails. A repeated job continues.
     """
-    target, limit = file_size(target_file_size), before or today(time.time_ns() // 1_000_000)
-    if before is not None:
-        _check_day(before)
-    if retention_hours is not None and retention_hours < 0:
-        raise OptionError(f"the retention is {retention_hours} hours: expected at least 0")
+    now = today(time.time_ns() // 1_000_000)
+    target, limit = file_size(target_file_size), before or now
+    _check_day("before", before)
+    _check_day("delete_before", delete_before)
+    if delete_before is not None and delete_before > now:
+        raise OptionError(f"delete_before is {delete_before}: expected today, {now}, or earlier")
+    if retention_hours is not None and retention_hours < _LEAST_HOURS:
+        raise OptionError(
+            f"the retention is {retention_hours} hours: expected at least {_LEAST_HOURS}"
+        )
     done = Compacted()
     with errors_as_sentences():
         lake = compaction(spark, path, format=format, catalog=catalog or {}, checkpoint=checkpoint)
-        for day in lake.days():
-            if day < limit:
+        days = lake.days()
+        if delete_before is not None and (old := [day for day in days if day < delete_before]):
+            lake.drop(delete_before)
+            done += Compacted(days=len(old))
+        for day in days:
+            if (delete_before or "") <= day < limit:
                 done += lake.merge(day, target)
         if retention_hours is not None:
             done += Compacted(deleted=lake.clean(retention_hours))
@@ -64,8 +80,10 @@ def today(now_ms: int) -> str:
     return datetime.fromtimestamp(now_ms / 1000, UTC).date().isoformat()
 
 
-def _check_day(text: str) -> None:
+def _check_day(name: str, text: str | None) -> None:
     try:
-        date.fromisoformat(text)
+        if text is None or date.fromisoformat(text).isoformat() == text:
+            return
     except ValueError:
-        raise OptionError(f"before is {text!r}: expected a day, as in 2026-01-31") from None
+        pass
+    raise OptionError(f"{name} is {text!r}: expected a day, as in 2026-01-31")

@@ -18,16 +18,21 @@ class Compacted:
         after: number of files that replaced them.
         deleted: number of files deleted because no version needs them, of Iceberg that of
             snapshots.
+        days: number of days deleted.
     """
 
     before: int = 0
     after: int = 0
     deleted: int = 0
+    days: int = 0
 
     def __add__(self, other: Compacted) -> Compacted:
         """Return the sums."""
         return Compacted(
-            self.before + other.before, self.after + other.after, self.deleted + other.deleted
+            self.before + other.before,
+            self.after + other.after,
+            self.deleted + other.deleted,
+            self.days + other.days,
         )
 
 
@@ -36,6 +41,9 @@ class Compaction(Protocol):
 
     def days(self) -> list[str]:
         """Return the days of the archive, as in ``2026-01-31``, sorted."""
+
+    def drop(self, before: str) -> None:
+        """Delete all rows of the days before *before*, a day. Raises OptionError."""
 
     def merge(self, day: str, target: int) -> Compacted:
         """Replace the small files of *day* by files of about *target* bytes. Raises OptionError."""

@@ -20,6 +20,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from thin_client.spark.lake.files import files_below, qualified
 from thin_client.spark.lake.names import (
@@ -31,7 +32,9 @@ from thin_client.spark.lake.names import (
     is_recorded,
 )
 from thin_client.spark.lake.rows import arrow_schema, folders, write_files
+from thin_client.spark.lake.schemas import new_columns
 from thin_client.spark.lake.statistics import delta_statistics
+from thin_client.spark.lake.typed import kinds
 from thin_client.spark.option_values import OptionError
 
 #: Commits of other writers, between which a batch is tried again.
@@ -70,9 +73,13 @@ class Delta:
                     f" {', '.join(found) or 'nothing'}: expected {DATE} and {TOPIC}; choose another"
                     " path"
                 )
-            there = {each.name for each in table.schema().fields}
-            if new := [each for each in wanted if each.name not in there]:
-                table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields))
+            there = kinds(from_arrow_schema(pa.schema(table.schema())))
+            new = new_columns(
+                there, kinds(from_arrow_schema(wanted)), f"the Delta table {self.path}"
+            )
+            if new:
+                added = pa.schema([wanted.field(name) for name in new])
+                table.alter.add_columns(list(Schema.from_arrow(added).fields))
         except DeltaError as error:
             raise OptionError(f"the Delta table {self.path}: {_words(error)}") from None
 

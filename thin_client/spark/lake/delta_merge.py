@@ -33,6 +33,13 @@ class DeltaMerge:
         """Return the days that have a file."""
         return sorted({each[DATE] for each in self._table.partitions() if each.get(DATE)})
 
+    def drop(self, before: str) -> None:
+        """Delete the days before *before* in one commit."""
+        try:
+            self._table.delete(f"{DATE} < CAST('{before}' AS DATE)")
+        except DeltaError as error:
+            raise OptionError(f"the Delta table {self.path}: {error}") from None
+
     def merge(self, day: str, target: int) -> Compacted:
         """Merge the files of *day*, topic by topic, in their order."""
         try:

@@ -20,13 +20,21 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from thin_client.spark.lake.files import files_below
-from thin_client.spark.lake.names import TOPIC, attempt_name, is_recorded, property_of
+from thin_client.spark.lake.names import (
+    TIMESTAMP_DAY,
+    TOPIC,
+    attempt_name,
+    is_recorded,
+    property_of,
+)
 from thin_client.spark.lake.rows import arrow_schema, folders, write_files
+from thin_client.spark.lake.schemas import new_columns
+from thin_client.spark.lake.typed import kinds
 from thin_client.spark.option_values import OptionError
 
-_DAY = "timestamp_day"
 _TIMESTAMP = "timestamp"
 #: Properties of tables that are created here: each commit writes a file of metadata, and otherwise
 #: all of them remain.
@@ -69,10 +77,12 @@ class Iceberg:
                 ) as created,
                 created.update_spec() as parts,
             ):
-                parts.add_field(_TIMESTAMP, DayTransform(), _DAY)
+                parts.add_field(_TIMESTAMP, DayTransform(), TIMESTAMP_DAY)
                 parts.add_field(TOPIC, IdentityTransform(), TOPIC)
             return
         _check(table)
+        there = kinds(from_arrow_schema(table.schema().as_arrow()))
+        new_columns(there, kinds(from_arrow_schema(wanted)), f"the Iceberg table {self.name}")
         with table.update_schema() as columns:
             columns.union_by_name(wanted)
 

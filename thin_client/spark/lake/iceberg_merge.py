@@ -13,6 +13,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.expressions import LessThan
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -45,6 +46,13 @@ class IcebergMerge:
     def days(self) -> list[str]:
         """Return the days that have a file."""
         return sorted({_day(each) for each in self._load().scan().plan_files()})
+
+    def drop(self, before: str) -> None:
+        """Delete the days before *before* in one commit: whole files, since they are of one day."""
+        try:
+            self._load().delete(LessThan("timestamp", f"{before}T00:00:00+00:00"))
+        except (CommitFailedException, ValidationException) as error:
+            raise OptionError(f"the Iceberg table {self.name} was changed: {error}") from None
 
     def merge(self, day: str, target: int) -> Compacted:
         """Merge the files of *day*, topic by topic."""

@@ -12,6 +12,10 @@ FORMATS = ("parquet", "delta", "iceberg")
 DATE, TOPIC = "date", "topic"
 #: Columns under which Spark's tasks divide rows into folders.
 FOLDERS = ("archived_date", "archived_topic")
+#: The folder of a micro-batch in an archive of Parquet files, and Iceberg's partition of a day.
+BATCH, TIMESTAMP_DAY = "batch", "timestamp_day"
+#: Names of columns that archives have in some format, beside those of the source.
+OWN_COLUMNS = frozenset({DATE, BATCH, TIMESTAMP_DAY, *FOLDERS})
 #: A topic may contain these two characters, which paths encode; a point is in no topic.
 _ENCODED = {"%": ".25", "|": ".7C"}
 #: Prefix of the table property with the last batch of a query.

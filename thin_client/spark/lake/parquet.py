@@ -9,19 +9,24 @@ with another checkpoint replaces no folders: it adds the rows that it reads.
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from thin_client.spark.lake.files import children, delete
-from thin_client.spark.lake.names import DATE, TOPIC
+from thin_client.spark.connected import is_connected
+from thin_client.spark.lake.files import children, delete, read_lines
+from thin_client.spark.lake.names import BATCH, DATE, TOPIC
 from thin_client.spark.lake.rows import DAY_MS, ORDER, day, gathered, settings_of, sized
+from thin_client.spark.lake.schemas import new_columns
+from thin_client.spark.lake.typed import kinds
 
-BATCH = "batch"
 #: Prefix of Spark's folders for unfinished files.
 _UNFINISHED = ".spark-staging-"
+#: Folder with the columns that the archive has.
+_RECORD = "_columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,32 @@ class ParquetFolders:
     target: int | None
 
     def prepare(self, rows: DataFrame) -> None:
-        """Delete unfinished files of jobs that were killed more than a day ago."""
+        """Compare the columns with those of earlier runs, and delete unfinished files of jobs that
+        were killed more than a day ago.
+
+        Spark Connect has no means to delete files.
+        """
+        self._compare(rows)
+        if not is_connected(self.spark):
+            self._sweep()
+
+    def _compare(self, rows: DataFrame) -> None:
+        """Record the columns of *rows*: files alone would let a type change unnoticed.
+
+        Each record is a line of columns that were new, and none is ever replaced.
+        """
+        record = f"{self.path.rstrip('/')}/{_RECORD}"
+        lines = read_lines(self.spark, record)
+        there = {name: kind for line in lines for name, kind in json.loads(line).items()}
+        wanted = kinds(rows.schema)
+        new = new_columns(there, wanted, f"the archive {self.path}")
+        if new:
+            line = json.dumps({name: wanted[name] for name in new})
+            self.spark.range(1).select(sf.lit(line).alias("value")).write.mode("append").text(
+                record
+            )
+
+    def _sweep(self) -> None:
         oldest_ms = time.time_ns() // 1_000_000 - DAY_MS
         for found in children(self.spark, self.path):
             if found.path.startswith(_UNFINISHED) and found.modified_ms < oldest_ms:

@@ -62,6 +62,12 @@ class ParquetMerge:
         names = [each.path for each in children(self.spark, self.path)]
         return [name.removeprefix(_DAY) for name in names if name.startswith(_DAY)]
 
+    def drop(self, before: str) -> None:
+        """Delete the folders of the days before *before*."""
+        for day in self.days():
+            if day < before:
+                delete(self.spark, f"{self.path}/{_DAY}{day}")
+
     def merge(self, day: str, target: int) -> Compacted:
         """Replace the small batches of *day* by one folder."""
         folder = f"{self.path}/{_DAY}{day}"
@@ -93,7 +99,8 @@ class ParquetMerge:
 
     def _rewrite(self, folders: list[str], count: int) -> None:
         with as_lake_files(self.spark, None):
-            rows = self.spark.read.parquet(*folders)
+            # Later batches may have more columns.
+            rows = self.spark.read.option("mergeSchema", "true").parquet(*folders)
             # Ranges of offsets, so that files of a queue follow each other.
             rows.repartitionByRange(count, TOPIC, *ORDER).sortWithinPartitions(
                 TOPIC, *ORDER

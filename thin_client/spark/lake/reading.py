@@ -36,4 +36,5 @@ def read_archive(
             from thin_client.spark.lake.iceberg_reading import rows_of
 
             return rows_of(spark, path, catalog)
-    return spark.read.parquet(path)
+    # Later batches may have more columns.
+    return spark.read.option("mergeSchema", "true").parquet(path)
