@@ -20,6 +20,7 @@ from proxy.history.check import verify
 from testkit.spark_site import SparkGateway
 from tests.mutants.bugs import MUTANTS
 from tests.spark.connect_server import ConnectServer, connect_server
+from tests.spark.lakes import Lake, expected
 from tests.support.history_parts import counted
 
 #: The first test also waits for the server.
@@ -70,6 +71,38 @@ def test_a_topic_is_archived_exactly_once_and_sent_again(
 
     sent = server.run("backfill", lake, again, "--proxy", gateway.servers)
     assert (sent, stored(gateway, again)) == ({"sent": 22}, {"broker-a_0": 22})
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_table_is_written_exactly_once_merged_and_sent_again(
+    server: ConnectServer, gateway: SparkGateway, tmp_path: Path, format: str
+) -> None:
+    lake, topic, again = Lake(format, tmp_path), gateway.a_topic(), gateway.a_topic(queues=1)
+    schemas = tmp_path / "schemas.json"
+    schemas.write_bytes(orjson.dumps({topic: "n bigint"}))
+    words = (topic, lake.path, "--group", gateway.a_group(), "--proxy", gateway.servers)
+    more = (*lake.flags, "--schema", schemas)
+    gateway.send(topic, [b'{"n": %d}' % number for number in range(20)], key="k")
+    assert server.run("archive", *words, *more)["archived"] == 20
+    # A crash between a batch and Spark's commit of it makes Spark run the batch again.
+    for name in ("1", ".1.crc"):
+        (lake.root / "_checkpoint/commits" / name).unlink()
+    server.run("archive", *words, *more)
+    assert sorted(row["n"] for row in lake.rows(None)) == list(range(20))
+    found = server.run("compact", lake.path, *lake.flags, "--before", "9999-01-01")
+    assert found["into"] <= found["merged"]
+    assert lake.places(None) == expected(10, 10)
+    sent = server.run("backfill", lake.path, again, "--proxy", gateway.servers, *lake.flags)
+    assert (sent, stored(gateway, again)) == ({"sent": 20}, {"broker-a_0": 20})
+
+
+def test_what_needs_a_session_of_its_own_is_refused_in_a_sentence(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    said = server.refusal("compact", tmp_path / "lake")
+    assert "Spark Connect cannot rename, replace or delete files: run this job in a" in said
+    said = server.refusal("archive", "t", "lake", "--group", "g", "--format", "delta")
+    assert "relative to a folder of the server of Spark Connect" in said
 
 
 def test_keys_are_counted(server: ConnectServer, gateway: SparkGateway, tmp_path: Path) -> None:

@@ -37,5 +37,6 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return
-    rows = spark.createDataFrame([(text,)], "value string").coalesce(1)
-    rows.write.mode("overwrite").option("lineSep", "").text(path)
+    # Spark ends each row with a line feed.
+    rows = spark.createDataFrame([(text.removesuffix("\n"),)], "value string").coalesce(1)
+    rows.write.mode("overwrite").text(path)
