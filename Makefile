@@ -101,10 +101,10 @@ $(VENV)/.installed-run: pyproject.toml requirements/build.txt requirements/serve
 	@$(PYTHON) -m tools.run_install $(VENV)
 	@touch $@
 
-# Half a gigabyte for the bulk source alone, with a stamp of its own.
-$(WITH_SPARK): $(INSTALLED) requirements/spark.txt
+# Half a gigabyte for the bulk source alone, with a stamp of its own; Spark Connect included.
+$(WITH_SPARK): $(INSTALLED) requirements/spark.txt requirements/spark-connect.txt
 	@echo "installing Spark into $(VENV)" >&2
-	@$(PINNED) requirements/spark.txt >&2
+	@$(PINNED) requirements/spark-connect.txt >&2
 	@touch $@
 
 $(WITH_API): $(INSTALLED) requirements/api.txt

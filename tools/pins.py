@@ -51,7 +51,8 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "helm": (("helm",), ("dev",)),
     "fuzz": (("fuzz",), ("dev",)),
     "release": (("release",), ("dev",)),
-    "spark": (("spark",), ("server",)),
+    "spark": (("lake", "spark"), ("server",)),
+    "spark-connect": (("spark-connect",), ("spark",)),
     "demo": (("demo",), ("server",)),
 }
 

@@ -131,8 +131,21 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "order-key rollout billing '$.order.id' --reason 'hot customers'",
         "order-key rollout billing KEY --missing dead_letter --reason 'ids are there now'",
     ),
-    "spark archive": ("spark archive orders /data/orders --group archive",),
-    "spark backfill": ("spark backfill /data/orders orders --rate 5000",),
+    "spark archive": (
+        "spark archive orders /data/orders --group archive",
+        "spark archive orders /data/orders --group archive --format delta --target-file-size 128m"
+        " --schema schemas.json",
+        "spark archive orders lake.orders --group archive --format iceberg"
+        " --catalog type=rest --catalog uri=http://catalog:8181",
+    ),
+    "spark compact": (
+        "spark compact /data/orders",
+        "spark compact /data/orders --format delta --delete-before 2026-01-31 --retention 168",
+    ),
+    "spark backfill": (
+        "spark backfill /data/orders orders --rate 5000",
+        "spark backfill /data/orders orders --format delta --progress s3a://data/backfill.json",
+    ),
     "spark package": ("spark package orderlane.zip",),
     "spark key-profile": (
         "spark key-profile --topic orders --candidate KEY --candidate $.customer --out /data/keys",

@@ -27,14 +27,15 @@ from proxy.errors import OrderlaneError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run Spark jobs: archive, backfill, key-profile, audit.",
+    help="Run Spark jobs: archive, compact, backfill, key-profile, audit.",
 )
 
 GroupOption = Annotated[str, typer.Option("--group", help="consumer group to read as")]
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        help="Spark master, such as local[4] or spark://host:7077; '' if --conf sets it"
+        help="Spark master, such as local[4] or spark://host:7077, or a server of Spark Connect,"
+        " sc://host:15002; '' if --conf sets it"
         " (default: local[*], and under spark-submit its own)"
     ),
 ]
@@ -47,13 +48,44 @@ OptionsOption = Annotated[
 ConfOption = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable")
 ]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="FORMAT", help="parquet, delta or iceberg; iceberg: PATH is a table"
+    ),
+]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog",
+        metavar="NAME=VALUE",
+        help="option of the Iceberg catalog, as pyiceberg names it; repeatable",
+    ),
+]
 
 
 @app.command()
 def archive(
     topics: Annotated[str, typer.Argument(help="topic; comma-separated list")],
-    path: Annotated[str, typer.Argument(help="folder of the archive, as a Spark path")],
+    path: Annotated[
+        str,
+        typer.Argument(help="folder of the archive, as a Spark path; of iceberg NAMESPACE.TABLE"),
+    ],
     group: GroupOption,
+    format: FormatOption = "parquet",
+    catalog: CatalogOption = None,
+    target_file_size: Annotated[
+        str | None,
+        typer.Option(help="about the size of a file, such as 128m (default: a file per task)"),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON file with the columns of JSON bodies, or an example body, for each topic:"
+            " adds them as typed columns",
+        ),
+    ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="continue with new messages until SIGTERM")
     ] = False,
@@ -63,7 +95,7 @@ def archive(
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="folder for the job's progress (default: _checkpoint in PATH)"),
+        typer.Option(help="folder for the job's progress (default: _checkpoint in the archive)"),
     ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
@@ -74,7 +106,7 @@ def archive(
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Archive topics as Parquet by date, each message once, up to the current end.
+    """Archive topics by date, each message once, up to the current end.
 
     The next run continues from there, even after a crash.
     """
@@ -87,6 +119,10 @@ def archive(
             session,
             options,
             path,
+            format=format,
+            catalog=pairs(catalog, "--catalog"),
+            target_file_size=target_file_size,
+            schemas=_content(schema),
             checkpoint=checkpoint,
             continuous=continuous,
             every=every,
@@ -96,8 +132,74 @@ def archive(
 
 
 @app.command()
+def compact(
+    path: Annotated[
+        str,
+        typer.Argument(help="folder of the archive, as a Spark path; of iceberg NAMESPACE.TABLE"),
+    ],
+    format: FormatOption = "parquet",
+    catalog: CatalogOption = None,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="only days before this one (default: today, in UTC)"),
+    ] = None,
+    delete_before: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="first delete all days before this one (default: none)"),
+    ] = None,
+    target_file_size: Annotated[
+        str, typer.Option(help="about the size of a file, such as 128m")
+    ] = "128m",
+    retention: Annotated[
+        int | None,
+        typer.Option(
+            metavar="HOURS",
+            help="then delete files that no version of the last HOURS, at least 24, needs"
+            " (default: none)",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="checkpoint of an archive as parquet (default: _checkpoint in PATH)"),
+    ] = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+) -> None:
+    """Merge the small files of an archive, day by day, and delete old days; the archive may go on
+    meanwhile.
+
+    After a crash the next run continues.
+    """
+    with running("compact", master=master, conf=conf) as session:
+        from thin_client.spark.jobs import compact as job
+
+        done = job.compact(
+            session,
+            path,
+            format=format,
+            catalog=pairs(catalog, "--catalog"),
+            before=before,
+            delete_before=delete_before,
+            target_file_size=target_file_size,
+            retention_hours=retention,
+            checkpoint=checkpoint,
+        )
+    print_json(
+        {
+            "merged": done.before,
+            "into": done.after,
+            "deleted": done.deleted,
+            "days_deleted": done.days,
+        }
+    )
+
+
+@app.command()
 def backfill(
-    path: Annotated[str, typer.Argument(help="Parquet files or a folder of them, as a Spark path")],
+    path: Annotated[
+        str,
+        typer.Argument(help="files or their folder, as a Spark path; of iceberg NAMESPACE.TABLE"),
+    ],
     topic: Annotated[str, typer.Argument(help="topic to send to")],
     rate: Annotated[
         float | None, typer.Option(help="maximum rows per second (default: no limit)")
@@ -125,8 +227,14 @@ def backfill(
         int | None, typer.Option(min=1, help="number of tasks (default: all that run in parallel)")
     ] = None,
     progress: Annotated[
-        Path | None, typer.Option(help="file with the days done, so that a failed job can continue")
+        str | None,
+        typer.Option(
+            help="file with the days done, so that a failed job can continue; on this machine, or"
+            " with a scheme a Spark path"
+        ),
     ] = None,
+    format: FormatOption = "parquet",
+    catalog: CatalogOption = None,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
     tls_ca: CaOption = None,
@@ -136,7 +244,7 @@ def backfill(
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Send the rows of Parquet files to a topic, in order per key.
+    """Send the rows of an archive, or of Parquet files, to a topic, in order per key.
 
     Each message is sent at least once; duplicates have the same id.
     """
@@ -154,6 +262,8 @@ def backfill(
             partitions=partitions,
             keep_ids=keep_ids,
             progress=progress,
+            format=format,
+            catalog=pairs(catalog, "--catalog"),
         )
         sent = job.backfill(session, options, path, topic=topic, plan=plan)
     print_json({"sent": sent})
@@ -216,6 +326,14 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
             raise OrderlaneError(f"invalid {flag} {text!r}: write NAME=VALUE")
         found[name] = value
     return found
+
+
+def _content(file: Path | None) -> str | None:
+    """Return the text of *file*, if there is one. Raises OrderlaneError."""
+    try:
+        return None if file is None else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OrderlaneError(f"cannot read {file}: {error}") from None
 
 
 def connection(

@@ -13,6 +13,7 @@ import pytest
 from broker_core.client import SendReceipt
 from testkit.processes import wait_until
 from testkit.spark_site import SparkGateway, spark_settings
+from tests.spark.lakes import FORMATS, Lake
 from tests.spark.process_tree import kill_tree
 
 KILLS, KILLS_IN_FULL = 3, 10
@@ -21,18 +22,13 @@ BATCH = 60  # small batches, so that the next one is always near
 MOMENT_S = 1.5  # shorter than a batch takes
 
 
-def command(gateway: SparkGateway, topic: str, group: str, path: Path) -> list[object]:
-    settings = spark_settings(path.parent / "spark")
+def command(gateway: SparkGateway, topic: str, group: str, lake: Lake) -> list[object]:
+    settings = spark_settings(lake.folder / "spark")
     return [
-        *("spark", "archive", topic, path, "--group", group, "--proxy", gateway.servers),
-        *("--master", "local[2]"),
+        *("spark", "archive", topic, lake.path, "--group", group, "--proxy", gateway.servers),
+        *("--master", "local[2]", *lake.flags),
         *(word for name, text in settings.items() for word in ("--conf", f"{name}={text}")),
     ]
-
-
-def places(spark: Any, path: Path) -> list[tuple[str, int]]:
-    rows = spark.read.parquet(str(path)).select("qid", "offset").collect()
-    return [(row.qid, row.offset) for row in rows]
 
 
 def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
@@ -40,14 +36,15 @@ def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("format", FORMATS)
 def test_an_archive_survives_kills_of_its_driver(
-    spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
+    spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool, format: str
 ) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    topic, group, path = gateway.a_topic(queues=4), gateway.a_group(), tmp_path / "archive"
-    planned = path / "_checkpoint" / "offsets"
-    words = command(gateway, topic, group, path)
+    topic, group, lake = gateway.a_topic(queues=4), gateway.a_group(), Lake(format, tmp_path)
+    planned = lake.root / "_checkpoint" / "offsets"
+    words = command(gateway, topic, group, lake)
     sent: list[SendReceipt] = []
 
     def plans() -> int:
@@ -66,7 +63,7 @@ def test_an_archive_survives_kills_of_its_driver(
         assert driver.running, driver.err
         kill_tree(driver.process.pid)
         driver.kill()
-        found = places(spark, path) if any(path.glob("date=*")) else []
+        found = lake.places(spark)
         assert len(found) == len(set(found)), f"repeats after a kill; seed {seed}"
 
     ends = {qid: max(n for each, n in offsets(sent) if each == qid) + 1 for qid, _ in offsets(sent)}
@@ -78,4 +75,4 @@ def test_an_archive_survives_kills_of_its_driver(
     )
     assert last.terminate(within_s=60) == 0, last.err
     assert 0 < last.ended_with["archived"] <= len(sent)
-    assert sorted(places(spark, path)) == sorted(offsets(sent)), f"seed {seed}"
+    assert lake.places(spark) == sorted(offsets(sent)), f"seed {seed}"

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from testkit.spark_site import SparkGateway
+from tests.spark.lakes import FORMATS, Lake
+from tests.spark.test_lakes import messages, place
 from thin_client.spark.jobs.backfill import Plan, backfill
 from thin_client.spark.options import OptionError
 
@@ -136,3 +138,41 @@ def test_rows_without_an_order_are_refused(
     spark.createDataFrame([("x",)], "value string").write.parquet(str(tmp_path / "t"))
     with pytest.raises(OptionError, match="the order of a key's rows is unknown"):
         send(spark, gateway, tmp_path / "t", "orders")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_archive_of_each_format_is_sent_with_progress_on_shared_storage(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, format: str
+) -> None:
+    lake, topic = Lake(format, tmp_path), gateway.a_topic(queues=1)
+    there = place(spark, lake)
+    there.prepare(messages(spark, 0))
+    there.write(messages(spark, 0, 1), "query", 1)
+    there.write(messages(spark, 2), "query", 2)
+    plan = Plan(**lake.settings, progress=f"file://{tmp_path}/progress.json")
+    sent = [
+        backfill(spark, {"servers": gateway.servers}, lake.path, topic=topic, plan=plan)
+        for _ in range(2)
+    ]
+    assert sent == [3, 0]
+    assert values(spark, gateway, topic) == {"k": ["0", "1", "2"]}
+    kept = json.loads((tmp_path / "progress.json").read_text())
+    assert kept["done"] == ["2026-01-31", "2026-02-01"]
+    one_day = Plan(**lake.settings, where="date = '2026-02-01'")
+    assert backfill(spark, {"servers": gateway.servers}, lake.path, topic=topic, plan=one_day) == 2
+
+
+@pytest.mark.parametrize(
+    ("format", "path", "sentence"),
+    [
+        ("delta", "/nowhere/at/all", "^there is no Delta table at"),
+        ("csv", "/nowhere/at/all", "^format is 'csv'"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_in_a_sentence(
+    spark: Any, gateway: SparkGateway, format: str, path: str, sentence: str
+) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        backfill(
+            spark, {"servers": gateway.servers}, path, topic="orders", plan=Plan(format=format)
+        )

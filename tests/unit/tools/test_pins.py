@@ -108,7 +108,9 @@ def commands(path: Path) -> list[str]:
     return [part for part in parts if re.search(r"\bpip3?\b.* (install|wheel|download)\b", part)]
 
 
-@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", ".ci/run", "docs/spark.md"])
+@pytest.mark.parametrize(
+    "name", ["Makefile", "Dockerfile", "Dockerfile.spark", ".ci/run", "docs/spark.md"]
+)
 def test_whatever_is_installed_is_verified_or_from_here(name: str) -> None:
     found = commands(ROOT / name)
     loose = [each for each in found if not re.search(r"--(require-hashes|no-index)\b", each)]

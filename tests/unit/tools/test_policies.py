@@ -31,13 +31,14 @@ NEED_SINK_EXTRAS = tuple(
 )
 #: Of the extra tracing; only modules named for it may need them.
 TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/observe/otel.py",)
-#: Of the extra spark; only ``thin_client.spark`` may need them.
-SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
+#: Of the extras spark and lake; only ``thin_client.spark`` may need them.
+SPARK_EXTRAS = ("deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark")
 #: Its pure modules, importable without them.
 SPARKLESS = tuple(
     f"thin_client/spark/{name}.py"
     for name in (
         *("__init__", "jobs/__init__", "jobs/words", "admission", "bulk_client", "filters"),
+        *("lake/__init__", "lake/compaction", "lake/merging", "lake/names", "lake/statistics"),
         *("offsets", "options", "outgoing", "package", "planning", "queues", "selection"),
     )
 )

@@ -1,40 +1,41 @@
-"""Archive a topic as Parquet, exactly once, in folders by date::
+"""Archive topics exactly once: as Parquet folders by date, a Delta table or an Iceberg table.
+
+Spark runs a micro-batch again if its driver died before Spark's own commit of it. Each format
+(``thin_client.spark.lake``) recognizes such a batch by the name of the query and the number of the
+batch. By default, folders of Parquet files::
 
     PATH/date=2026-01-31/batch=<query>-<number>/part-….parquet
     PATH/_checkpoint
 
-*date* is the UTC day on which the broker stored a message. A micro-batch replaces the folders of
-its own name, so its rows are stored once even if Spark runs it twice. Its files are written to a
-folder with a leading dot and moved in one step per folder: a reader sees all of a batch's rows of a
-day, or none. While a batch is repeated after a crash, its folders may be missing for a moment. The
-folder name contains the name of the query, so an archive with another checkpoint replaces no
-folders: it adds the rows that it reads.
+*date* is the UTC day on which the broker stored a message.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
+from thin_client.spark.connected import query_id
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.kafka_names import with_own_columns
+from thin_client.spark.lake.destination import Destination
+from thin_client.spark.lake.formats import checked, destination
+from thin_client.spark.lake.names import OWN_COLUMNS
+from thin_client.spark.lake.schemas import BodySchema, read_schemas
+from thin_client.spark.lake.typed import TypedColumns
+from thin_client.spark.option_values import size_bytes
 from thin_client.spark.options import OptionError, ReadOptions
 from thin_client.spark.progress import ProgressListener
 
-DATE, BATCH = "date", "batch"
-_DAY_MS = 86_400_000
 #: Interval of checks for *ending*.
 _LOOK_S = 0.5
-_QUERY = "sql.streaming.queryId"
-#: Prefix of Spark's folders for unfinished files.
-_UNFINISHED = ".spark-staging-"
+#: Limits of the size of a file.
+_LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 34
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,30 @@ class Archived:
     batches: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an archive is, as ``destination`` takes it; without a session."""
+
+    path: str
+    format: str
+    catalog: Mapping[str, str]
+    target: int | None
+
+    def at(self, spark: SparkSession) -> Destination:
+        return destination(
+            spark, self.path, format=self.format, catalog=self.catalog, target=self.target
+        )
+
+
 def archive(
     spark: SparkSession,
     options: Mapping[str, str],
     path: str,
     *,
+    format: str = "parquet",
+    catalog: Mapping[str, str] | None = None,
+    target_file_size: str | None = None,
+    schemas: str | None = None,
     checkpoint: str | None = None,
     continuous: bool = False,
     every: str | None = None,
@@ -60,8 +80,17 @@ def archive(
     Args:
         spark: the session of the query.
         options: those of the source.
-        path: the folder of the archive.
-        checkpoint: where a repeated run continues; default: ``_checkpoint`` in *path*.
+        path: the folder of the archive; of the format ``iceberg`` a table, as in ``lake.orders``.
+        format: ``parquet``, ``delta`` or ``iceberg``.
+        catalog: options of the Iceberg catalog, as ``pyiceberg`` names them, beside the user's
+            configuration of ``pyiceberg``.
+        target_file_size: approximate size of a file, 64k to 16g, as in ``"128m"``; by default a
+            micro-batch has one file for each task and day.
+        schemas: content of a schema file (``lake.schemas``): further columns with the typed fields
+            of JSON bodies, and ``bodyFits``. Later runs may add columns, but not change types; rows
+            that are archived stay as they are.
+        checkpoint: where a repeated run continues; default: ``_checkpoint`` in *path*, or at the
+            location of the Iceberg table.
         continuous: run until *ending* is set; by default only to the topics' ends at the start.
         every: interval of micro-batches with *continuous*; default: ``"10 seconds"``.
         ending: stops the job when set.
@@ -74,33 +103,48 @@ def archive(
     own = with_own_columns(options)
     given = own if beginnings else with_defaults(own, startingOffsets="earliest")
     ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
+    target = None if target_file_size is None else file_size(target_file_size)
+    checked(format, catalog or {})
     with errors_as_sentences():
         return _run(
             spark,
             given,
-            path,
-            checkpoint=checkpoint or f"{path.rstrip('/')}/_checkpoint",
+            _Place(path, format, catalog or {}, target),
+            bodies=() if schemas is None else read_schemas(schemas, "the schema file"),
+            checkpoint=checkpoint,
             trigger=_trigger(every, continuous=continuous),
             ending=ending or threading.Event(),
         )
 
 
+def file_size(text: str) -> int:
+    """Parse the target size of a file, in bytes. Raises OptionError."""
+    return size_bytes("target_file_size", text, least=_LEAST_BYTES, most=_MOST_BYTES)
+
+
 def _run(
     spark: SparkSession,
     options: Mapping[str, str],
-    path: str,
+    place: _Place,
     *,
-    checkpoint: str,
+    bodies: Sequence[BodySchema],
+    checkpoint: str | None,
     trigger: Mapping[str, Any],
     ending: threading.Event,
 ) -> Archived:
-    def write(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
-        _replace(batch, path, f"{query}-{number:09d}")
-
-    _sweep(spark, path)
     rows = spark.readStream.format("orderlane").options(**options).load()
-    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    if bodies:
+        reserved = {*rows.columns, "headers", *OWN_COLUMNS}
+        rows = TypedColumns.of(spark, bodies, reserved=reserved).added_to(rows)
+    there = place.at(spark)
+    there.prepare(rows)
+    kept = checkpoint or there.checkpoint()
+
+    def write(batch: DataFrame, number: int) -> None:
+        # A server of Spark Connect runs this in another process, so it takes no session along.
+        place.at(batch.sparkSession).write(batch, query_id(batch, kept), number)
+
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", kept)
     with ProgressListener(options).listening(spark) as listener:
         query = writer.queryName(listener.query).trigger(**trigger).start()
         try:
@@ -111,29 +155,6 @@ def _run(
             query.stop()
             listener.wait_for_end(query)
     return Archived(listener.rows, listener.batches)
-
-
-def _replace(batch: DataFrame, path: str, name: str) -> None:
-    """Write *batch* to the folders of its *name*, replacing their content."""
-    days = sf.expr(f"date_from_unix_date(CAST(unix_millis(timestamp) DIV {_DAY_MS} AS INT))")
-    rows = batch.withColumn(DATE, days).withColumn(BATCH, sf.lit(name))
-    # The writer sorts by folder anyway: sorting here also keeps each file in queue order.
-    rows.sortWithinPartitions(DATE, BATCH, "topic", "qid", "offset").write.mode("overwrite").option(
-        "partitionOverwriteMode", "dynamic"
-    ).partitionBy(DATE, BATCH).parquet(path)
-
-
-def _sweep(spark: SparkSession, path: str) -> None:
-    """Delete unfinished files of jobs that were killed more than a day ago."""
-    context = spark.sparkContext
-    # Spark's file systems support any *path*; PySpark has no public API for them.
-    folder = context._jvm.org.apache.hadoop.fs.Path(path)
-    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
-    oldest_ms = time.time_ns() // 1_000_000 - _DAY_MS
-    for found in files.listStatus(folder) if files.exists(folder) else ():
-        unfinished = found.getPath().getName().startswith(_UNFINISHED)
-        if unfinished and found.getModificationTime() < oldest_ms:
-            files.delete(found.getPath(), True)
 
 
 def _trigger(every: str | None, *, continuous: bool) -> dict[str, Any]:

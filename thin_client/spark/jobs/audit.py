@@ -41,6 +41,7 @@ from proxy.history.splitting import (
     whole_event,
 )
 from proxy.history.verdicts import Verdict, joined
+from thin_client.spark.connected import map_partitions
 from thin_client.spark.jobs.events import ORDER, History, read_history
 from thin_client.spark.jobs.output import refusing_existing, write_text
 from thin_client.spark.jobs.session import errors_as_sentences
@@ -49,6 +50,8 @@ _COUNTS = (
     *("sends", "acknowledged", "deliveries", "handled", "keys"),
     *("repeated_deliveries", "repeated_handlings", "late", "lost", "void", "changed"),
 )
+#: Of a task: the verdict on each part, or the time and text of an error.
+_VERDICTS = "t_ns bigint, text string, verdict binary"
 #: Events that change a queue's owner; the former owner's node needs them too.
 _HANDS = ("own+", "own-", "drain")
 
@@ -79,7 +82,7 @@ def audit(
         def judge(rows: Iterable[Row]) -> Iterator[tuple[int, str, bytes]]:
             yield from _judge(rows, common, limits)
 
-        found = in_order.rdd.mapPartitions(judge).collect()
+        found = map_partitions(in_order, judge, _VERDICTS).collect()
     if wrong := sorted((t_ns, text) for t_ns, text, verdict in found if not verdict):
         raise HistoryError(wrong[0][1])
     verdicts = {Part.parse(text): verdict_from(orjson.loads(verdict)) for _, text, verdict in found}
@@ -207,9 +210,7 @@ def _clock_rows(history: History) -> DataFrame | None:
     in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
     names = "reading string, topic string"
     schema = f"{names}, {', '.join(f'{name} bigint' for name in ORDER)}, line string"
-    clock_events = spark.createDataFrame(
-        in_order.rdd.mapPartitions(_clocks), schema, verifySchema=False
-    )
+    clock_events = map_partitions(in_order, _clocks, schema)
     lanes = spark.createDataFrame(sorted(history.lanes), f"{names}, origin string")
     return clock_events.join(sf.broadcast(lanes), ["reading", "topic"]).select(
         _part("queue", "topic", "origin"), *ORDER, "line"

@@ -1,4 +1,4 @@
-"""Send Parquet files to a topic, rate-limited, in order within each key.
+"""Send an archive or other Parquet files to a topic, rate-limited, in order within each key.
 
 One task sends all rows of a key, sorted. For an archive the order is known: by offset within a
 queue, and by stored time between the queues of a key. Other files need *order_by*.
@@ -11,7 +11,7 @@ whose messages have the same names again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,14 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from thin_client.delivery import json_path, new_message_id
-from thin_client.spark.jobs.archive import DATE
-from thin_client.spark.jobs.progress_file import Progress
+from thin_client.spark.connected import parallelism
+from thin_client.spark.jobs.progress_file import LocalFile, Progress, TextFile
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
+from thin_client.spark.lake.files import SparkFile
+from thin_client.spark.lake.formats import checked
+from thin_client.spark.lake.names import DATE
+from thin_client.spark.lake.reading import read_archive
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import COLUMNS, sharding_key
 
@@ -47,7 +51,10 @@ class Plan:
         rows_per_second: maximum rate of the whole job.
         partitions: number of tasks; default: Spark's default parallelism.
         keep_ids: keep the message IDs in the column ``messageId``.
-        progress: file on the driver; with it a repeated job continues, day by day.
+        progress: file with which a repeated job continues, day by day: on the driver, or with a
+            scheme (``hdfs://…``, ``s3a://…``) where Spark's file systems have it.
+        format: ``parquet``, ``delta`` or ``iceberg``.
+        catalog: options of the Iceberg catalog, beside the user's configuration of ``pyiceberg``.
     """
 
     select: Sequence[str] = ()
@@ -57,7 +64,9 @@ class Plan:
     rows_per_second: float | None = None
     partitions: int | None = None
     keep_ids: bool = False
-    progress: Path | None = None
+    progress: Path | str | None = None
+    format: str = "parquet"
+    catalog: Mapping[str, str] = field(default_factory=dict)
 
     def about(self) -> dict[str, str]:
         """Return the settings that determine the messages and their order; a job that continues
@@ -69,6 +78,7 @@ class Plan:
             "order_by": ", ".join(self.order_by),
             "sharding_path": self.sharding_path,
             "keep_ids": "yes" if self.keep_ids else None,
+            "format": None if self.format == "parquet" else self.format,
         }
         return {name: text for name, text in said.items() if text}
 
@@ -84,15 +94,15 @@ def backfill(
     WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
     _check(plan)
     progress = Progress.read(
-        plan.progress,
+        _file(spark, plan.progress),
         {"path": path, "topic": topic, **plan.about()},
-        partitions=plan.partitions or spark.sparkContext.defaultParallelism,
+        partitions=plan.partitions or parallelism(spark),
         job=new_message_id(),
     )
     progress.keep()
     sent = 0
     with errors_as_sentences():
-        rows = spark.read.parquet(path)
+        rows = read_archive(spark, path, format=plan.format, catalog=plan.catalog)
         if plan.where is not None:
             rows = rows.where(plan.where)
         for day, some in _days(rows, progress):
@@ -101,7 +111,17 @@ def backfill(
     return sent
 
 
+def _file(spark: SparkSession, given: Path | str | None) -> TextFile | None:
+    """Return the file of a job's progress; one with a scheme is Spark's."""
+    if given is None:
+        return None
+    if isinstance(given, str) and "://" in given:
+        return SparkFile(spark, given)
+    return LocalFile(Path(given))
+
+
 def _check(plan: Plan) -> None:
+    checked(plan.format, plan.catalog)
     if plan.rows_per_second is not None and not plan.rows_per_second > 0:
         raise OptionError(f"the rate is {plan.rows_per_second:g} rows/s: expected a number above 0")
     if plan.sharding_path is not None:
@@ -113,7 +133,7 @@ def _check(plan: Plan) -> None:
 
 def _days(rows: DataFrame, progress: Progress) -> Iterator[tuple[str, DataFrame]]:
     """Yield the remaining rows day by day; all at once without a progress file."""
-    if progress.path is None:
+    if progress.file is None:
         yield "", rows
         return
     if DATE not in rows.columns:

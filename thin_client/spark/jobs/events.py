@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from proxy.history.reader import HistoryError, event_of
 from proxy.history.splitting import Traits, traits_of
 from proxy.history.verdicts import Whole
+from thin_client.spark.connected import is_connected, map_partitions
 from thin_client.spark.options import OptionError
 
 #: Sort key of an event: its time, its file, its place there, and whether it was derived from the
@@ -29,6 +30,7 @@ _SCHEMA = (
     " message string, consumer string, request string, epoch bigint, lease bigint, offset bigint,"
     " slot string, decided_ns bigint"
 )
+_SUFFIX = ".jsonl"
 _NO_TRAITS = (None,) * (len(Traits._fields) - 2)
 
 
@@ -49,7 +51,7 @@ class History:
 @contextmanager
 def read_history(spark: SparkSession, files: Sequence[str]) -> Iterator[History]:
     """Yield the events in *files*. Raises HistoryError for an invalid line that is not torn."""
-    text = spark.read.option("lineSep", "\n").text(_expanded(files))
+    text = spark.read.option("lineSep", "\n").text(_expanded(spark, files))
     ranks = {name: rank for rank, name in enumerate(sorted(map(_bare, text.inputFiles())))}
     place = ("_metadata.file_path", "_metadata.file_block_start")
     lines = text.select("value", *place, sf.monotonically_increasing_id())
@@ -58,7 +60,7 @@ def read_history(spark: SparkSession, files: Sequence[str]) -> Iterator[History]
         for value, path, block, number in rows:
             yield _parsed(value, (ranks[_bare(path)], block, number))
 
-    parsed = spark.createDataFrame(lines.rdd.mapPartitions(parse), _SCHEMA, verifySchema=False)
+    parsed = map_partitions(lines, parse, _SCHEMA)
     parsed.persist()
     try:
         torn = _torn(parsed, {rank: name for name, rank in ranks.items()})
@@ -84,8 +86,16 @@ def _parsed(line: str, place: tuple[int, int, int]) -> tuple[Any, ...]:
     return (t_ns, *place, 0, line, what, None, *traits)
 
 
-def _expanded(files: Sequence[str]) -> list[str]:
-    """Replace local folders by their histories; Spark would also read their logs."""
+def _expanded(spark: SparkSession, files: Sequence[str]) -> list[str]:
+    """Replace local folders by their histories; Spark would also read their logs.
+
+    Folders of a server of Spark Connect cannot be listed: there names without ``.jsonl`` are
+    folders.
+    """
+    if is_connected(spark):
+        return [
+            name if name.endswith(_SUFFIX) else f"{name.rstrip('/')}/*{_SUFFIX}" for name in files
+        ]
     found = []
     for name in files:
         url = urlsplit(name)
@@ -93,9 +103,9 @@ def _expanded(files: Sequence[str]) -> list[str]:
         if url.scheme not in ("", "file") or not path.is_dir():
             found.append(name)
             continue
-        inside = sorted(str(each) for each in path.glob("*.jsonl"))
+        inside = sorted(str(each) for each in path.glob(f"*{_SUFFIX}"))
         if not inside:
-            raise OptionError(f"{name} holds no history: expected *.jsonl files")
+            raise OptionError(f"{name} holds no history: expected *{_SUFFIX} files")
         found += inside
     return found
 

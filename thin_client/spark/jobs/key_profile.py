@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from proxy.tuning.key_profile import HotKey, KeyProfile, MissingKey, Tally, ValueKind, Windows
 from proxy.tuning.report import TuningReport, report_of
 from proxy.tuning.report_text import as_json, markdown
+from thin_client.spark.connected import map_partitions
 from thin_client.spark.jobs.output import refusing_existing, write_text
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.kafka_names import with_own_columns
@@ -122,9 +123,7 @@ def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
         *("key", "value", "qid", "offset", sf.unix_millis("timestamp")),
         *(["properties"] if needs_properties else []),
     )
-    # mapInArrow would need pandas, which no other part of this package needs.
-    cells = wanted.rdd.mapPartitions(count)
-    return rows.sparkSession.createDataFrame(cells, _CELL_ROWS, verifySchema=False)
+    return map_partitions(wanted, count, _CELL_ROWS)
 
 
 def _as_rows(profile: KeyProfile) -> Iterator[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from thin_client.spark.connected import is_connected
 from thin_client.spark.options import OptionError
 
 
@@ -27,14 +28,15 @@ def refusing_existing(out: str, what: str) -> Iterator[None]:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write *text* to *path*: a file if the path is local; elsewhere Spark writes a folder of that
-    name with one text file in it.
+    """Write *text* to *path*: a file if the path is local; elsewhere, and at a server of Spark
+    Connect, Spark writes a folder of that name with one text file in it.
     """
     scheme = urlsplit(path).scheme
-    if scheme in ("", "file"):
+    if scheme in ("", "file") and not is_connected(spark):
         file = Path(urlsplit(path).path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return
-    rows = spark.createDataFrame([(text,)], "value string").coalesce(1)
-    rows.write.mode("overwrite").option("lineSep", "").text(path)
+    # Spark ends each row with a line feed.
+    rows = spark.createDataFrame([(text.removesuffix("\n"),)], "value string").coalesce(1)
+    rows.write.mode("overwrite").text(path)

@@ -1,4 +1,6 @@
-"""Progress of a job in steps: a small file on the driver, replaced atomically."""
+"""Progress of a job in steps: a small file, on the driver or in a file system of Spark's, that is
+replaced atomically.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,45 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from thin_client.spark.options import OptionError
+
+
+class TextFile(Protocol):
+    """A small file; ``str`` of it names it in errors."""
+
+    def read(self) -> str | None:
+        """Return the content; None if there is no file. Raises OSError or OptionError."""
+
+    def replace(self, text: str) -> None:
+        """Replace the content in one step. Raises OptionError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def read(self) -> str | None:
+        """Return the content; None if there is no file. Raises OSError."""
+        return self.path.read_text() if self.path.exists() else None
+
+    def replace(self, text: str) -> None:
+        """Replace the content in one step. Raises OptionError."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            with new.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            raise OptionError(f"cannot write progress to {self.path}: {error.strerror}") from None
 
 
 @dataclass(slots=True)
@@ -17,13 +55,13 @@ class Progress:
     """Finished steps of a job.
 
     Args:
-        path: the file; None: no progress is stored.
+        file: None: no progress is stored.
         about: the job's settings; a job with other settings cannot continue.
         job: the job ID of the first run, part of the names of its messages.
         partitions: the number of tasks of the first run, part of the names too.
     """
 
-    path: Path | None
+    file: TextFile | None
     about: dict[str, str]
     job: str
     partitions: int
@@ -31,25 +69,26 @@ class Progress:
 
     @classmethod
     def read(
-        cls, path: Path | None, about: Mapping[str, str], *, partitions: int, job: str
+        cls, file: TextFile | None, about: Mapping[str, str], *, partitions: int, job: str
     ) -> Self:
         """Return the stored progress, or a new one with *partitions* and *job* without a file.
 
         Raises OptionError.
         """
-        new = cls(path, dict(about), job, partitions)
-        if path is None or not path.exists():
-            return new
+        new = cls(file, dict(about), job, partitions)
         try:
-            kept = json.loads(path.read_text())
-            found = cls(path, dict(kept["about"]), kept["job"], kept["partitions"], kept["done"])
+            text = None if file is None else file.read()
+            if text is None:
+                return new
+            kept = json.loads(text)
+            found = cls(file, dict(kept["about"]), kept["job"], kept["partitions"], kept["done"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OptionError(
-                f"{path} is not a progress file ({error!r}): choose another file"
+                f"{file} is not a progress file ({error!r}): choose another file"
             ) from None
         if found.about != new.about:
             raise OptionError(
-                f"{path} holds the progress of {_words(found.about)}, not of {_words(new.about)}:"
+                f"{file} holds the progress of {_words(found.about)}, not of {_words(new.about)}:"
                 " choose another file"
             )
         return found
@@ -61,7 +100,7 @@ class Progress:
 
     def keep(self) -> None:
         """Write the file, if there is one. Raises OptionError."""
-        if self.path is None:
+        if self.file is None:
             return
         kept = {
             "about": self.about,
@@ -69,15 +108,7 @@ class Progress:
             "partitions": self.partitions,
             "done": self.done,
         }
-        new = self.path.with_name(f"{self.path.name}.new")
-        try:
-            with new.open("w") as file:
-                json.dump(kept, file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-        except OSError as error:
-            raise OptionError(f"cannot write progress to {self.path}: {error.strerror}") from None
+        self.file.replace(json.dumps(kept))
 
 
 def _words(about: Mapping[str, str]) -> str:

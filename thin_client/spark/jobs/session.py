@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from thin_client.spark.jobs.settings import afterwards, at_start, master_of
+from thin_client.spark.jobs.settings import (
+    PYTHON_FILES,
+    afterwards,
+    at_server,
+    at_start,
+    master_of,
+    remote_of,
+)
 from thin_client.spark.jobs.words import sentence
 from thin_client.spark.options import OptionError
 
 #: Set by spark-submit for the program that it runs, whose Java process then exists already.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+#: Port of Spark Connect by default, and the time to wait for a connection.
+_CONNECT_PORT, _ANSWER_S = 15002, 10.0
+#: Variables that make gRPC connect through a proxy for HTTP.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 @contextmanager
@@ -26,16 +40,21 @@ def job_session(
     name: str, *, master: str | None, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
     """Yield a session that ends with the context. *master*: None for the default, empty to leave it
-    to *settings*. Raises OptionError if Java is missing.
+    to *settings*, ``sc://…`` for a server of Spark Connect. Raises OptionError if Java or a package
+    is missing.
     """
     submitted = _SUBMITTED in os.environ
+    if (remote := remote_of(master, settings, os.environ)) is not None:
+        with _remote_session(remote, settings, submitted=submitted) as session:
+            yield session
+        return
     master = master_of(master, submitted=submitted)
     if master is not None:
         _check_java()
     if master is not None and master.startswith("local"):
         # Spark's default is the python3 on the path, which may lack this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _show_helpers(settings.get("spark.submit.pyFiles", ""))
+    _show_helpers(settings.get(PYTHON_FILES, ""))
     builder = SparkSession.builder
     if master is not None:
         builder = builder.master(master)
@@ -44,6 +63,31 @@ def job_session(
     session = builder.getOrCreate()
     try:
         for key, value in afterwards(settings, session.sparkContext.getConf().contains).items():
+            session.conf.set(key, value)
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _remote_session(
+    address: str, settings: Mapping[str, str], *, submitted: bool
+) -> Iterator[SparkSession]:
+    """Yield a session at the server of Spark Connect at *address*."""
+    given = at_server(address, settings, submitted=submitted)
+    _check_answer(address)
+    try:
+        session = SparkSession.builder.remote(address).getOrCreate()
+    except ImportError as error:
+        raise OptionError(
+            "Spark Connect needs packages that are not installed, the extra 'spark-connect', as in"
+            " pip install 'orderlane[server,spark-connect]'"
+        ) from error
+    try:
+        for key, value in given.items():
+            session.conf.set(key, value)
+        known = session.conf.getAll
+        for key, value in afterwards(given, known.__contains__).items():
             session.conf.set(key, value)
         yield session
     finally:
@@ -68,6 +112,18 @@ def _show_helpers(files: str) -> None:
     if paths:
         there = filter(None, [os.environ.get("PYTHONPATH")])
         os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *there])
+
+
+def _check_answer(address: str) -> None:
+    """Raise OptionError if nothing accepts connections there: Spark would try for ten minutes."""
+    if any(name in os.environ for name in _PROXIES):
+        return
+    place = urlsplit(address.partition(";")[0])
+    try:
+        host, port = place.hostname or "", place.port or _CONNECT_PORT
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except (OSError, ValueError) as error:
+        raise OptionError(f"no server of Spark Connect at {address}: {error}") from None
 
 
 def _check_java() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from thin_client.spark.option_values import OptionError
+
 #: Defaults in a terminal: a job is one command, and its errors are one sentence.
 _IN_A_TERMINAL = {
     # --conf spark.log.level=WARN shows the context of errors.
@@ -22,6 +24,9 @@ _OF_FILES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _MASTER = "local[*]"
+_REMOTE = "spark.remote"
+#: Setting with files for executors, separated by commas.
+PYTHON_FILES = "spark.submit.pyFiles"
 
 
 def master_of(given: str | None, *, submitted: bool) -> str | None:
@@ -34,6 +39,37 @@ def master_of(given: str | None, *, submitted: bool) -> str | None:
     if given is None:
         return None if submitted else _MASTER
     return given or None
+
+
+def remote_of(
+    given: str | None, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> str | None:
+    """Return the address of a server of Spark Connect, ``sc://…``; None for a classic session.
+
+    The address is the job's master, or else the setting ``spark.remote``, or else the variable
+    ``SPARK_REMOTE`` of the *environment*.
+    """
+    address = given or settings.get(_REMOTE)
+    if address is None and given is None:
+        address = environment.get("SPARK_REMOTE")
+    return address if address and address.startswith("sc://") else None
+
+
+def at_server(address: str, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
+    """Return the settings to set in a session at the server of Spark Connect at *address*.
+
+    Raises OptionError for what such a session cannot do.
+    """
+    if submitted:
+        raise OptionError(
+            f"spark-submit starts a session of its own: run the job without it to use {address}"
+        )
+    if PYTHON_FILES in given:
+        raise OptionError(
+            f"{PYTHON_FILES} does not reach the data source in a server of Spark Connect: install"
+            f" the package for the Python of {address}, and leave the setting out"
+        )
+    return {name: value for name, value in given.items() if name != _REMOTE}
 
 
 def at_start(name: str, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:

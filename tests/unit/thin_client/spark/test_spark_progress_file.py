@@ -6,21 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from thin_client.spark.jobs.progress_file import Progress
+from thin_client.spark.jobs.progress_file import LocalFile, Progress
 from thin_client.spark.options import OptionError
 
 ABOUT = {"path": "archive", "topic": "orders"}
 
 
 def read(path: Path | None, *, about: dict[str, str] = ABOUT, job: str = "new") -> Progress:
-    return Progress.read(path, about, partitions=4, job=job)
+    file = None if path is None else LocalFile(path)
+    return Progress.read(file, about, partitions=4, job=job)
 
 
 def test_a_job_goes_on_under_its_first_name_and_with_its_partitions(tmp_path: Path) -> None:
     first = read(tmp_path / "progress.json", job="first")
     first.keep()
     first.add("2026-01-01")
-    again = Progress.read(tmp_path / "progress.json", ABOUT, partitions=9, job="again")
+    file = LocalFile(tmp_path / "progress.json")
+    again = Progress.read(file, ABOUT, partitions=9, job="again")
     assert (again.job, again.partitions, again.done) == ("first", 4, ["2026-01-01"])
     assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
 

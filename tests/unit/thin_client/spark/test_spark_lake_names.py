@@ -1,0 +1,65 @@
+"""Names of a table's files and batches, and what follows from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from thin_client.spark.lake.names import (
+    Partition,
+    attempt_name,
+    files_for,
+    folder_of,
+    is_recorded,
+    is_small,
+    property_of,
+    worth_merging,
+)
+
+
+@pytest.mark.parametrize("topic", ["orders", "%RETRY%billing", "a|b", "a_b-c"])
+def test_a_folder_tells_its_topic_and_day(topic: str) -> None:
+    folder = folder_of(topic)
+    assert not set(folder) & set("%|/")
+    path = f"archived_date=2026-01-31/archived_topic={folder}/part-0.parquet"
+    assert Partition.of(path) == Partition("2026-01-31", topic)
+
+
+def test_a_file_outside_the_folders_of_a_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="no folder archived_topic"):
+        Partition.of("archived_date=2026-01-31/part-0.parquet")
+
+
+def test_two_attempts_at_a_batch_have_folders_of_their_own() -> None:
+    names = {attempt_name("q", 7, unique) for unique in ("a", "b")}
+    assert names == {"batch-q-000000007-a", "batch-q-000000007-b"}
+
+
+@pytest.mark.parametrize(
+    ("last", "number", "recorded"),
+    [(None, 0, False), (0, 0, True), ("0", 0, True), ("9", 10, False), (10, 9, True)],
+)
+def test_a_batch_is_recorded_if_a_later_one_is(
+    last: int | str | None, number: int, recorded: bool
+) -> None:
+    assert is_recorded(last, number) == recorded
+
+
+def test_queries_record_their_batches_apart() -> None:
+    assert property_of("a") != property_of("b")
+
+
+@pytest.mark.parametrize(("size", "files"), [(0, 1), (10, 1), (149, 1), (151, 2), (1000, 10)])
+def test_files_are_about_as_large_as_wanted(size: int, files: int) -> None:
+    assert files_for(size, 100) == files
+
+
+@pytest.mark.parametrize(
+    ("sizes", "worth"),
+    [([], False), ([5], False), ([5, 5], True), ([90, 90], False), ([90, 90, 10], True)],
+)
+def test_files_are_merged_only_if_they_become_fewer(sizes: list[int], worth: bool) -> None:
+    assert worth_merging(sizes, 100) == worth
+
+
+def test_files_near_the_wanted_size_stay() -> None:
+    assert [is_small(size, 100) for size in (10, 74, 75, 100, 300)] == [True, True, *[False] * 3]

@@ -1,0 +1,131 @@
+"""Merging the small files of an Iceberg table: Spark writes the merged files, one commit replaces
+the small ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.expressions import LessThan
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from thin_client.spark.lake.compaction import Compacted, small
+from thin_client.spark.lake.files import files_below
+from thin_client.spark.lake.iceberg import once, open_catalog
+from thin_client.spark.lake.names import files_for
+from thin_client.spark.lake.rows import ORDER, as_lake_files
+from thin_client.spark.option_values import OptionError
+
+#: Commits of other writers, between which a merge is tried again.
+_ATTEMPTS = 20
+_FIRST_DAY = date(1970, 1, 1)
+
+
+@dataclass(slots=True)
+class IcebergMerge:
+    """The table *name* of the catalog with *options*."""
+
+    spark: SparkSession
+    name: str
+    options: Mapping[str, str]
+    _catalog: Catalog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._catalog = open_catalog(self.name, self.options)
+        self._load()
+
+    def days(self) -> list[str]:
+        """Return the days that have a file."""
+        return sorted({_day(each) for each in self._load().scan().plan_files()})
+
+    def drop(self, before: str) -> None:
+        """Delete the days before *before* in one commit: whole files, since they are of one day."""
+        try:
+            self._load().delete(LessThan("timestamp", f"{before}T00:00:00+00:00"))
+        except (CommitFailedException, ValidationException) as error:
+            raise OptionError(f"the Iceberg table {self.name} was changed: {error}") from None
+
+    def merge(self, day: str, target: int) -> Compacted:
+        """Merge the files of *day*, topic by topic."""
+        topics: dict[str, list[Any]] = defaultdict(list)
+        table = self._load()
+        for each in table.scan().plan_files():
+            # A file with deleted rows stays: only the table's own readers leave these out.
+            if _day(each) == day and not each.delete_files:
+                topics[each.file.partition[1]].append(each.file)
+        done = Compacted()
+        for _, files in sorted(topics.items()):
+            chosen = small(((each.file_path, each.file_size_in_bytes) for each in files), target)
+            old = [each for each in files if each.file_path in chosen]
+            if old:
+                done += self._rewrite(table, old, target)
+        return done
+
+    def clean(self, hours: int) -> int:
+        """Forget the snapshots that are older than *hours*, except the current one."""
+        table = self._load()
+        oldest = datetime.now(UTC) - timedelta(hours=hours)
+        before = len(table.snapshots())
+        # The library compares with times without a zone, which are those of the machine.
+        table.maintenance.expire_snapshots().older_than(
+            oldest.astimezone().replace(tzinfo=None)
+        ).commit()
+        return before - len(self._load().snapshots())
+
+    def _rewrite(self, table: Table, old: list[Any], target: int) -> Compacted:
+        folder = f"{table.location().rstrip('/')}/data/merged-{uuid.uuid4().hex}"
+        count = files_for(sum(each.file_size_in_bytes for each in old), target)
+        with as_lake_files(self.spark, None):
+            rows = self.spark.read.option("mergeSchema", "true").parquet(
+                *[each.file_path for each in old]
+            )
+            rows.repartitionByRange(count, *ORDER).sortWithinPartitions(*ORDER).write.parquet(
+                folder
+            )
+        new = [f"{folder}/{each.path}" for each in files_below(self.spark, folder)]
+        self._replace(old, new)
+        return Compacted(len(old), len(new))
+
+    def _replace(self, old: list[Any], new: list[str]) -> None:
+        """Replace the *old* files by the *new* ones in one commit. Raises OptionError.
+
+        Never deletes the new ones: a commit that is reported as failed may have happened.
+        """
+        for attempt in range(_ATTEMPTS):
+            table = self._load()
+            if attempt and new[0] in {each.file.file_path for each in table.scan().plan_files()}:
+                return
+            try:
+                with (
+                    once(table).transaction() as change,
+                    change.update_snapshot().overwrite() as files,
+                ):
+                    for each in old:
+                        files.delete_data_file(each)
+                    for each in parquet_files_to_data_files(table.io, table.metadata, iter(new)):
+                        files.append_data_file(each)
+                return
+            except ValidationException as error:  # a small file is not in the table any more
+                raise OptionError(f"the Iceberg table {self.name} was changed: {error}") from None
+            except CommitFailedException as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise OptionError(f"the Iceberg table {self.name}: {error}") from None
+
+    def _load(self) -> Table:
+        try:
+            return self._catalog.load_table(self.name)
+        except NoSuchTableError:
+            raise OptionError(f"there is no Iceberg table {self.name}") from None
+
+
+def _day(task: Any) -> str:
+    return (_FIRST_DAY + timedelta(days=task.file.partition[0])).isoformat()

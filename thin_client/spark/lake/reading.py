@@ -1,0 +1,40 @@
+"""The rows of an archive in each format.
+
+Spark reads the Parquet files of a table's current version, which the format's own library lists; so
+no jar has to fit the version of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from thin_client.spark.lake.formats import checked, library_of
+
+
+def read_archive(
+    spark: SparkSession, path: str, *, format: str, catalog: Mapping[str, str]
+) -> DataFrame:
+    """Return the rows at *path*, with a column ``date`` if it is an archive. Raises OptionError.
+
+    Args:
+        spark: the session of the job.
+        path: a Spark path; of the format ``iceberg`` a table, as in ``lake.orders``.
+        format: ``parquet``, ``delta`` or ``iceberg``.
+        catalog: options of the Iceberg catalog, beside the user's configuration.
+    """
+    name = checked(format, catalog)
+    with library_of(name):
+        if name == "delta":
+            from thin_client.spark.lake.delta_reading import partitions
+
+            found = partitions(spark, path)
+            return reduce(DataFrame.unionByName, found)
+        if name == "iceberg":
+            from thin_client.spark.lake.iceberg_reading import rows_of
+
+            return rows_of(spark, path, catalog)
+    # Later batches may have more columns.
+    return spark.read.option("mergeSchema", "true").parquet(path)

@@ -1,0 +1,109 @@
+"""How the rows of a micro-batch are divided into files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from thin_client.spark.lake.names import DATE, FOLDERS, TOPIC, encodings
+
+DAY_MS = 86_400_000
+#: The order of rows of a topic in a file.
+ORDER = ("qid", "offset")
+
+
+def day() -> Column:
+    """Return the UTC day of the column ``timestamp``."""
+    return sf.expr(f"date_from_unix_date(CAST(unix_millis(timestamp) DIV {DAY_MS} AS INT))")
+
+
+def folders(rows: DataFrame) -> DataFrame:
+    """Add the columns FOLDERS, under which the tasks divide *rows*."""
+    topic = sf.col(TOPIC)
+    for character, text in encodings().items():
+        topic = sf.replace(topic, sf.lit(character), sf.lit(text))
+    return rows.withColumns({FOLDERS[0]: day(), FOLDERS[1]: topic})
+
+
+def write_files(rows: DataFrame, folder: str, target: int | None) -> None:
+    """Write *rows*, which have the columns FOLDERS, as Parquet files below *folder*."""
+    with as_lake_files(rows.sparkSession, target):
+        gathered(rows, FOLDERS, target).sortWithinPartitions(*FOLDERS, *ORDER).write.partitionBy(
+            *FOLDERS
+        ).parquet(folder)
+
+
+def gathered(rows: DataFrame, within: tuple[str, ...], target: int | None) -> DataFrame:
+    """Return *rows* in tasks of about *target* bytes, each with few values of *within*; as they are
+    without a *target*.
+    """
+    return rows if target is None else rows.hint("rebalance", *within)
+
+
+@contextmanager
+def as_lake_files(spark: SparkSession, target: int | None) -> Iterator[None]:
+    """Set what the files of a table need inside the context."""
+    settings = {
+        # Spark's older type has no time zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    if target is not None:
+        settings |= sized(target)
+    with settings_of(spark, settings):
+        yield
+
+
+def sized(target: int) -> dict[str, str]:
+    """Return the settings by which Spark gives a task about *target* bytes.
+
+    It measures rows between tasks, compressed: about the size of their Parquet files.
+    """
+    return {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.enabled": "true",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(target),
+        # Fewer tasks than the machine could run at a time, rather than small files.
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    }
+
+
+@contextmanager
+def settings_of(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Change *settings* of the session inside the context."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
+
+
+def arrow_schema(rows: DataFrame, *, dated: bool) -> pa.Schema:
+    """Return the columns of a table for *rows*; *dated*: with ``date``.
+
+    None is required, and no part of one either: files that Spark has read and written again have
+    only optional columns.
+    """
+    fields = [_optional(field) for field in to_arrow_schema(rows.schema, timezone="UTC")]
+    return pa.schema([*fields, pa.field(DATE, pa.date32())] if dated else fields)
+
+
+def _optional(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _optional(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_optional(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_optional(kind.field(n)) for n in range(kind.num_fields)])
+    return pa.field(field.name, kind, nullable=True)

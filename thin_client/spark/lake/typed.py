@@ -1,0 +1,94 @@
+"""Typed columns of JSON bodies, beside the bodies themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType
+
+from thin_client.spark.lake.schemas import FITS, BodySchema, check_names, merged
+from thin_client.spark.option_values import OptionError
+
+#: Spark's column for what does not fit; no column of a schema may have its name.
+_MISFIT = "_misfit"
+_PARSED = "_parsed"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumns:
+    """The columns of each topic's bodies."""
+
+    topics: tuple[tuple[str, StructType], ...]
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, schemas: Iterable[BodySchema], *, reserved: Collection[str]
+    ) -> Self:
+        """Return the types of *schemas*, whose columns have no *reserved* name.
+
+        Raises OptionError.
+        """
+        found = tuple((each.topic, _columns(spark, each, reserved)) for each in schemas)
+        merged((topic, kinds(columns)) for topic, columns in found)
+        return cls(found)
+
+    def added_to(self, rows: DataFrame) -> DataFrame:
+        """Return *rows* of the source with the columns of all topics, and FITS.
+
+        A field that is absent or does not fit is null.
+        """
+        text = sf.col("value").cast("string")
+        parsed = {}
+        for number, (topic, columns) in enumerate(self.topics):
+            schema = StructType([*columns.fields, StructField(_MISFIT, StringType())])
+            options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MISFIT}
+            body = sf.from_json(text, schema, options)
+            parsed[f"{_PARSED}{number}"] = sf.when(sf.col("topic") == topic, body)
+        whole = rows.withColumns(parsed)
+        names = merged((topic, kinds(columns)) for topic, columns in self.topics)
+        fits = [
+            sf.when(sf.col(column).isNotNull(), sf.col(column)[_MISFIT].isNull())
+            for column in parsed
+        ]
+        return whole.withColumns(
+            {name: sf.coalesce(*self._places(name)) for name in names} | {FITS: sf.coalesce(*fits)}
+        ).drop(*parsed)
+
+    def _places(self, name: str) -> list[Column]:
+        return [
+            sf.col(f"{_PARSED}{number}")[name]
+            for number, (_, columns) in enumerate(self.topics)
+            if name in columns.names
+        ]
+
+
+def kinds(columns: StructType) -> dict[str, str]:
+    """Return the types of *columns* as SQL, by name."""
+    return {field.name: field.dataType.simpleString() for field in columns}
+
+
+def _columns(spark: SparkSession, schema: BodySchema, reserved: Collection[str]) -> StructType:
+    where = f"the schema of topic {schema.topic}"
+    try:
+        sql = schema.columns or _of_example(spark, schema.example or "")
+        found = StructType.fromDDL(sql)
+    except PySparkException as error:
+        raise OptionError(f"{where}: {_first_line(error)}") from None
+    if not isinstance(found, StructType):
+        raise OptionError(f"{where} is {sql!r}: expected columns, as in 'amount bigint'")
+    check_names(found.names, reserved={*reserved, FITS, _MISFIT}, where=where)
+    return found
+
+
+def _of_example(spark: SparkSession, example: str) -> str:
+    (row,) = spark.range(1).select(sf.schema_of_json(sf.lit(example))).collect()
+    return str(row[0])
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
