@@ -110,7 +110,7 @@ class Delta:
         recorded batch is this one.
         """
         # The library refuses a transaction of the same query that it has not read yet. Repeating a
-        # commit after others is left to the loop below, which reads the batch's number anew.
+        # commit after others is left to the loop below, which reads the batch's number again.
         properties = CommitProperties(
             app_transactions=[Transaction(query, number)], max_commit_retries=0
         )
