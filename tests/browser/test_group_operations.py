@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from testkit.eventually import eventually
+from tests.browser.acting import notice
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, Site
 
@@ -43,7 +44,7 @@ async def test_a_group_is_reset_after_a_preview(site: Site, opened: OpenPage) ->
         )
         before = len(site.shipped["a"])
         await dialog.get_by_role("button", name="Reset", exact=True).click()
-        await expect(_notice(page, "Reset 4 queues of shipping")).to_be_visible()
+        await expect(notice(page, "Reset 4 queues of shipping")).to_be_visible()
         await eventually(lambda: len(site.shipped["a"]) == before + 5, within_s=30)
         await page.goto(f"{site.url}/#/audit?group=shipping")
         await expect(page.get_by_role("row", name="offsets reset").first).to_contain_text(
@@ -68,7 +69,7 @@ async def test_a_reset_says_which_queues_other_proxies_own(site: Site, opened: O
         elsewhere = dialog.get_by_role("row", name="Queues of other proxies")
         await expect(elsewhere).to_contain_text("repeat it at 10.0.0.2:9714")
         await dialog.get_by_role("button", name="Reset", exact=True).click()
-        await expect(_notice(page, "not in 3 queues of other proxies")).to_be_visible()
+        await expect(notice(page, "not in 3 queues of other proxies")).to_be_visible()
 
 
 async def test_all_parked_keys_are_redriven_in_order(site: Site, opened: OpenPage) -> None:
@@ -82,7 +83,7 @@ async def test_all_parked_keys_are_redriven_in_order(site: Site, opened: OpenPag
             await dialog.get_by_role("radio", name="Park").check()
             await dialog.get_by_label("Reason").fill("its carrier has moved")
             await dialog.get_by_role("button", name="Park", exact=True).click()
-            await expect(_notice(page, f"Parked {key}")).to_be_visible()
+            await expect(notice(page, f"Parked {key}")).to_be_visible()
         await page.goto(f"{site.url}/#/groups/shipping/dead-letters")
         table = page.get_by_role("region", name="Parked keys")
         await expect(table.locator("tbody tr")).to_have_count(2)
@@ -112,7 +113,7 @@ async def test_all_parked_keys_are_redriven_in_order(site: Site, opened: OpenPag
         await expect(dialog.get_by_role("row", name="Parked keys")).to_contain_text("2")
         await expect(dialog.get_by_role("row", name="Messages to deliver")).to_contain_text("10")
         await dialog.get_by_role("button", name="Redrive", exact=True).click()
-        await expect(_notice(page, "Redriving 2 keys")).to_be_visible()
+        await expect(notice(page, "Redriving 2 keys")).to_be_visible()
         for key in parked:
             await eventually(lambda key=key: len(site.shipped[key]) == 5, within_s=30)
             assert site.shipped[key] == sorted(site.shipped[key])
@@ -222,13 +223,13 @@ async def test_keys_locations_and_commands_are_copied(
         await page.goto(f"{site.url}/#/groups/billing/leases?key={HELD}")
         box = page.get_by_role("row", name=HELD)
         await box.get_by_role("button", name=f"Copy key {HELD}").click()
-        await expect(_notice(page, f"Copied key {HELD}")).to_be_visible()
+        await expect(notice(page, f"Copied key {HELD}")).to_be_visible()
         if clipboard:
             assert await page.evaluate("navigator.clipboard.readText()") == HELD
         await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&key=it's")
         await page.get_by_role("button", name="Copy the command").focus()
         await page.keyboard.press("Enter")
-        await expect(_notice(page, "Copied the command")).to_be_visible()
+        await expect(notice(page, "Copied the command")).to_be_visible()
         if clipboard:
             text = await page.evaluate("navigator.clipboard.readText()")
             host = site.url.removeprefix("http://")
@@ -243,7 +244,7 @@ async def test_copying_that_fails_is_said_to(site: Site, opened: OpenPage) -> No
         )
         await page.goto(f"{site.url}/#/brokers")
         await page.get_by_role("button", name="Copy the command").click()
-        await expect(_notice(page, "does not allow copying")).to_be_visible()
+        await expect(notice(page, "does not allow copying")).to_be_visible()
 
 
 async def test_new_pages_are_reached_by_keyboard(site: Site, opened: OpenPage) -> None:
@@ -277,7 +278,3 @@ async def _act_on_group(page: Page, label: str) -> None:
     button = page.get_by_role("button", name=label)
     await expect(page.locator("#live.ok")).to_be_visible()
     await button.click()
-
-
-def _notice(page: Page, text: str) -> Locator:
-    return page.locator("#notices").get_by_text(text).last

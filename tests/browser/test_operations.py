@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Route, expect
 
 from testkit.eventually import eventually
+from tests.browser.acting import act, notice
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
 
@@ -28,8 +29,8 @@ async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
         await page.get_by_label("Hex").check()
         await expect(page.locator("pre.body")).to_contain_text("00000000  7b")
         await page.go_back()
-        await _act(page, FAILING, "Park", "its carrier has moved")
-        await expect(_notice(page, f"Parked {FAILING}")).to_be_visible()
+        await act(page, FAILING, "Park", "its carrier has moved")
+        await expect(notice(page, f"Parked {FAILING}")).to_be_visible()
         await page.goto(f"{site.url}/#/groups/shipping/dead-letters")
         await expect(page.get_by_role("row", name=FAILING)).to_contain_text("its carrier has moved")
         site.repaired.set()
@@ -39,7 +40,7 @@ async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Parked messages")).to_contain_text("5")
         await dialog.get_by_role("button", name="Redrive").click()
-        await expect(_notice(page, f"Redriving {FAILING}")).to_be_visible()
+        await expect(notice(page, f"Redriving {FAILING}")).to_be_visible()
         await eventually(lambda: site.shipped[FAILING] == sorted(site.shipped[FAILING]) != [])
         await eventually(lambda: len(site.shipped[FAILING]) == 5)
         await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
@@ -56,7 +57,7 @@ async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
 async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
-        await _act(page, FAILING, "Pause", "until the carrier is back")
+        await act(page, FAILING, "Pause", "until the carrier is back")
         await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
         await page.get_by_label("Show", exact=True).select_option("paused")
         # A pause applies to all queues, so the key is listed once per queue.
@@ -68,10 +69,10 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await dialog.get_by_label("Note", exact=True).fill("the bank calls back")
         await dialog.get_by_label("Reason").fill("ticket 4711")
         await dialog.get_by_role("button", name="Add a note").click()
-        await expect(_notice(page, f"Noted: {FAILING}")).to_be_visible()
+        await expect(notice(page, f"Noted: {FAILING}")).to_be_visible()
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=paused&key={FAILING}")
         await expect(page.get_by_label("One key")).to_contain_text("the bank calls back")
-        await _act(page, FAILING, "Resume", "it is back")
+        await act(page, FAILING, "Resume", "it is back")
         await expect(page.get_by_text("No key is paused.")).to_be_visible()
         await page.goto(f"{site.url}/#/audit?group=shipping")
         paused = page.get_by_role("row", name="key pause")
@@ -83,12 +84,12 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
 async def test_a_key_is_retried_and_skipped(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
-        await _act(page, FAILING, "Retry now", "the carrier answers again")
-        await expect(_notice(page, "is ready")).to_be_visible()
+        await act(page, FAILING, "Retry now", "the carrier answers again")
+        await expect(notice(page, "is ready")).to_be_visible()
         row = page.get_by_role("row", name=FAILING)
         await expect(row.locator("[data-label=Attempts]")).to_have_text("2")
-        await _act(page, FAILING, "Skip the first message", "it was sent by hand")
-        await expect(_notice(page, "Skipped")).to_be_visible()
+        await act(page, FAILING, "Skip the first message", "it was sent by hand")
+        await expect(notice(page, "Skipped")).to_be_visible()
         await expect(row.locator("[data-label=Unfinished]")).to_have_text("4")
 
 
@@ -123,12 +124,12 @@ async def test_a_lease_is_extended_and_revoked(site: Site, opened: OpenPage) -> 
         await expect(dialog.get_by_role("alert")).to_contain_text("above 0")
         await dialog.get_by_label("Seconds from now").fill("60")
         await dialog.get_by_role("button", name="Extend").click()
-        await expect(_notice(page, "The lease ends in")).to_be_visible()
+        await expect(notice(page, "The lease ends in")).to_be_visible()
         await page.get_by_label("Key", exact=True).fill(SPARE)
         await page.get_by_role("button", name="Filter").click()
         await expect(page.locator("tbody tr")).to_contain_text(SPARE)
-        await _act(page, SPARE, "Revoke", "its client hangs")
-        await expect(_notice(page, "Revoked")).to_be_visible()
+        await act(page, SPARE, "Revoke", "its client hangs")
+        await expect(notice(page, "Revoked")).to_be_visible()
 
 
 async def test_a_group_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
@@ -139,7 +140,7 @@ async def test_a_group_is_paused_and_resumed(site: Site, opened: OpenPage) -> No
             dialog = page.get_by_role("dialog")
             await dialog.get_by_label("Reason").fill("a migration")
             await dialog.get_by_role("button", name=verb, exact=True).click()
-            await expect(_notice(page, f"{verb}d in 5 queues")).to_be_visible()
+            await expect(notice(page, f"{verb}d in 5 queues")).to_be_visible()
             await expect(page.locator(".facts .badge").first).to_contain_text(state)
 
 
@@ -165,7 +166,7 @@ async def test_an_offset_is_reset_after_a_preview(site: Site, opened: OpenPage) 
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Delivered again")).to_contain_text("2")
         await dialog.get_by_role("button", name="Reset").click()
-        await expect(_notice(page, "reset from 3 to 1")).to_be_visible()
+        await expect(notice(page, "reset from 3 to 1")).to_be_visible()
 
 
 async def test_an_operation_without_a_preview_is_not_done(site: Site, opened: OpenPage) -> None:
@@ -194,7 +195,7 @@ async def test_an_operation_without_a_preview_is_not_done(site: Site, opened: Op
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Delivered again")).to_contain_text("1")
         await dialog.get_by_role("button", name="Reset").click()
-        await expect(_notice(page, "reset from 3 to 2")).to_be_visible()
+        await expect(notice(page, "reset from 3 to 2")).to_be_visible()
 
 
 async def test_dead_letters_are_filtered_looked_at_and_sent_back(
@@ -215,7 +216,7 @@ async def test_dead_letters_are_filtered_looked_at_and_sent_back(
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Dead letters left")).to_contain_text("3")
         await dialog.get_by_role("button", name="Redrive", exact=True).click()
-        await expect(_notice(page, "left")).to_be_visible()
+        await expect(notice(page, "left")).to_be_visible()
         await expect(page.get_by_text("3 sent")).to_be_visible()
 
 
@@ -314,20 +315,3 @@ async def test_a_key_is_a_text_whatever_it_says(site: Site, opened: OpenPage) ->
         await asyncio.sleep(0)
         assert dialogs == []
         assert await page.locator("main img").count() == 0
-
-
-def _notice(page: Page, text: str) -> Locator:
-    return page.locator("#notices").get_by_text(text).last
-
-
-async def _act(page: Page, name: str, verb: str, reason: str) -> None:
-    """Apply *verb* to the row of *name*."""
-    row = page.get_by_role("row", name=name).first
-    await row.get_by_role("button", name="Actions…").click()
-    dialog = page.get_by_role("dialog")
-    if await dialog.get_by_role("radio").count():
-        await dialog.get_by_role("radio", name=verb).check()
-    await dialog.get_by_label("Reason").fill(reason)
-    await expect(dialog.locator(".changes")).to_be_visible()
-    await dialog.get_by_role("button", name=verb, exact=True).click()
-    await expect(dialog).to_have_count(0)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from broker_core.names import Topic
+from tests.browser.acting import notice
 from tests.browser.conftest import SCREENSHOTS, OpenPage
 from tests.browser.site import FAILING, LETTERS, PARKED, Site
 from tests.browser.test_pages import violations
@@ -43,7 +44,7 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
             "orderlane topics create fresh --queues 4 --perm RW --reason 'a new customer'"
         )
         await dialog.get_by_role("button", name="Create", exact=True).click()
-        await expect(_notice(page, "Created fresh with 4 queues")).to_be_visible()
+        await expect(notice(page, "Created fresh with 4 queues")).to_be_visible()
         await expect(page.get_by_role("heading", level=1)).to_contain_text("fresh")
         await expect(page.get_by_text("No group has consumed this topic.")).to_be_visible()
         assert len(await site.gateway.client.queues(Topic("fresh"))) == 4
@@ -64,7 +65,7 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
             "orderlane topics update fresh --perm W --queues 6 --reason 'a new customer'"
         )
         await dialog.get_by_role("button", name="Change", exact=True).click()
-        await expect(_notice(page, "Changed fresh")).to_be_visible()
+        await expect(notice(page, "Changed fresh")).to_be_visible()
         await expect(page.get_by_text("The topic has no readable queues.")).to_be_visible()
 
         await page.get_by_role("button", name="Delete the topic…").click()
@@ -76,7 +77,7 @@ async def test_a_topic_is_created_and_deleted(site: Site, opened: OpenPage) -> N
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Stored messages")).to_contain_text("deleted")
         await dialog.get_by_role("button", name="Delete", exact=True).click()
-        await expect(_notice(page, "Deleted fresh")).to_be_visible()
+        await expect(notice(page, "Deleted fresh")).to_be_visible()
         await expect(page.get_by_role("link", name="fresh")).to_have_count(0)
         assert "fresh" not in await site.gateway.client.topics()
         await page.goto(f"{site.url}/#/audit?target=fresh")
@@ -290,7 +291,7 @@ async def test_a_message_is_sent_and_sent_again(site: Site, opened: OpenPage) ->
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Queue")).to_contain_text("broker-a_0")
         await dialog.get_by_role("button", name="Send", exact=True).click()
-        await expect(_notice(page, "Stored at broker-a_0@3")).to_be_visible()
+        await expect(notice(page, "Stored at broker-a_0@3")).to_be_visible()
         one = page.get_by_label("One message")
         await expect(one).to_contain_text("Köln")
         await one.get_by_text("Properties").click()
@@ -300,7 +301,7 @@ async def test_a_message_is_sent_and_sent_again(site: Site, opened: OpenPage) ->
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("row", name="Copy")).to_contain_text("in broker-a_0")
         await dialog.get_by_role("button", name="Send", exact=True).click()
-        await expect(_notice(page, "Stored at broker-a_0@4")).to_be_visible()
+        await expect(notice(page, "Stored at broker-a_0@4")).to_be_visible()
         await expect(one).to_contain_text("broker-a_0@4")
         await page.goto(f"{site.url}/#/audit?topic=letters")
         for verb in ("messages send", "messages resend"):
@@ -323,7 +324,7 @@ async def test_exports_are_files_of_lines_of_json(
         await dialog.get_by_label("Maximum number of messages").fill("7")
         lines = await _download(page, tmp_path / "orders.ndjson")
         assert [line["queue"] for line in lines] == ["broker-a_1"] * 7
-        await expect(_notice(page, "7 messages exported to orders.ndjson")).to_be_visible()
+        await expect(notice(page, "7 messages exported to orders.ndjson")).to_be_visible()
 
         await page.goto(f"{site.url}/#/groups/billing/dead-letters")
         await page.get_by_role("button", name="Export dead letters…").click()
@@ -339,7 +340,7 @@ async def test_exports_are_files_of_lines_of_json(
         await page.goto(f"{site.url}/#/topics/letters/messages?contains=none")
         await page.get_by_role("button", name="Export…").click()
         await dialog.get_by_role("button", name="Export", exact=True).click()
-        await expect(_notice(page, "There is no message to export")).to_be_visible()
+        await expect(notice(page, "There is no message to export")).to_be_visible()
 
 
 async def test_brokers_are_judged_by_their_figures(site: Site, opened: OpenPage) -> None:
@@ -486,7 +487,3 @@ def _fulfilled(answer: dict[str, Any]) -> Any:
         await route.fulfill(json=answer)
 
     return fulfil
-
-
-def _notice(page: Page, text: str) -> Locator:
-    return page.locator("#notices").get_by_text(text).last
