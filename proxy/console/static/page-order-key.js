@@ -44,12 +44,14 @@ function judged(ctx, topics) {
   const workers = number("workers", 64, { min: 1, max: 1_000_000 });
   const half = number("service_ms", "", { min: 0.001, max: 86_400_000, step: "any" });
   const most = number("service_p99_ms", "", { min: 0.001, max: 86_400_000, step: "any" });
+  const hint = h("p", { class: "muted" }, "Give a handling time to simulate the candidates.");
   const report = h("section", { "aria-label": "Order key report", "aria-live": "polite" });
 
   async function judge() {
     const asked = { topic: topic.value, sample: sample.value, workers: workers.value, service_ms: half.value, service_p99_ms: most.value };
     ctx.remember(asked);
     const found = await get(path("groups", ctx.group, "order-key"), asked, ctx);
+    hint.hidden = half.value !== "";
     report.replaceChildren(...reportOf(ctx, found));
   }
 
@@ -66,7 +68,7 @@ function judged(ctx, topics) {
       labelled("p99 handling time, ms", most),
       h("button", { type: "submit" }, "Compare"),
     ),
-    h("p", { class: "muted" }, "Give a handling time to simulate the candidates."),
+    hint,
     report,
   ];
 }

@@ -41,7 +41,7 @@ class Observations:
         for each in leases:
             if each.job.key in self.noted_keys:
                 client = each.holder.client or f"connection {each.holder.connection}"
-                self.note(each.job, "handed out", f"to {client}")
+                self.note(each.job, "delivered", f"to {client}")
 
     def note(self, job: Job, what: str, detail: str) -> None:
         """Note the event *what* of *job*."""

@@ -311,7 +311,7 @@ async def test_lists_of_keys_and_their_history(tmp_path: Path, orderlane: Comman
             await rows(orderlane, at, gateway, "skip", "a", *WHY)
             recorded = [each["what"] for each in await shown("key", "history", gateway.group, "a")]
             assert recorded[:1] == ["failed"]
-            assert set(recorded[1:4]) == {"key skip", "finished: skipped", "handed out"}
+            assert set(recorded[1:4]) == {"key skip", "finished: skipped", "delivered"}
             changes = await shown("audit", "ls", "--group", gateway.group, "--target", "a")
             assert [each["verb"] for each in changes] == ["key skip"]
             for words in (("keys", "top", "unknown"), ("key", "show", "unknown", "a")):

@@ -40,7 +40,7 @@ def test_hand_outs_are_noted_of_keys_to_which_something_happened() -> None:
     observed.handed_out([named, other, leased(named.job, Holder(4))])
 
     details = [(event.what, event.detail) for event in observed.events.of(b"a")]
-    assert details == [("failed", ""), ("handed out", "to ann"), ("handed out", "to connection 4")]
+    assert details == [("failed", ""), ("delivered", "to ann"), ("delivered", "to connection 4")]
     assert observed.events.of(b"b") == []
 
 

@@ -47,7 +47,7 @@ def test_many_keys_with_many_events_are_as_many_as_a_queue_may_keep() -> None:
     """Keys that fail and recover, one after the other: the events of the last ones, bounded."""
     events = KeyEvents()
     for at in range(10_000):
-        events.note(b"%d" % (at // 40), KeyEvent(at, "handed out"))
+        events.note(b"%d" % (at // 40), KeyEvent(at, "delivered"))
     kept = [len(events.of(key)) for key in events.keys if key is not None]
 
     assert sum(kept) == 2_048

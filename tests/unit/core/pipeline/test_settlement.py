@@ -245,7 +245,7 @@ def test_each_end_is_measured_and_the_history_of_a_failed_key_goes_on() -> None:
     assert here.leases.attempts == {}
     assert [event.what for event in here.observed.events.of(b"a")] == [
         "failed",
-        "handed out",
+        "delivered",
         "finished: ok",
     ]
     assert here.observed.events.of(b"b") == []
