@@ -1,6 +1,7 @@
 """``make test-spark``: tests that need Spark and Java; pass further arguments to pytest.
 
-``--full`` runs the long form: more kills, more rows. ``--part`` runs the tests of ``PART``.
+``--full`` runs the long form: more kills, more rows; ``--kills N`` sets the number of kills.
+``--part`` runs the tests of ``PART``.
 """
 
 from __future__ import annotations

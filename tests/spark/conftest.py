@@ -13,6 +13,7 @@ from testkit.spark_site import SparkGateway, spark_gateway, spark_session
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the long form: more kills, more rows")
+    parser.addoption("--kills", type=int, help="kills of a driver (default: 3, with --full 10)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,6 +27,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether ``--full`` was given."""
     return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture(scope="session")
+def kills(request: pytest.FixtureRequest, full: bool) -> int:
+    """Return the number of times that a test kills its driver."""
+    given: int | None = request.config.getoption("--kills")
+    return given or (10 if full else 3)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from testkit.spark_site import SparkGateway, spark_settings
 from tests.spark.lakes import FORMATS, Lake
 from tests.spark.process_tree import kill_tree
 
-KILLS, KILLS_IN_FULL = 3, 10
 MESSAGES = 900
 BATCH = 60  # small batches, so that the next one is always near
 MOMENT_S = 1.5  # shorter than a batch takes
@@ -35,10 +34,10 @@ def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
     return [(each.queue.qid, each.offset) for each in receipts]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_archive_survives_kills_of_its_driver(
-    spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool, format: str
+    spark: Any, gateway: SparkGateway, tmp_path: Path, kills: int, format: str
 ) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -50,7 +49,7 @@ def test_an_archive_survives_kills_of_its_driver(
     def plans() -> int:
         return len([each for each in planned.glob("*") if each.name.isdigit()])
 
-    for _ in range(KILLS_IN_FULL if full else KILLS):
+    for _ in range(kills):
         sent += gateway.send(topic, [b"%d" % n for n in range(MESSAGES)])
         before = plans()
         driver = gateway.children.start(*words, "--option", f"maxOffsetsPerTrigger={BATCH}")
