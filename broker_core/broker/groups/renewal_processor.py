@@ -82,9 +82,7 @@ class RenewalProcessor:
 
     def _decode(self, client_id: str, body: bytes) -> _Decoded:
         version = self._directory.topics.version
-        known = self._decoded.pop((client_id, body), None)
-        if known is None:
-            self.remembered_bytes += len(body)
+        known = before = self._decoded.pop((client_id, body), None)
         if known is None or known.version != version:
             here: list[tuple[Group, QueueName]] = []
             unknown: list[tuple[Group, QueueName]] = []
@@ -93,6 +91,8 @@ class RenewalProcessor:
                 name = group, QueueName(topic, self._broker_name, queue_id)
                 (here if exists else unknown).append(name)
             known = _Decoded(version, here, unknown)
+        if before is None:  # not earlier: an invalid body is not kept, so its bytes do not count
+            self.remembered_bytes += len(body)
         self._decoded[client_id, body] = known
         while len(self._decoded) > REMEMBERED or self.remembered_bytes > REMEMBERED_BYTES:
             oldest = next(iter(self._decoded))

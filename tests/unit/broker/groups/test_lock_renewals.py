@@ -70,10 +70,13 @@ class Site:
 
     async def renew(self, client_id: str, *names: LockName) -> list[LockName]:
         """Return the locks that were not renewed."""
+        return await self.ask(client_id, lock_names_to_json(names))
+
+    async def ask(self, client_id: str, body: bytes) -> list[LockName]:
         request = RemotingCommand(
             RequestCode.RENEW_LOCKS,
             ext=RenewLocksHeader(client_id=client_id).to_ext(),
-            body=lock_names_to_json(names),
+            body=body,
         )
         handler: Any = self.processor.handlers()[RequestCode.RENEW_LOCKS]
         return lock_names_from_json((await handler(request, None)).body)
@@ -150,6 +153,18 @@ async def test_decoded_locks_are_forgotten_by_their_bytes(
     for number in range(20):
         await site.renew(f"client-{number}", *((BILLING, ORDERS, each) for each in range(number)))
         assert site.processor.remembered_bytes <= 100
+
+
+async def test_invalid_bodies_take_no_room_from_renewals(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REMEMBERED_BYTES", 100)
+    site.locks.lock(BILLING, "one", [queue(0)], now_ns=0)
+    for _ in range(3):
+        with pytest.raises(InvalidCommand):
+            await site.ask("stranger", b"[" * 90)
+    assert site.processor.remembered_bytes == 0
+    assert await site.renew("one", (BILLING, ORDERS, 0)) == []
 
 
 @pytest.mark.parametrize(
