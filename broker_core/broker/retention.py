@@ -8,6 +8,7 @@ or size on at which they are deleted, and again when it happens.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ _NEAR = 0.8
 _MAX_JUMP_MS, _MIN_JUMP_MS = 300_000, 2000
 #: Share of the retention that an unnoticed jump may cost.
 _JUMP_SHARE = 0.05
+#: On a full disk the table of the clock is left as it is: the deletion is to relieve the disk.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Groups and topics named in the log at a time; the rest is counted.
 _NAMED = 20
 
@@ -138,7 +141,11 @@ class Retention:
         elif self._had_jumped and not self._clock.jumped:
             _log.warning("the wall clock agrees again with the time that has passed")
         self._had_jumped = self._clock.jumped
-        await in_thread(self._clock_table.save, self._clock.to_table())
+        try:
+            await in_thread(self._clock_table.save, self._clock.to_table())
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
         return now_ms
 
     async def _announce(self, now_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -18,6 +19,7 @@ from broker_core.errors import BrokerError, StoreError
 from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.store import tables
 from broker_core.store.message_store import MessageStore
 from testkit.broker_process import run_broker
 from tests.support.broker_kills import GROUP, TOPIC, check_folder, check_queue
@@ -137,6 +139,26 @@ async def test_a_first_start_without_any_room_says_so_and_the_next_one_works(
         MessageStore(folder)
     (small_disk / "rest").unlink()
     MessageStore(folder).abandon()
+
+
+async def test_retention_makes_room_on_a_disk_that_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table can be saved, that of the retention's clock included."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with run_broker(tmp_path, retention_bytes=1, **SIZES) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        for _ in range(60):
+            await client.send(queue, OutgoingMessage(TOPIC, b"x" * 5000))
+        assert await client.min_offset(queue) == 0
+        with monkeypatch.context() as full:
+            full.setattr(tables, "create", refuse)
+            await cluster.broker.components.retention.run()
+            assert await client.min_offset(queue) > 0
 
 
 @pytest.mark.sockets
