@@ -51,6 +51,7 @@ from broker_core.tasks import cancel_and_wait, in_thread, spawn
 from broker_core.tls import ClientContext
 
 _ASK_NAMESERVER_S = 1.0
+_BEGIN_AGAIN_S = 1.0  # after the disk refused the first message of an epoch
 
 _log = structlog.get_logger("broker")
 
@@ -356,11 +357,22 @@ class Replica:
         await self._pool.close()
 
     async def _begin_epoch(self) -> None:
-        """Append this master's first message: once it is confirmed, all older ones are."""
-        try:
-            await self._record()
-        except OSError as error:
-            _log.error("the epoch cannot begin", epoch=self._identity.epoch, reason=str(error))
+        """Append this master's first message: once it is confirmed, all older ones are.
+
+        Without it no replica serves, so it is tried again while there is no room on the disk.
+        """
+        said = False
+        while not self.has_failed:  # otherwise another replica is elected
+            try:
+                await self._record()
+            except OSError as error:
+                if not said:
+                    epoch = self._identity.epoch
+                    _log.error("the epoch cannot begin yet", epoch=epoch, reason=str(error))
+                said = True
+            else:
+                return
+            await asyncio.sleep(_BEGIN_AGAIN_S)
 
     async def _record(self) -> Kept:
         record = epoch_record(self._identity.epoch, self._settings.broker_id)

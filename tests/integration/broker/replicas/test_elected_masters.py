@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from pathlib import Path
 from unittest.mock import patch
@@ -23,6 +25,7 @@ from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
+from broker_core.store.commit_log import CommitLog
 from testkit.eventually import eventually
 from tests.support.elected_group import TOPIC, ElectedGroup, elected_group
 
@@ -376,3 +379,27 @@ async def test_without_enough_replicas_a_send_is_refused_before_it_is_stored(
         with pytest.raises(BrokerError, match="not stored: 1 of 2 needed"):
             await client.send(queue, OutgoingMessage(TOPIC, b"two"))
         assert group.brokers[master].components.store.end_offset == end
+
+
+async def test_a_master_that_was_elected_on_a_full_disk_serves_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+    has_room = asyncio.Event()
+    make_room = CommitLog.make_room
+
+    def make_room_if_any(log: CommitLog, size: int, *, short_segment: bool = False) -> int:
+        if not has_room.is_set():
+            refused.append(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return make_room(log, size, short_segment=short_segment)
+
+    monkeypatch.setattr(CommitLog, "make_room", make_room_if_any)
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        await eventually(lambda: bool(refused), within_s=60)
+        assert group.serving == []
+        has_room.set()
+        await group.until_served()
+        client = await group.client()
+        assert await sent(client, await made_queue(client), b"one")
