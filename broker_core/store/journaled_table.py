@@ -53,6 +53,7 @@ class JournaledTable:
         self._end: int | None = None  # of the journal's valid lines; None: not read yet
         self._next = 1  # number of the next line
         self._fold_at = 0
+        self._unlisted = False  # the folder on disk may lack the journal
 
     def load(self) -> dict[str, Any]:
         """Return the content, {} if never saved. Raise StoreError if it is damaged."""
@@ -100,8 +101,8 @@ class JournaledTable:
         content = self.load()
         self._table.save_bytes(orjson.dumps(content))
         self._journal.replace(self._earlier)
+        self._end = 0  # even if the next step fails: a line at the former end would follow a hole
         sync_folder(self.path.parent)
-        self._end = 0
 
     def _append(self, changes: Sequence[tuple[int, bytes]]) -> None:
         start = self._length()
@@ -113,7 +114,7 @@ class JournaledTable:
         for number, (depth, change) in enumerate(changes, self._next):
             rest = b"%d %d %s" % (number, depth, change)
             lines += b"%08x %s\n" % (zlib.crc32(rest), rest)
-        is_new = not self._journal.exists()
+        self._unlisted = self._unlisted or not self._journal.exists()
         descriptor = os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o640)
         try:
             if os.fstat(descriptor).st_size > start:
@@ -122,8 +123,9 @@ class JournaledTable:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if is_new:
+        if self._unlisted:
             sync_folder(self.path.parent)
+            self._unlisted = False
         self._end, self._next = start + len(lines), self._next + len(changes)
         self._fold_if_long(self._end)
 

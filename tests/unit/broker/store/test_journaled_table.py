@@ -177,6 +177,42 @@ def test_a_change_that_the_disk_refuses_has_no_effect(
     assert reopened(table).load() == expected(patches)
 
 
+def test_a_fold_whose_folder_cannot_be_synced_loses_no_later_change(
+    table: JournaledTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches = changes(8)
+    for patch in patches[:5]:
+        table.append(patch)
+    with monkeypatch.context() as failing:
+        failing.setattr(journaled_table, "sync_folder", _refuse)
+        with pytest.raises(OSError, match="No space left"):
+            table.fold()
+    for number, patch in enumerate(patches[5:], 6):
+        table.append(patch)
+        assert reopened(table).load() == expected(patches[:number])
+
+
+def test_a_journal_whose_folder_could_not_be_synced_is_synced_with_the_next_change(
+    table: JournaledTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure could remove it with changes that were confirmed."""
+    patches, synced = changes(3), list[Path]()
+    table.append(patches[0])
+    with monkeypatch.context() as failing:
+        failing.setattr(journaled_table, "sync_folder", _refuse)
+        with pytest.raises(OSError, match="No space left"):
+            table.append({"table": {"refused": {"n": 0}}})
+    monkeypatch.setattr(journaled_table, "sync_folder", synced.append)
+    table.append(patches[1])
+    table.append(patches[2])
+    assert synced == [table.path.parent]
+    assert reopened(table).load() == expected(patches)
+
+
+def _refuse(_: Path) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_replaced_table_is_not_changed_by_earlier_changes(table: JournaledTable) -> None:
     """A slave takes its master's table; a crash must not bring its own topics back."""
     table.append({"table": {"old": {"n": 1}}})
