@@ -7,7 +7,8 @@ its lease meanwhile. No request is sent or answered before the ballot is on disk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple, Protocol
 
 import structlog
@@ -299,14 +300,12 @@ class Elector:
             answer = await self._ask(peer, RequestCode.REQUEST_VOTE, header)
             response = VoteResponse.from_ext(answer.ext)
             vote = VoteAnswer(response.term, granted=response.granted, complete=response.complete)
-            async with self._turn:
-                before = self.life
+            async with self._changing():
                 step = self._election.answered(peer, request, vote, now_ns(), self._log_state())
                 await self._save()
         except (RemotingError, OSError) as error:
             self._warnings.warn("no vote", peer=self._addresses[peer], reason=str(error))
             return
-        self._note(before)
         self._send(step)
 
     async def _beat(self, peer: int, beat: Beat) -> None:
@@ -321,8 +320,7 @@ class Elector:
             answer = await self._ask(peer, RequestCode.MASTER_BEAT, header)
             response = BeatResponse.from_ext(answer.ext)
             reply = BeatAnswer(response.term, follows=response.follows)
-            async with self._turn:
-                before = self.life
+            async with self._changing():
                 self._election.beat_answered(peer, beat, sent_ns, reply, now_ns())
                 await self._save()
         except (RemotingError, OSError) as error:
@@ -331,8 +329,6 @@ class Elector:
                 peer=self._addresses[peer],
                 reason=str(error),
             )
-            return
-        self._note(before)
 
     async def _ask(self, peer: int, code: RequestCode, header: Header) -> RemotingCommand:
         request = RemotingCommand(code, ext=header.to_ext())
@@ -341,6 +337,18 @@ class Elector:
         if answer.code != 0:
             raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
         return answer
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Hold the turn for a change that others caused, and note it even if it cannot be saved: a
+        master that was replaced must become a slave.
+        """
+        async with self._turn:
+            before = self.life
+            try:
+                yield
+            finally:
+                self._note(before)
 
     def _note(self, before: Life) -> None:
         life = self.life
@@ -366,11 +374,9 @@ class Elector:
             )
         position = Position(header.log_epoch, header.log_end)
         asked = VoteRequest(header.term, header.candidate, position, header.trial)
-        async with self._turn:
-            before = self.life
+        async with self._changing():
             answer, _ = self._election.asked(asked, now_ns(), self._log_state())
             await self._save_to_answer()
-        self._note(before)
         response = VoteResponse(term=answer.term, granted=answer.granted, complete=answer.complete)
         return request.response(ext=response.to_ext())
 
@@ -378,11 +384,9 @@ class Elector:
         header = BeatHeader.from_ext(request.ext)
         self._check(header.broker_name, header.master, header.term, channel)
         beat = Beat(header.term, header.master, header.leaves)
-        async with self._turn:
-            before = self.life
+        async with self._changing():
             answer, _ = self._election.heard(beat, now_ns())
             await self._save_to_answer()
-        self._note(before)
         response = BeatResponse(term=answer.term, follows=answer.follows)
         return request.response(ext=response.to_ext())
 

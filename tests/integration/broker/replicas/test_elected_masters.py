@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -21,11 +22,13 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.election_headers import BeatHeader
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
 from broker_core.store.commit_log import CommitLog
+from broker_core.store.tables import JsonTable
 from testkit.eventually import eventually
 from tests.support.elected_group import TOPIC, ElectedGroup, elected_group
 
@@ -403,3 +406,30 @@ async def test_a_master_that_was_elected_on_a_full_disk_serves_once_there_is_roo
         await group.until_served()
         client = await group.client()
         assert await sent(client, await made_queue(client), b"one")
+
+
+async def test_a_replaced_master_that_cannot_save_its_vote_becomes_a_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        ballot = group.settings(master).data / "config" / "election.json"
+        save = JsonTable.save
+
+        def save_others(table: JsonTable, content: dict[str, Any]) -> None:
+            if table.path == ballot:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            save(table, content)
+
+        with monkeypatch.context() as full:
+            full.setattr(JsonTable, "save", save_others)
+            beat = BeatHeader(
+                broker_name="broker-a",
+                term=int((await group.figures(master))["masterEpoch"]) + 1,
+                master=next(number for number in group.brokers if number != master),
+            )
+            answer = await group.ask(master, RequestCode.MASTER_BEAT, beat.to_ext())
+            assert answer.remark == "the vote cannot be saved: No space left on device"
+            await eventually(lambda: group.brokers[master].components.replica.is_slave)
+        await group.until_served()
