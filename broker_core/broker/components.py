@@ -166,6 +166,7 @@ class Components:
             auto_create=settings.auto_create_groups,
             limit=Limit("max_groups", settings.max_groups, advice="delete unused groups"),
             in_use=self._groups_in_use,
+            forgotten=self.sampler.traffic.forget,
         )
         offset_table = store.journaled_table("consumerOffset")
         self.offsets = load_table(offset_table, CommittedOffsets.from_table)
@@ -229,6 +230,7 @@ class Components:
             offsets=self.offsets,
             offset_saver=self.offset_saver,
             long_polls=self.long_polls,
+            traffic=self.sampler.traffic,
         )
         self.deletion.catch_up()
         clamped = self.offsets.clamp(store.reader.next_offset)

@@ -8,7 +8,7 @@ minutes, one every ten minutes for an hour, and one an hour for a day.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from broker_core.names import Group, Topic
@@ -129,11 +129,18 @@ class Traffic:
         self._given[group, topic] = self._given.get((group, topic), 0) + messages
         self._given_total += messages
 
-    def forget(self, group: Group) -> None:
-        """Forget a group that was deleted."""
-        for key in [each for each in self._given if each[0] == group]:
+    def forget(self, groups: Collection[Group]) -> None:
+        """Forget groups that were deleted."""
+        self._forget(lambda group, _: group in groups)
+
+    def forget_topic(self, topic: Topic) -> None:
+        """Forget a topic that was deleted: one of the same name starts over."""
+        self._forget(lambda _, other: other == topic)
+
+    def _forget(self, is_gone: Callable[[Group, Topic], bool]) -> None:
+        for key in [each for each in self._given if is_gone(*each)]:
             del self._given[key]
-        for place in [each for each in self._pulled if each[0] == group]:
+        for place in [each for each in self._pulled if is_gone(*each[:2])]:
             del self._pulled[place]
 
     def sample(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:

@@ -1,4 +1,4 @@
-"""Deletion of topics: from the log, from the tables, and from held pulls.
+"""Deletion of topics: from the log, from the tables, from held pulls and from counts.
 
 The record in the log is the deletion; the tables follow. Each table stores the number of these
 records that it has applied, so a start completes what a crash interrupted.
@@ -15,6 +15,7 @@ from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import deletions_since
+from broker_core.broker.traffic import Traffic
 from broker_core.clock import wall_ms
 from broker_core.errors import StoreError
 from broker_core.names import Topic
@@ -38,12 +39,14 @@ class TopicDeletion:
         offsets: CommittedOffsets,
         offset_saver: Saver,
         long_polls: LongPolls,
+        traffic: Traffic,
     ) -> None:
         self._store = store
         self._directory = directory
         self._offsets = offsets
         self._offset_saver = offset_saver
         self._long_polls = long_polls
+        self._traffic = traffic
 
     async def delete(self, topic: Topic) -> None:
         """Delete *topic*, its messages and all groups' offsets in it, durably.
@@ -77,6 +80,7 @@ class TopicDeletion:
         for topic in removed:
             topics.remove(topic, now_ms=wall_ms())
             self._long_polls.end(topic)
+            self._traffic.forget_topic(topic)
         for topic, _ in deletions_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
         # A log that lost its tail may have fewer records: the next ones would be taken for those.

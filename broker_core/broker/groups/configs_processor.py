@@ -66,7 +66,7 @@ class GroupProcessor:
         group = Group(header.group_name)
         try:
             await self._groups.delete(group)
-            self._traffic.forget(group)
+            self._traffic.forget({group})
             if header.clean_offset or header.remove_offset:
                 self._offsets.delete(group)
                 await self._offset_saver.save()

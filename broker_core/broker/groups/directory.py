@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import orjson
 
@@ -33,18 +33,20 @@ class GroupDirectory:
         auto_create: bool,
         limit: Limit = NO_LIMIT,
         in_use: Callable[[], set[Group]] = set,
+        forgotten: Callable[[Collection[Group]], None] = lambda groups: None,
     ) -> None:
         """Manage *configs*.
 
         *auto_create* false: groups without a configuration are refused. *limit*: on the number of
         groups. *in_use* returns the groups with members, offsets or locks: of the others, those
-        created automatically make room for new ones.
+        created automatically make room for new ones; *forgotten* is called with those.
         """
         self.configs = configs
         self._table = table
         self._auto_create = auto_create
         self._limit = limit
         self._in_use = in_use
+        self._forgotten = forgotten
         self._swept_ns: int | None = None
         self._unsaved: set[Group] = set()  # changes that the table lacks
         self._turn = asyncio.Lock()
@@ -161,7 +163,12 @@ class GroupDirectory:
         used = self._in_use() if self._auto_create else None
         if used is None:
             return
-        for config in list(self.configs):
-            if config.group not in used and config == GroupConfig(group=config.group):
-                self.configs.remove(config.group, now_ms=wall_ms())
-                self._unsaved.add(config.group)
+        gone = {
+            config.group
+            for config in self.configs
+            if config.group not in used and config == GroupConfig(group=config.group)
+        }
+        for group in gone:
+            self.configs.remove(group, now_ms=wall_ms())
+        self._unsaved |= gone
+        self._forgotten(gone)

@@ -106,7 +106,7 @@ async def test_topics_requested_together_are_created_all_or_none(tmp_path: Path)
 
 @pytest.mark.sockets
 async def test_the_first_group_too_many_is_refused_on_both_ways(tmp_path: Path) -> None:
-    in_use = {Group("used")}
+    in_use, gone = {Group("used")}, list[object]()
     table = JournaledTable(tmp_path / "subscriptionGroup.json")
     groups = GroupDirectory(
         GroupConfigs(),
@@ -114,12 +114,14 @@ async def test_the_first_group_too_many_is_refused_on_both_ways(tmp_path: Path) 
         auto_create=True,
         limit=limit("max_groups", 3),
         in_use=lambda: in_use,
+        forgotten=gone.append,
     )
     groups.config(Group("used"))
     groups.config(Group("idle"))
     await groups.define([GroupConfig(group=Group("defined"), retry_max_times=3)])
     groups.config(Group("next"))
     assert groups.configs.find(Group("idle")) is None, "it would be created again as it was"
+    assert gone == [{Group("idle")}]
     in_use.add(Group("next"))
     with pytest.raises(BrokerError, match="group 'more' is not created: this broker has 3 groups"):
         groups.config(Group("more"))

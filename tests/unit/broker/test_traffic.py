@@ -36,7 +36,7 @@ def test_what_a_group_gets_is_counted_and_forgotten_with_it() -> None:
     assert pace == Pace(30, 3.0)
     assert traffic.pull_offset(BILLING, ORDERS, 3) == 17
     traffic.sample({ORDERS: 0}, now_ms=_TEN_S, day=1)
-    traffic.forget(BILLING)
+    traffic.forget({BILLING})
     assert not traffic.knows(BILLING, ORDERS)
     assert traffic.pull_offset(BILLING, ORDERS, 3) == 0
     traffic.sample({ORDERS: 0}, now_ms=2 * _TEN_S, day=1)

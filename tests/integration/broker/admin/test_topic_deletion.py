@@ -100,6 +100,17 @@ async def test_a_topic_made_again_knows_nothing_of_the_one_before(
     assert await send(client, queue, b"new 1") == 1
 
 
+async def test_no_counts_of_a_deleted_topic_stay(cluster: Cluster) -> None:
+    client = await cluster.client()
+    queues = [await used(cluster, client, topic) for topic in (TOPIC, OTHER)]
+    for queue in queues:
+        await client.pull(queue, group=GROUP, offset=3, suspend_ms=0)
+    await delete(cluster, client)
+    traffic = cluster.broker.components.sampler.traffic
+    assert [traffic.pull_offset(GROUP, each.topic, each.queue_id) for each in queues] == [0, 3]
+    assert [traffic.knows(GROUP, each.topic) for each in queues] == [False, True]
+
+
 @pytest.mark.parametrize("saved", ["none", "consumerOffset", "orderlyLock"])
 async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     cluster: Cluster, saved: str

@@ -15,6 +15,7 @@ from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
+from broker_core.broker.traffic import Traffic
 from broker_core.names import Topic
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.route_bodies import TopicConfig
@@ -175,6 +176,7 @@ async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_la
         offsets=offsets,
         offset_saver=saver,
         long_polls=LongPolls(),
+        traffic=Traffic({}, now_ms=0, day=1),
     )
     deletion.catch_up()
     assert topics.find(TOPIC) is not None, "nothing is deleted before it is confirmed"
