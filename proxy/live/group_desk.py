@@ -99,6 +99,7 @@ class GroupDesk:
         await store.refresh()
         held = store.known.get(group)
         check_version(group, held, expect=wish.expect)
+        version = self._version(group)
         before = None if held is None else held.settings
         after = None if made is None else stored_form(made)
         # The same settings are written again if the value at a nameserver does not count, or is
@@ -106,7 +107,7 @@ class GroupDesk:
         differs = before != after or group in store.unreadable or not store.is_current(group)
         told = {
             "group": group,
-            "version": self._version(group),
+            "version": version,
             "before": before,
             "after": after,
             "changed": differs and not wish.dry_run,
@@ -122,9 +123,9 @@ class GroupDesk:
             after=after,
         )
         async with self._audit.change(change):
-            # The audit entry's old value is the value that is replaced.
-            expect = self._version(group)
-            value = await store.write(group, made, expect=expect, by=wish.by)
+            # The audit entry's old value is the value that is replaced: while the entry was stored,
+            # another change may have been made.
+            value = await store.write(group, made, expect=version, by=wish.by)
         watch.serve()
         return {**told, "version": value.version}
 
