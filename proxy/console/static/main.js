@@ -116,16 +116,25 @@ function context(at) {
     },
     /** Run *look* now, and every *ms* while the page is visible. */
     every(ms, look) {
-      let under = false;
+      let running = null;
+      let wanted = false;
       regular.add(look);
-      const again = async () => {
-        if (under || signal.aborted) return;
-        under = true;
-        await ctx.load(look);
-        under = false;
+      const run = async () => {
+        do {
+          wanted = false;
+          await ctx.load(look);
+        } while (wanted && !signal.aborted);
+        running = null;
+      };
+      // A look under way may ask for something else than the page does by now: look once more after it.
+      const again = () => {
+        if (signal.aborted) return null;
+        wanted = running !== null;
+        running ??= run();
+        return running;
       };
       looks.push(again);
-      const timer = setInterval(() => document.hidden || again(), ms);
+      const timer = setInterval(() => document.hidden || running || again(), ms);
       signal.addEventListener("abort", () => clearInterval(timer));
       return again();
     },
