@@ -57,13 +57,16 @@ class SlowAudit:
 class Site:
     """A desk and lanes whose queues are handed over when the test says so."""
 
-    def __init__(self, audit: SlowAudit | None = None) -> None:
+    def __init__(
+        self, audit: SlowAudit | None = None, nameserver: Nameserver | None = None
+    ) -> None:
         self.lanes = Lanes(make_lane, auto_create=True)
         self.may_leave = asyncio.Event()
         self.live = LiveGroups(self.lanes, changed=lambda _lane: None, give_up=self._give_up)
-        store = GroupStore(Nameserver(), StoreKeys([b"k" * 32]))  # type: ignore[arg-type]
-        watch = StoreWatch(store, self.live)
-        self.desk = GroupDesk(self.lanes, self.live, cast(Audit, audit), watch)
+        at = nameserver or Nameserver()
+        store = GroupStore(at, StoreKeys([b"k" * 32]))  # type: ignore[arg-type]
+        self.watch = StoreWatch(store, self.live)
+        self.desk = GroupDesk(self.lanes, self.live, cast(Audit, audit), self.watch)
 
     async def _give_up(self, _lane: GroupLane) -> None:
         await self.may_leave.wait()
@@ -124,10 +127,6 @@ async def test_no_change_that_was_made_while_another_is_audited_is_overwritten(
 ) -> None:
     audit = SlowAudit("anna")
     desk = Site(audit).desk
-
-    def settings(order_key: str) -> dict[str, object]:
-        return {"topics": [{"name": "orders", "order_key": order_key}]}
-
     await desk.put("billing", settings("KEY"), Wish("bob", "new", expect=0))
     slow = spawn(desk.put("billing", settings("$.a"), Wish("anna", "so", expect)), name="slow")
     await audit.asked.wait()
@@ -136,3 +135,22 @@ async def test_no_change_that_was_made_while_another_is_audited_is_overwritten(
     with pytest.raises(Refused, match="billing has version 2, and version 1 is expected"):
         await slow
     assert desk.describe("billing")["settings"] == settings("$.b")
+
+
+async def test_a_stored_group_is_shown_with_the_settings_of_its_version() -> None:
+    """A proxy that has just refused a change knows the newest version before it serves it; who
+    reads the group again then and changes one setting keeps those of the other change.
+    """
+    nameserver, audit = Nameserver(), SlowAudit("")
+    one, two = Site(audit, nameserver), Site(audit, nameserver)
+    await one.desk.put("billing", settings("KEY"), Wish("bob", "new", expect=0))
+    await two.watch.look()
+    await one.desk.put("billing", settings("$.b"), Wish("bob", "first", expect=1))
+    with pytest.raises(Refused, match="has version 2, and version 1 is expected"):
+        await two.desk.put("billing", settings("$.a"), Wish("anna", "so", expect=1))
+    shown = two.desk.describe("billing")
+    assert (shown["version"], shown["settings"]) == (2, settings("$.b"))
+
+
+def settings(order_key: str) -> dict[str, object]:
+    return {"topics": [{"name": "orders", "order_key": order_key}]}
