@@ -56,9 +56,18 @@ def ls(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List dead letters that are not redriven yet, oldest first."""
-    given = _query(topic, key, since, reason, everything=everything, limit=limit)
-    found = orjson.loads(ask_proxy(http, f"{_place(group)}?{given}", timeout_s=_TIMEOUT_S))
-    rows = [_with_times(row) for row in found["dead_letters"]]
+    rows: list[dict[str, Any]] = []
+    positions: str | None = None
+    while True:  # a request reads a part of many dead letters
+        asked = (topic, key, since, reason)
+        left = limit - len(rows)
+        given = _query(*asked, everything=everything, limit=left, positions=positions)
+        found = orjson.loads(ask_proxy(http, f"{_place(group)}?{given}", timeout_s=_TIMEOUT_S))
+        rows += map(_with_times, found["dead_letters"])
+        before, positions = positions, found["positions"]
+        if found["complete"] or len(rows) >= limit or positions == before:
+            break
+    rows.sort(key=lambda row: int(row["store_ms"]))
     print_rows(rows, columns=_COLUMNS, output=output)
     say(f"{number(found['waiting'], 'dead letter')} of {group} not redriven, {len(rows):,} shown")
     if not found["complete"]:
@@ -185,7 +194,7 @@ def _query(
     reason: str | None,
     *,
     everything: bool,
-    **more: int | None,
+    **more: int | str | None,
 ) -> str:
     """Return the query string of a selection, without what is not given."""
     asked = {

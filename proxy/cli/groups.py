@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -129,6 +129,8 @@ def update(
             f"group {group!r} is not stored, but comes from {known['source']}:"
             " see orderlane groups create"
         )
+    if file is None:
+        check_served(known)
     settings = known["settings"] if file is None else _settings_in(file)
     for each in change or ():
         _set(settings, each)
@@ -261,6 +263,19 @@ def _put(
     }
     body = body_of(asked)
     _show(ask_proxy(http, _place(group), body=body, method="PUT", timeout_s=_TIMEOUT_S), output)
+
+
+def check_served(described: Mapping[str, Any]) -> None:
+    """Raise OrderlaneError if the proxy refuses the newest settings of a stored group: it shows
+    earlier ones, which a change of single settings would bring back.
+    """
+    if described["refused"]:
+        why = "; ".join(described["refused"].splitlines())
+        raise OrderlaneError(
+            f"group {described['group']!r}: this proxy refuses version {described['version']} of"
+            " its settings, so single ones are not changed here: replace all with orderlane groups"
+            f" update --file, or ask a proxy that serves them: {why}"
+        )
 
 
 def _show(answer: bytes, output: OutputFormat) -> None:

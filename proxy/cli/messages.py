@@ -39,6 +39,8 @@ _RESENT = ("message", "keys", "to", "sent", "dry_run")
 _FIELDS = ("message", "topic", "message_id", "keys", "tag", "born", "stored", "bytes")
 _STATE = ("group", "state", "key", "client", "attempt", "ends_in_ms")
 _LARGEST_PAGE = 200
+#: Messages up to which all queues are read as far back as if one had all the newest messages.
+_READ_BACK = 2_000
 _LOOK_S = 0.5
 _REPORT_S = 5.0
 _HEX_BYTES = 16
@@ -88,24 +90,25 @@ def ls(
     Keys and ids are looked up in the indexes of the brokers. --grep reads the messages themselves:
     without --from-offset or --from-time the last 5,000.
     """
+    start = {
+        "queue": queue,
+        "offset": from_offset,
+        "time_ms": _time(from_time),
+        "contains": grep or None,
+    }
     if key is not None or message_id is not None:
-        found = look(http, _place(topic), key=key, id=message_id, limit=min(limit, _LARGEST_PAGE))
+        # The proxy refuses what is no part of such a search.
+        asked = {"key": key, "id": message_id, "limit": min(limit, _LARGEST_PAGE), **start}
+        found = look(http, _place(topic), **asked)
         rows = found["messages"][-limit:]
         for broker, why in found["unanswered"].items():
             say(f"{broker} did not answer: {why}")
+    elif from_offset is None and from_time is None and not grep:
+        rows = _newest(http, topic, queue, limit)
     else:
-        start = {
-            "queue": queue,
-            "offset": from_offset,
-            "time_ms": _time(from_time),
-            "contains": grep or None,
-        }
-        newest = from_offset is None and from_time is None
         rows = []
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
-            if len(rows) >= limit or (newest and not grep):
-                break
         rows = rows[:limit]
     print_rows([_shown(row) for row in rows], columns=_COLUMNS, output=output)
 
@@ -235,6 +238,25 @@ def resend(
 
 def _place(topic: str) -> str:
     return path_of("topics", topic, "messages")
+
+
+def _newest(http: str, topic: str, queue: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest *limit* messages by store time, oldest first.
+
+    All queues are read equally far back. With many of them or a high *limit* this may be less than
+    *limit* messages of a queue that has most of the newest ones.
+    """
+    ends = look(http, _place(topic), queue=queue, start="end", limit=1)["positions"]
+    if not ends:
+        return []  # no readable queue
+    places = [part.rpartition("@") for part in ends.split(",")]
+    back = max(limit // len(places) + 1, min(limit, _READ_BACK // len(places)))
+    begin = ",".join(f"{qid}@{max(0, int(end) - back)}" for qid, _, end in places)
+    wanted = {"queue": queue, "contains": None, "positions": begin}
+    rows: list[dict[str, Any]] = []
+    for page in _pages(http, topic, limit=back * len(places), **wanted):
+        rows += page["messages"]
+    return rows[-limit:]
 
 
 def _pages(http: str, topic: str, *, limit: int, **start: Any) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.connect import actor, ask_proxy, body_of, one_of
+from proxy.cli.groups import check_served
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.order_key_handling import handling_of
 from proxy.cli.order_key_sample import Known, known, queues_at
@@ -94,6 +95,7 @@ def rollout(
     the change started, but did not complete in time.
     """
     of = known(http, group, topic)
+    check_served(of.described)
     text = None if order_key == "none" else order_key
     wanted = _checked(text, of.topic.missing_key if missing is None else missing.value)
     now = _rule(of.topic.order_key, of.topic.missing_key)

@@ -42,7 +42,9 @@ class GroupDesk:
         self._watch = store
 
     def describe(self, group: str) -> dict[str, Any]:
-        """Return the source of *group* and its settings.
+        """Return the source of *group*, its settings and, if it is stored, their version.
+
+        If the newest settings of a stored group are refused, earlier ones are shown.
 
         Raises UnknownName, also for a removed group whose queues are being handed over.
         """
@@ -53,11 +55,15 @@ class GroupDesk:
         deleted = self._watch is not None and group in self._watch.store.old_keys
         if settings is None and refused is None and unsigned is None and not deleted:
             settings = self._lanes.named(group).settings
+        shown = None if settings is None else stored_form(settings)
+        if source is not Source.FILE and refused is None:
+            # A version may be known for a moment before it is served.
+            shown = self._stored(group) or shown
         return {
             "group": group,
             "source": "clients" if source is None else source.value,
             "version": self._version(group),
-            "settings": None if settings is None else stored_form(settings),
+            "settings": shown,
             "refused": refused,
             "unsigned": unsigned,
         }
@@ -99,6 +105,7 @@ class GroupDesk:
         await store.refresh()
         held = store.known.get(group)
         check_version(group, held, expect=wish.expect)
+        version = self._version(group)
         before = None if held is None else held.settings
         after = None if made is None else stored_form(made)
         # The same settings are written again if the value at a nameserver does not count, or is
@@ -106,7 +113,7 @@ class GroupDesk:
         differs = before != after or group in store.unreadable or not store.is_current(group)
         told = {
             "group": group,
-            "version": self._version(group),
+            "version": version,
             "before": before,
             "after": after,
             "changed": differs and not wish.dry_run,
@@ -122,9 +129,9 @@ class GroupDesk:
             after=after,
         )
         async with self._audit.change(change):
-            # The audit entry's old value is the value that is replaced.
-            expect = self._version(group)
-            value = await store.write(group, made, expect=expect, by=wish.by)
+            # The audit entry's old value is the value that is replaced: while the entry was stored,
+            # another change may have been made.
+            value = await store.write(group, made, expect=version, by=wish.by)
         watch.serve()
         return {**told, "version": value.version}
 
@@ -141,6 +148,10 @@ class GroupDesk:
     def _version(self, group: str) -> int:
         held = None if self._watch is None else self._watch.store.known.get(group)
         return 0 if held is None or held.settings is None else held.version
+
+    def _stored(self, group: str) -> dict[str, Any] | None:
+        held = None if self._watch is None else self._watch.store.known.get(group)
+        return None if held is None else held.settings
 
     def _unsigned(self, group: str) -> dict[str, Any] | None:
         found = None if self._watch is None else self._watch.store.unsigned.get(group)

@@ -11,7 +11,7 @@ from playwright.async_api import Route, expect
 from testkit.eventually import eventually
 from tests.browser.acting import act, notice
 from tests.browser.conftest import OpenPage
-from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
+from tests.browser.site import FAILING, HELD, LETTERS, PARKED, SPARE, Site
 
 pytestmark = pytest.mark.sockets
 
@@ -79,6 +79,35 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await expect(paused).to_contain_text(
             "queue: broker-a_0, paused: true; queue: broker-a_1, paused: true; "
         )
+
+
+async def test_keys_of_one_topic_are_not_acted_on_in_another(site: Site, opened: OpenPage) -> None:
+    """Those of the chosen topic cannot be read: the keys shown before were of the other one."""
+    async with opened(answers=True) as page:
+        await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&list=parked&key=absent")
+        await expect(page.get_by_role("row", name=PARKED)).to_be_visible()
+        command = page.get_by_label("One key").locator(".command code")
+        await expect(command).to_contain_text("--topic orders")
+        failed = {"error": "a broker failed: it is away"}
+        await page.route(
+            f"**/topics/{LETTERS}/keys/parked*",
+            lambda route: route.fulfill(status=503, json=failed),
+        )
+        await page.get_by_label("Topic", exact=True).select_option(LETTERS)
+        await expect(page.locator(".problem")).to_contain_text("it is away")
+        await expect(page.get_by_role("row", name=PARKED)).to_have_count(0)
+        await expect(command).to_contain_text(f"--topic {LETTERS}")  # it is unknown there as well
+
+
+async def test_a_message_is_viewed_in_the_topic_in_which_it_was_found(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened(answers=True) as page:
+        await page.goto(f"{site.url}/#/groups/billing/messages?topic=orders&by=key&text={HELD}")
+        await expect(page.locator("tbody tr")).to_have_count(5)
+        await page.get_by_label("Topic", exact=True).select_option(LETTERS)
+        await page.locator("tbody tr").first.get_by_role("button", name="View").click()
+        await expect(page.locator("pre.body")).to_contain_text(f'"id": "{HELD}"')
 
 
 async def test_a_key_is_retried_and_skipped(site: Site, opened: OpenPage) -> None:

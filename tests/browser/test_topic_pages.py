@@ -123,6 +123,29 @@ async def test_topics_are_filtered_and_listed_page_by_page(site: Site, opened: O
         await expect(page.get_by_role("link", name="%DLQ%billing")).to_be_visible()
 
 
+async def test_a_filter_set_during_a_refresh_is_asked_after_it(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened() as page:
+        waiting: list[Route] = []
+
+        async def hold(route: Route) -> None:
+            waiting.append(route)
+
+        await page.add_init_script("window.setInterval = () => 0")  # no refresh by itself
+        await page.route("**/api/topics?*", hold)
+        await page.goto(f"{site.url}/#/topics")
+        while not waiting:
+            await page.wait_for_timeout(50)
+        await page.get_by_label("Name contains").fill(LETTERS)
+        await page.get_by_role("button", name="Filter").click()
+        await page.unroute("**/api/topics?*")
+        for route in waiting:
+            await route.continue_()
+        await expect(page.get_by_role("link", name=LETTERS, exact=True)).to_be_visible()
+        await expect(page.locator("tbody tr")).to_have_count(1)
+
+
 async def test_messages_are_found_in_every_way(site: Site, opened: OpenPage) -> None:
     async with opened(answers=True) as page:
         await page.goto(f"{site.url}/#/topics/orders")
@@ -415,6 +438,39 @@ async def test_a_page_shows_that_it_loads_and_why_it_failed(
         await page.keyboard.press("r")  # the next look succeeds
         await expect(page.locator(".problem")).to_be_empty()
         await expect(page.locator("tbody tr").first).to_be_visible()
+
+
+async def test_an_error_stays_until_its_own_request_succeeds(site: Site, opened: OpenPage) -> None:
+    """Other requests of the page succeed meanwhile: old figures would be shown without a sign."""
+    async with opened(answers=True) as page:
+        waiting: list[Route] = []
+
+        async def hold(route: Route) -> None:
+            waiting.append(route)
+
+        failed = {"error": "a broker failed: it is away"}
+        await page.add_init_script("window.setInterval = () => 0")  # no refresh by itself
+        await page.route("**/parked?*", lambda route: route.fulfill(status=503, json=failed))
+        await page.route("**/dead-letters?*", hold)
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        problem = page.locator(".problem")
+        await expect(problem).to_contain_text("it is away")
+        while not waiting:
+            await page.wait_for_timeout(50)
+        for route in waiting:
+            await route.continue_()
+        letters = page.get_by_role("region", name="Dead letters")
+        await expect(letters.locator("tbody tr")).to_have_count(3)
+        await expect(problem).to_contain_text("it is away")
+
+    async with opened(answers=True) as page:
+        ticks = "window.ticks = []; window.setInterval = (tick) => ticks.push(tick)"
+        await page.add_init_script(ticks)
+        await page.goto(f"{site.url}/#/topics/none/messages")
+        problem = page.locator(".problem")
+        await expect(problem).to_contain_text("there is no topic 'none'")
+        await page.evaluate("ticks.forEach((tick) => tick())")  # looks for new messages
+        await expect(problem).to_contain_text("there is no topic 'none'")
 
 
 async def test_a_topic_that_is_not_there(site: Site, opened: OpenPage) -> None:

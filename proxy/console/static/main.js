@@ -77,20 +77,35 @@ function context(at) {
   const problem = h("p", { class: "problem", role: "alert" });
   const { signal } = aborting;
   const looks = [];
+  const regular = new Set();
+  const errors = new Map(); // the last one of each regular look, and under null of all others
+  const tell = () => {
+    const shown = [...new Map([...errors.values()].map((error) => [error.message, error])).values()];
+    const said = JSON.stringify(shown.map((error) => [error.message, error.owners]));
+    if (problem.dataset.said === said) return; // announce a change only
+    problem.dataset.said = said;
+    problem.replaceChildren(...shown.flatMap((error, index) => [index ? "; " : "", error.message, ...elsewhere(error.owners)]));
+  };
   const ctx = {
     ...at,
     live,
     signal,
     problem,
-    /** Run *look* and show the proxy's error if it fails; return whether it succeeded. */
+    /**
+     * Run *look* and show the proxy's error if it fails; return whether it succeeded. An error stays
+     * until the same regular look succeeds: another one may work meanwhile.
+     */
     async load(look) {
+      const place = regular.has(look) ? look : null;
       try {
         await look();
-        problem.replaceChildren();
+        errors.delete(place);
+        tell();
         return true;
       } catch (error) {
         if (signal.aborted || error.name === "AbortError") return false;
-        problem.replaceChildren(error.message, ...elsewhere(error.owners));
+        errors.set(place, error);
+        tell();
         if (error.status === undefined) console.error(error);
         return false;
       }
@@ -101,15 +116,25 @@ function context(at) {
     },
     /** Run *look* now, and every *ms* while the page is visible. */
     every(ms, look) {
-      let under = false;
-      const again = async () => {
-        if (under || signal.aborted) return;
-        under = true;
-        await ctx.load(look);
-        under = false;
+      let running = null;
+      let wanted = false;
+      regular.add(look);
+      const run = async () => {
+        do {
+          wanted = false;
+          await ctx.load(look);
+        } while (wanted && !signal.aborted);
+        running = null;
+      };
+      // A look under way may ask for something else than the page does by now: look once more after it.
+      const again = () => {
+        if (signal.aborted) return null;
+        wanted = running !== null;
+        running ??= run();
+        return running;
       };
       looks.push(again);
-      const timer = setInterval(() => document.hidden || again(), ms);
+      const timer = setInterval(() => document.hidden || running || again(), ms);
       signal.addEventListener("abort", () => clearInterval(timer));
       return again();
     },

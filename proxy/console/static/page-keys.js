@@ -30,38 +30,53 @@ function page(ctx, topics) {
   const list = choice(LISTS, NOTHING[ctx.query.get("list")] ? ctx.query.get("list") : "top");
   const search = h("input", { type: "search", value: ctx.query.get("key") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
   const one = h("section", { class: "one", hidden: true, "aria-label": "One key" });
-  const table = tableOf(ctx, () => topic.value);
-  const url = (name) => path("groups", ctx.group, "topics", topic.value, "keys", name);
+  const table = tableOf(ctx);
 
   async function look() {
-    const key = search.value;
-    ctx.remember({ topic: topic.value, list: list.value === "top" ? "" : list.value, key });
-    [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = NOTHING[list.value];
-    await Promise.all([lookAtAll(), lookAtOne(key)]);
+    const asked = { topic: topic.value, list: list.value, key: search.value };
+    ctx.remember({ ...asked, list: asked.list === "top" ? "" : asked.list });
+    [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = NOTHING[asked.list];
+    await Promise.all([lookAtAll(asked), lookAtOne(asked)]);
   }
 
-  async function lookAtAll() {
-    const rows = await get(url(list.value), list.value === "parked" ? {} : { limit: SHOWN }, ctx);
-    table.update(list.value === "parked" ? rows.map(parkedRow) : rows);
+  function url(asked, name) {
+    return path("groups", ctx.group, "topics", asked.topic, "keys", name);
   }
 
-  async function lookAtOne(key) {
+  async function lookAtAll(asked) {
+    const parked = asked.list === "parked";
+    const rows = await get(url(asked, asked.list), parked ? {} : { limit: SHOWN }, ctx);
+    if (asked.topic !== topic.value || asked.list !== list.value) return; // another list was chosen meanwhile
+    // Actions and links are those of the topic that was asked for, whatever is chosen by then.
+    table.update(rows.map((row) => ({ ...(parked ? parkedRow(row) : row), topic: asked.topic })));
+  }
+
+  async function lookAtOne(asked) {
+    const { key } = asked;
     if (!key) {
       one.hidden = true;
       one.dataset.key = "";
       return;
     }
-    const [rows, events] = await Promise.all([get(url("show"), { key }, ctx), get(url("history"), { key, limit: 50 }, ctx)]);
+    const [rows, events] = await Promise.all([get(url(asked, "show"), { key }, ctx), get(url(asked, "history"), { key, limit: 50 }, ctx)]);
+    if (asked.topic !== topic.value) return;
     one.hidden = false;
-    const said = JSON.stringify([rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events.length]);
+    const said = JSON.stringify([asked.topic, rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events.length]);
     if (one.dataset.said === said && one.dataset.key === key) return; // keep the focus
     Object.assign(one.dataset, { said, key });
-    one.replaceChildren(...oneKey(ctx, topic.value, key, rows, events));
+    one.replaceChildren(...oneKey(ctx, asked.topic, key, rows, events));
   }
 
   const again = () => ctx.again();
-  topic.addEventListener("change", again);
-  list.addEventListener("change", again);
+  const another = () => {
+    table.wait();
+    again();
+  };
+  topic.addEventListener("change", () => {
+    one.hidden = true;
+    another();
+  });
+  list.addEventListener("change", another);
   const form = h(
     "form",
     { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); again(); } },
@@ -74,30 +89,31 @@ function page(ctx, topics) {
   return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy. Paused and parked keys include those of queues without an owner, as their last records list them.`)];
 }
 
-function tableOf(ctx, topic) {
+/** Return the table of keys; a row has its topic. */
+function tableOf(ctx) {
   return new Table({
     caption: "Keys",
     key: (row) => `${row.queue} ${row.key}`,
     nothing: "",
     advice: " ",
     columns: [
-      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, topic(), row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
+      { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
-      { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, topic(), row), order: (row) => row.offset },
+      { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, row), order: (row) => row.offset },
       { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
       { name: "backlog", label: "Unfinished", number: true, cell: (row) => figure(row.backlog), order: (row) => row.backlog },
       { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
       { name: "share", label: "Share", number: true, title: "Share of recent deliveries", cell: (row) => share(row.share), order: (row) => row.share },
       { name: "holder", label: "Held by", cell: (row) => row.holder ?? "–", order: (row) => row.holder ?? "" },
       { name: "error", label: "Last error", wide: true, cell: (row) => row.last_error || "–" },
-      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Actions…", () => askKey(ctx.group, topic(), current(), () => ctx.again()), { class: "small" }) },
+      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Actions…", () => askKey(ctx.group, current().topic, current(), () => ctx.again()), { class: "small" }) },
     ],
   });
 }
 
-function head(ctx, topic, row) {
+function head(ctx, row) {
   const place = headOf(row);
-  return place === null ? "–" : { href: messageLink(ctx.group, topic, place), text: place };
+  return place === null ? "–" : { href: messageLink(ctx.group, row.topic, place), text: place };
 }
 
 /** Convert a parked key to a row of the key table. */

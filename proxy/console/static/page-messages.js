@@ -23,7 +23,8 @@ function page(ctx, topics) {
   const text = h("input", { type: "search", value: ctx.query.get("text") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
   const whole = h("section", { class: "one", hidden: true, "aria-label": "One message" });
   const note = h("p", { class: "muted" }, "Brokers index the message keys set by producers. For an order key from the body, use the Keys page: it links the first message. ", h("a", { href: "#/topics" }, "Topics"), " lists all messages of a topic.");
-  const url = (...more) => path("groups", ctx.group, "topics", topic.value, "messages", ...more);
+  const url = (at, ...more) => path("groups", ctx.group, "topics", at, "messages", ...more);
+  let looks = 0;
   const table = new Table({
     caption: "Messages",
     key: (row) => row.message,
@@ -32,39 +33,44 @@ function page(ctx, topics) {
     columns: [
       { name: "message", label: "Message", mono: true, cell: (row) => row.message, copies: (row) => [row.message, `location ${row.message}`], order: (row) => row.offset },
       { name: "keys", label: "Keys", mono: true, cell: (row) => row.keys ?? "–", copies: (row) => (row.keys ? [row.keys, `key ${row.keys}`] : null) },
-      { name: "order", label: "Order key", mono: true, cell: (row) => (row.order_key === null ? "–" : { href: keyLink(ctx.group, topic.value, row.order_key), text: row.order_key }) },
+      { name: "order", label: "Order key", mono: true, cell: (row) => (row.order_key === null ? "–" : { href: keyLink(ctx.group, row.at, row.order_key), text: row.order_key }) },
       { name: "tag", label: "Tag", cell: (row) => row.tag ?? "–" },
       { name: "stored", label: "Stored", number: true, cell: (row) => moment(row.store_ms), order: (row) => row.store_ms },
       { name: "size", label: "Size", number: true, cell: (row) => bytes(row.bytes), order: (row) => row.bytes },
       { name: "id", label: "Id", mono: true, wide: true, cell: (row) => row.message_id },
-      { name: "acts", label: "Actions", unseen: true, make: (current) => button("View", () => ctx.load(() => view(current().message)), { class: "small" }) },
+      { name: "acts", label: "Actions", unseen: true, make: (current) => button("View", () => ctx.load(() => view(current().at, current().message)), { class: "small" }) },
     ],
   });
   table.element.hidden = true;
 
-  async function view(place) {
-    const message = await get(url("show"), { message: place }, ctx);
+  /** Show the message at *place* of topic *at*. */
+  async function view(at, place) {
+    const mine = looks;
+    const message = await get(url(at, "show"), { message: place }, ctx);
+    if (mine !== looks) return;
     whole.hidden = false;
-    whole.replaceChildren(...wholeMessage(ctx, topic.value, message));
+    whole.replaceChildren(...wholeMessage(ctx, at, message));
     whole.scrollIntoView({ block: "nearest" });
   }
 
   async function look() {
-    const wanted = text.value.trim();
-    ctx.remember({ topic: topic.value, by: by.value, text: wanted });
+    const [at, wanted] = [topic.value, text.value.trim()];
+    const mine = (looks += 1);
+    ctx.remember({ topic: at, by: by.value, text: wanted });
     whole.hidden = true;
     table.element.hidden = true;
     if (!wanted) throw new ApiError(400, "nothing to search for: give a key, an id, or a queue and offset");
     if (by.value === "place") {
-      await view(wanted);
+      await view(at, wanted);
       return;
     }
-    const found = await get(url(), { [by.value]: wanted }, ctx);
+    const found = await get(url(at), { [by.value]: wanted }, ctx);
+    if (mine !== looks) return; // another search has been made meanwhile
     table.element.hidden = false;
-    table.update(found.messages);
+    table.update(found.messages.map((row) => ({ ...row, at }))); // another topic may be chosen by then
     const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}`);
     note.textContent = [`${of(found.messages.length, "message")}.`, ...silent].join(" ");
-    if (found.messages.length === 1) await view(found.messages[0].message);
+    if (found.messages.length === 1) await view(at, found.messages[0].message);
   }
 
   const form = h(

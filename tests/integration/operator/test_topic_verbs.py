@@ -169,7 +169,12 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
         assert (await listed(*place))[0] == row["preview"] == "a:4"
         (by_id,) = await it.rows("messages", "ls", TOPIC, "--id", row["message_id"])
         assert by_id["message"] == row["message"]
+        of_queue = ("--queue", row["queue"])
+        assert await listed(*of_queue, "--limit", "2") == (await listed(*of_queue))[-2:]
         refused = it.refused
+        assert "leave queue and contains out" in await refused(
+            "messages", "ls", TOPIC, "--key", "a", *of_queue
+        )
         assert "name the queue" in await refused("messages", "ls", TOPIC, "--from-offset", "1")
         assert "has no queue 'x_1'" in await refused("messages", "ls", TOPIC, "--queue", "x_1")
         assert "there is no topic 'none'" in await refused("messages", "ls", "none")

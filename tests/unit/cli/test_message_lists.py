@@ -1,0 +1,99 @@
+"""``orderlane messages ls``: the newest messages of a topic, of however many queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy.cli import messages
+from tests.support.command_line import CommandLine, command_line
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as run:
+        yield run
+
+
+class Topic:
+    """A topic as a proxy lists it: *queues* are the store times of the messages of each queue."""
+
+    def __init__(self, *queues: range) -> None:
+        self._queues = {f"broker-a_{number}": times for number, times in enumerate(queues)}
+        self.asked: list[dict[str, Any]] = []
+
+    def look(self, _http: str, _path: str, **asked: Any) -> dict[str, Any]:
+        """Return a page of the oldest messages from its beginning on."""
+        self.asked.append(asked)
+        begins = self._begins(asked)
+        found = sorted(
+            (ms, queue, offset)
+            for queue, begin in begins.items()
+            for offset, ms in enumerate(self._queues[queue])
+            if offset >= begin
+        )
+        page = found[: asked["limit"]]
+        ends = {
+            queue: begin + sum(each[1] == queue for each in page) for queue, begin in begins.items()
+        }
+        return {
+            "messages": [_row(*each) for each in page],
+            "positions": ",".join(f"{queue}@{offset}" for queue, offset in ends.items()),
+            "complete": len(page) == len(found),
+        }
+
+    def _begins(self, asked: dict[str, Any]) -> dict[str, int]:
+        if positions := asked.get("positions"):
+            places = [each.rpartition("@") for each in positions.split(",")]
+            return {queue: int(offset) for queue, _, offset in places}
+        share = asked["limit"] // len(self._queues) + 1
+        back = 0 if asked.get("start") == "end" else share
+        return {queue: max(0, len(times) - back) for queue, times in self._queues.items()}
+
+
+def _row(ms: int, queue: str, offset: int) -> dict[str, Any]:
+    row = dict.fromkeys(("keys", "tag", "bytes", "preview"))
+    return {"message": f"{queue}@{offset}", "born_ms": ms, "store_ms": ms, **row}
+
+
+@pytest.mark.parametrize(
+    ("queues", "limit"),
+    [
+        ([range(3)], 20),
+        ([range(30)], 20),
+        ([range(30), range(100, 130), range(200, 205)], 20),
+        ([range(1000, 1100), *[range(5)] * 7], 20),
+        ([range(1500)], 1000),
+        ([range(0, 3000, 2), range(1, 3000, 2)], 1500),
+        ([range(9)] * 256, 20),
+        ([range(0)], 20),
+    ],
+)
+def test_the_newest_messages_are_listed(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, queues: list[range], limit: int
+) -> None:
+    topic = Topic(*queues)
+    monkeypatch.setattr(messages, "look", topic.look)
+    listed = orderlane("messages", "ls", "orders", "--limit", limit, "-o", "json").json
+    newest = sorted(ms for times in queues for ms in times)[-limit:]
+    assert [row["store_ms"] for row in listed] == newest
+    assert len(topic.asked) <= 20
+
+
+def test_options_that_are_no_part_of_a_search_by_key_are_not_ignored(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def look(_http: str, _path: str, **given: Any) -> dict[str, Any]:
+        asked.append(given)
+        return {"messages": [], "unanswered": {}}
+
+    monkeypatch.setattr(messages, "look", look)
+    search = ("messages", "ls", "orders", "--key", "k")
+    orderlane(*search, "--queue", "broker-a_0", "--grep", "x", "--from-offset", 3)
+    assert {"queue": "broker-a_0", "contains": "x", "offset": 3}.items() <= asked[0].items()
