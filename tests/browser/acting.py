@@ -1,4 +1,4 @@
-"""What an operator does on the pages, and what the pages answer."""
+"""Actions of an operator on the pages, and the notices that answer them."""
 
 from __future__ import annotations
 
