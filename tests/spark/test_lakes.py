@@ -14,7 +14,7 @@ from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake, expected
 from thin_client.spark.jobs.archive import archive
 from thin_client.spark.lake import delta, iceberg, parquet
-from thin_client.spark.lake.formats import destination
+from thin_client.spark.lake.formats import compaction, destination
 from thin_client.spark.options import OptionError
 
 TABLES = ("delta", "iceberg")
@@ -198,6 +198,25 @@ def test_a_table_has_all_columns_and_is_partitioned_by_day_and_topic(
             found = [each["partition"] for each in table.inspect.partitions().to_pylist()]
     assert len(found) == 2
     assert {each["topic"] for each in found} == {TOPIC}
+
+
+@pytest.mark.parametrize(("format", "other"), [("delta", "parquet"), ("parquet", "delta")])
+def test_an_archive_is_refused_to_a_job_of_another_format(
+    spark: Any, tmp_path: Path, format: str, other: str
+) -> None:
+    """The query would continue, and store messages where no reader of the archive finds them."""
+    lake = Lake(format, tmp_path)
+    there = place(spark, lake)
+    there.prepare(messages(spark, 0))
+    there.write(messages(spark, 0), "query", 1)
+    foreign = destination(spark, lake.path, format=other, catalog={}, target=None)
+    words = f"set format to {format}, or choose another folder$"
+    with pytest.raises(OptionError, match=words):
+        foreign.prepare(messages(spark, 0))
+    with pytest.raises(OptionError, match=words):
+        compaction(spark, lake.path, format=other, catalog={}, checkpoint=None)
+    there.prepare(messages(spark, 0))
+    assert lake.places(spark) == [("broker-a_0", 0)]
 
 
 @pytest.mark.parametrize("format", TABLES)

@@ -14,6 +14,8 @@ DATE, TOPIC = "date", "topic"
 FOLDERS = ("archived_date", "archived_topic")
 #: The folder of a micro-batch in an archive of Parquet files, and Iceberg's partition of a day.
 BATCH, TIMESTAMP_DAY = "batch", "timestamp_day"
+#: Folder with the columns of an archive of Parquet folders.
+RECORD = "_columns"
 #: Names of columns that archives have in some format, beside those of the source.
 OWN_COLUMNS = frozenset({DATE, BATCH, TIMESTAMP_DAY, *FOLDERS})
 #: A topic may contain these two characters, which paths encode; a point is in no topic.

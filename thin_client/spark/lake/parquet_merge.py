@@ -21,6 +21,7 @@ from thin_client.spark.lake.files import (
     read_text,
     replace_text,
 )
+from thin_client.spark.lake.kept_format import refuse_table
 from thin_client.spark.lake.merging import (
     Merge,
     last_committed,
@@ -46,6 +47,7 @@ class ParquetMerge:
     _last: int = field(init=False)
 
     def __post_init__(self) -> None:
+        refuse_table(self.spark, self.path)
         metadata = read_text(self.spark, f"{self.checkpoint}/metadata")
         names = [each.path for each in children(self.spark, f"{self.checkpoint}/commits")]
         last = last_committed(names)
