@@ -75,6 +75,15 @@ def _decoded(folder: str) -> str:
     return folder
 
 
+def exposes(folder: str, path: str) -> bool:
+    """Return whether *path* is in *folder* under a name without a leading ``_`` or ``.``: readers
+    take its files for rows, and a vacuum deletes them. Both are absolute.
+    """
+    whole, root = path.rstrip("/"), folder.rstrip("/")
+    below = whole.removeprefix(f"{root}/")
+    return whole == root or (below != whole and not below.startswith(("_", ".")))
+
+
 def attempt_name(query: str, number: int, unique: str) -> str:
     """Return the folder for the files of one attempt at a batch.
 
