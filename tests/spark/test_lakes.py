@@ -13,8 +13,10 @@ import pytest
 from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake, expected
 from thin_client.spark.jobs.archive import archive
+from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake import delta, iceberg, parquet
 from thin_client.spark.lake.formats import compaction, destination
+from thin_client.spark.lake.reading import read_archive
 from thin_client.spark.options import OptionError
 
 TABLES = ("delta", "iceberg")
@@ -174,6 +176,28 @@ def test_a_commit_that_is_reported_as_failed_counts_once(
     with wrapped(owner, name, lost):
         there.write(messages(spark, 0, 1), "query", 1)
     assert lake.places(spark) == [("broker-a_0", 0), ("broker-a_0", 1)]
+
+
+def test_no_job_leaves_a_catalog_open(spark: Any, gateway: SparkGateway, tmp_path: Path) -> None:
+    """A continuous archive would keep a connection for each of its batches."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    lake, topic = Lake("iceberg", tmp_path), gateway.a_topic()
+    opened: list[Any] = []
+    closed: list[Any] = []
+
+    def noted(original: Any, catalog: Any, *arguments: Any, **more: Any) -> None:
+        (closed if original.__name__ == "close" else opened).append(catalog)
+        original(catalog, *arguments, **more)
+
+    gateway.send(topic, [b"x"] * 4)
+    with wrapped(SqlCatalog, "__init__", noted), wrapped(SqlCatalog, "close", noted):
+        given = options(gateway, topic, maxOffsetsPerTrigger="2")
+        assert archive(spark, given, lake.path, **lake.settings).batches == 3
+        compact(spark, lake.path, **lake.settings)
+        read_archive(spark, lake.path, **lake.settings)
+    assert len(opened) >= 6
+    assert closed == opened
 
 
 @pytest.mark.parametrize("format", TABLES)

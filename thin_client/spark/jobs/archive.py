@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,13 +138,14 @@ def _run(
     if bodies:
         reserved = {*rows.columns, "headers", *OWN_COLUMNS}
         rows = TypedColumns.of(spark, bodies, reserved=reserved).added_to(rows)
-    there = place.at(spark)
-    there.prepare(rows)
-    kept = _checkpoint(spark, there.checkpoint(), checkpoint)
+    with closing(place.at(spark)) as there:
+        there.prepare(rows)
+        kept = _checkpoint(spark, there.checkpoint(), checkpoint)
 
     def write(batch: DataFrame, number: int) -> None:
         # A server of Spark Connect runs this in another process, so it takes no session along.
-        place.at(batch.sparkSession).write(batch, query_id(batch, kept), number)
+        with closing(place.at(batch.sparkSession)) as there:
+            there.write(batch, query_id(batch, kept), number)
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", kept)
     with ProgressListener(options).listening(spark) as listener:

@@ -101,6 +101,9 @@ class Delta:
         if written:
             self._commit(table, self._actions(attempt, written), query, number)
 
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
     def _actions(self, attempt: str, written: list[StoredFile]) -> list[AddAction]:
         files = PyFileSystem(DeltaStorageHandler(self._root, {}))
         return [_action(files, attempt, each) for each in written]

@@ -65,6 +65,9 @@ class DeltaMerge:
         except DeltaError as error:
             raise OptionError(f"the Delta table {self.path}: {error}") from None
 
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
 
 def _number(found: object) -> int:
     return int(json.loads(str(found)))

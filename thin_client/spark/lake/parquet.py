@@ -78,6 +78,9 @@ class ParquetFolders:
         """Return a folder in *path*."""
         return f"{self.path.rstrip('/')}/_checkpoint"
 
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
     def write(self, batch: DataFrame, query: str, number: int) -> None:
         """Write *batch* to the folders of its name, replacing their content."""
         rows = batch.withColumn(DATE, day()).withColumn(BATCH, sf.lit(f"{query}-{number:09d}"))

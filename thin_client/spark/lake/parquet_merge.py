@@ -104,6 +104,9 @@ class ParquetMerge:
         """Do nothing: merged batches are deleted at once."""
         return 0
 
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
     def _rewrite(self, folders: list[str], count: int, unique: str) -> int:
         """Write the rows of *folders* to *count* files; return the number of rows."""
         with as_lake_files(self.spark, None):
