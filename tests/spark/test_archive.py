@@ -107,6 +107,18 @@ def test_invalid_archive_options_are_refused_in_a_sentence(
     assert "\n" not in str(refused.value)
 
 
+def test_a_checkpoint_that_a_vacuum_of_the_table_would_delete_is_refused(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Without its checkpoint the archive would start over, and have all messages twice."""
+    given = options(gateway, gateway.a_topic(), gateway.a_group())
+    table = tmp_path / "table"
+    with pytest.raises(OptionError, match=r"checkpoint is in the archive, where cleanups delete"):
+        archive(spark, given, str(table), format="delta", checkpoint=f"file:{table}/checkpoint")
+    archive(spark, given, str(table), format="delta", checkpoint=f"{table}/_state")
+    assert (table / "_state" / "metadata").exists()
+
+
 def test_a_restarted_archive_keeps_all_earlier_messages(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:

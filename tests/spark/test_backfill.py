@@ -162,6 +162,33 @@ def test_an_archive_of_each_format_is_sent_with_progress_on_shared_storage(
     assert backfill(spark, {"servers": gateway.servers}, lake.path, topic=topic, plan=one_day) == 2
 
 
+def test_a_table_whose_files_have_other_names_for_columns_is_refused(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Its rows would be sent as messages without a value. Spark has mapped the columns of a table
+    of reader version 2 if one was renamed.
+    """
+    names = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    field = {"name": "value", "type": "string", "nullable": True, "metadata": names}
+    table = {
+        "id": "t",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": [field]}),
+        "partitionColumns": [],
+        "configuration": {
+            "delta.columnMapping.mode": "name",
+            "delta.columnMapping.maxColumnId": "1",
+        },
+        "createdTime": 0,
+    }
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    log = [json.dumps({"protocol": protocol}), json.dumps({"metaData": table})]
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("\n".join(log))
+    with pytest.raises(OptionError, match="uses columnMapping, which this job cannot read"):
+        send(spark, gateway, tmp_path / "t", "orders", format="delta", order_by=("value",))
+
+
 @pytest.mark.parametrize(
     ("format", "path", "sentence"),
     [

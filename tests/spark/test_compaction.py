@@ -150,6 +150,60 @@ def died_at_target(original: Any, *arguments: Any) -> None:
         raise Died
 
 
+@pytest.mark.parametrize("day", ["2026-01-31", "2026-02-01"])
+@pytest.mark.parametrize("died", [False, True])
+def test_two_merges_at_a_time_lose_and_double_no_row(
+    spark: Any, tmp_path: Path, day: str, died: bool
+) -> None:
+    """The second one begins when the first has written its files, and ends or dies meanwhile."""
+    lake = Lake("parquet", tmp_path)
+    archived(spark, lake, batches=2)
+    begun: list[str] = []
+
+    def overtaken(original: Any, *arguments: Any) -> Any:
+        found = original(*arguments)
+        if not begun:
+            begun.append(day)
+            second = compaction(spark, lake.path, **lake.settings, checkpoint=None)
+            if died:
+                with wrapped(parquet_merge, "replace_text", died_before), pytest.raises(Died):
+                    second.merge(day, 1 << 27)
+            else:
+                second.merge(day, 1 << 27)
+        return found
+
+    words = "so the merge was undone: run one compaction of an archive at a time$"
+    with (
+        wrapped(ParquetMerge, "_rewrite", overtaken),
+        pytest.raises(OptionError, match=words),
+    ):
+        compact(spark, lake.path, before="2026-02-01")
+    assert lake.places(spark) == before_and_after(2)
+    compact(spark, lake.path)
+    assert (lake.places(spark), live_files(lake)) == (before_and_after(2), 2)
+    assert not (lake.root / ".orderlane-compact").exists()
+
+
+def test_a_merge_does_not_take_batches_that_another_has_merged(spark: Any, tmp_path: Path) -> None:
+    lake = Lake("parquet", tmp_path)
+    archived(spark, lake, batches=2)
+    other = compaction(spark, lake.path, **lake.settings, checkpoint=None)
+    overtook: list[bool] = []
+
+    def overtaken(original: Any, *arguments: Any) -> None:
+        if not overtook:
+            overtook.append(True)
+            other.merge("2026-01-31", 1 << 27)
+        original(*arguments)
+
+    with (
+        wrapped(parquet_merge, "replace_text", overtaken),
+        pytest.raises(OptionError, match="run one compaction of an archive at a time"),
+    ):
+        compact(spark, lake.path, before="2026-02-01")
+    assert lake.places(spark) == before_and_after(2)
+
+
 def test_a_merge_of_a_table_is_repeated_after_commits_of_others(spark: Any, tmp_path: Path) -> None:
     lake = Lake("iceberg", tmp_path)
     archived(spark, lake, batches=2)

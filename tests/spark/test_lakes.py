@@ -13,8 +13,10 @@ import pytest
 from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake, expected
 from thin_client.spark.jobs.archive import archive
+from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake import delta, iceberg, parquet
-from thin_client.spark.lake.formats import destination
+from thin_client.spark.lake.formats import compaction, destination
+from thin_client.spark.lake.reading import read_archive
 from thin_client.spark.options import OptionError
 
 TABLES = ("delta", "iceberg")
@@ -176,6 +178,28 @@ def test_a_commit_that_is_reported_as_failed_counts_once(
     assert lake.places(spark) == [("broker-a_0", 0), ("broker-a_0", 1)]
 
 
+def test_no_job_leaves_a_catalog_open(spark: Any, gateway: SparkGateway, tmp_path: Path) -> None:
+    """A continuous archive would keep a connection for each of its batches."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    lake, topic = Lake("iceberg", tmp_path), gateway.a_topic()
+    opened: list[Any] = []
+    closed: list[Any] = []
+
+    def noted(original: Any, catalog: Any, *arguments: Any, **more: Any) -> None:
+        (closed if original.__name__ == "close" else opened).append(catalog)
+        original(catalog, *arguments, **more)
+
+    gateway.send(topic, [b"x"] * 4)
+    with wrapped(SqlCatalog, "__init__", noted), wrapped(SqlCatalog, "close", noted):
+        given = options(gateway, topic, maxOffsetsPerTrigger="2")
+        assert archive(spark, given, lake.path, **lake.settings).batches == 3
+        compact(spark, lake.path, **lake.settings)
+        read_archive(spark, lake.path, **lake.settings)
+    assert len(opened) >= 6
+    assert closed == opened
+
+
 @pytest.mark.parametrize("format", TABLES)
 def test_a_table_has_all_columns_and_is_partitioned_by_day_and_topic(
     spark: Any, tmp_path: Path, format: str
@@ -198,6 +222,25 @@ def test_a_table_has_all_columns_and_is_partitioned_by_day_and_topic(
             found = [each["partition"] for each in table.inspect.partitions().to_pylist()]
     assert len(found) == 2
     assert {each["topic"] for each in found} == {TOPIC}
+
+
+@pytest.mark.parametrize(("format", "other"), [("delta", "parquet"), ("parquet", "delta")])
+def test_an_archive_is_refused_to_a_job_of_another_format(
+    spark: Any, tmp_path: Path, format: str, other: str
+) -> None:
+    """The query would continue, and store messages where no reader of the archive finds them."""
+    lake = Lake(format, tmp_path)
+    there = place(spark, lake)
+    there.prepare(messages(spark, 0))
+    there.write(messages(spark, 0), "query", 1)
+    foreign = destination(spark, lake.path, format=other, catalog={}, target=None)
+    words = f"set format to {format}, or choose another folder$"
+    with pytest.raises(OptionError, match=words):
+        foreign.prepare(messages(spark, 0))
+    with pytest.raises(OptionError, match=words):
+        compaction(spark, lake.path, format=other, catalog={}, checkpoint=None)
+    there.prepare(messages(spark, 0))
+    assert lake.places(spark) == [("broker-a_0", 0)]
 
 
 @pytest.mark.parametrize("format", TABLES)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,9 @@ from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.kafka_names import with_own_columns
 from thin_client.spark.lake.destination import Destination
+from thin_client.spark.lake.files import qualified
 from thin_client.spark.lake.formats import checked, destination
-from thin_client.spark.lake.names import OWN_COLUMNS
+from thin_client.spark.lake.names import OWN_COLUMNS, exposes
 from thin_client.spark.lake.schemas import BodySchema, read_schemas
 from thin_client.spark.lake.typed import TypedColumns
 from thin_client.spark.option_values import size_bytes
@@ -90,7 +92,7 @@ def archive(
             of JSON bodies, and ``bodyFits``. Later runs may add columns, but not change types; rows
             that are archived stay as they are.
         checkpoint: where a repeated run continues; default: ``_checkpoint`` in *path*, or at the
-            location of the Iceberg table.
+            location of the Iceberg table. In the archive its name needs a leading underscore.
         continuous: run until *ending* is set; by default only to the topics' ends at the start.
         every: interval of micro-batches with *continuous*; default: ``"10 seconds"``.
         ending: stops the job when set.
@@ -136,13 +138,14 @@ def _run(
     if bodies:
         reserved = {*rows.columns, "headers", *OWN_COLUMNS}
         rows = TypedColumns.of(spark, bodies, reserved=reserved).added_to(rows)
-    there = place.at(spark)
-    there.prepare(rows)
-    kept = checkpoint or there.checkpoint()
+    with closing(place.at(spark)) as there:
+        there.prepare(rows)
+        kept = _checkpoint(spark, there.checkpoint(), checkpoint)
 
     def write(batch: DataFrame, number: int) -> None:
         # A server of Spark Connect runs this in another process, so it takes no session along.
-        place.at(batch.sparkSession).write(batch, query_id(batch, kept), number)
+        with closing(place.at(batch.sparkSession)) as there:
+            there.write(batch, query_id(batch, kept), number)
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", kept)
     with ProgressListener(options).listening(spark) as listener:
@@ -155,6 +158,27 @@ def _run(
             query.stop()
             listener.wait_for_end(query)
     return Archived(listener.rows, listener.batches)
+
+
+def _checkpoint(spark: SparkSession, own: str, given: str | None) -> str:
+    """Return the folder *given*, or else the archive's *own*. Raises OptionError for a folder that
+    a compaction would delete after the retention: the archive would start over.
+    """
+    if not given:
+        return own
+    if exposes(_absolute(spark, own.rpartition("/")[0] or "/"), _absolute(spark, given)):
+        raise OptionError(
+            f"the checkpoint {given} is in the archive, where cleanups delete it: move the folder"
+            " out of the archive, or to a name with a leading underscore"
+        )
+    return given
+
+
+def _absolute(spark: SparkSession, path: str) -> str:
+    try:
+        return qualified(spark, path)
+    except OptionError:  # relative to a folder of the server of Spark Connect
+        return path
 
 
 def _trigger(every: str | None, *, continuous: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, date, datetime
 
 from pyspark.sql import SparkSession
@@ -61,8 +62,12 @@ def compact(
             f"the retention is {retention_hours} hours: expected at least {_LEAST_HOURS}"
         )
     done = Compacted()
-    with errors_as_sentences():
-        lake = compaction(spark, path, format=format, catalog=catalog or {}, checkpoint=checkpoint)
+    with (
+        errors_as_sentences(),
+        closing(
+            compaction(spark, path, format=format, catalog=catalog or {}, checkpoint=checkpoint)
+        ) as lake,
+    ):
         days = lake.days()
         if delete_before is not None and (old := [day for day in days if day < delete_before]):
             lake.drop(delete_before)

@@ -53,6 +53,9 @@ class Compaction(Protocol):
         that of snapshots. Raises OptionError.
         """
 
+    def close(self) -> None:
+        """Close connections of the driver."""
+
 
 def small(sizes: Iterable[tuple[str, int]], target: int) -> list[str]:
     """Return the names of files to rewrite among those of a partition, given with their sizes;

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from thin_client.spark.lake.files import files_below, qualified
+from thin_client.spark.lake.kept_format import refuse_folders
 from thin_client.spark.lake.names import (
     DATE,
     TOPIC,
@@ -61,6 +62,7 @@ class Delta:
 
     def prepare(self, rows: DataFrame) -> None:
         """Create the table partitioned by date and topic, or compare and extend its columns."""
+        refuse_folders(self.spark, self.path)
         wanted = arrow_schema(rows, dated=True)
         try:
             table = DeltaTable.create(
@@ -98,6 +100,9 @@ class Delta:
         written = files_below(self.spark, f"{self._root}/{attempt}")
         if written:
             self._commit(table, self._actions(attempt, written), query, number)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
 
     def _actions(self, attempt: str, written: list[StoredFile]) -> list[AddAction]:
         files = PyFileSystem(DeltaStorageHandler(self._root, {}))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from thin_client.spark.lake.compaction import Compacted
 from thin_client.spark.lake.files import qualified
+from thin_client.spark.lake.kept_format import refuse_folders
 from thin_client.spark.lake.names import DATE
 from thin_client.spark.option_values import OptionError
 
@@ -24,6 +25,7 @@ class DeltaMerge:
     _table: DeltaTable = field(init=False)
 
     def __post_init__(self) -> None:
+        refuse_folders(self.spark, self.path)
         try:
             self._table = DeltaTable(qualified(self.spark, self.path))
         except TableNotFoundError:
@@ -62,6 +64,9 @@ class DeltaMerge:
             )
         except DeltaError as error:
             raise OptionError(f"the Delta table {self.path}: {error}") from None
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
 
 
 def _number(found: object) -> int:

@@ -15,6 +15,8 @@ from thin_client.spark.option_values import OptionError
 
 #: Features by which a Parquet file alone does not tell a table's rows.
 _UNREADABLE = {"deletionVectors", "columnMapping"}
+#: Property with the kind of column mapping, none by default.
+_MAPPING = "delta.columnMapping.mode"
 
 
 def partitions(spark: SparkSession, path: str) -> list[DataFrame]:
@@ -27,8 +29,7 @@ def partitions(spark: SparkSession, path: str) -> list[DataFrame]:
         table = DeltaTable(root)
     except TableNotFoundError:
         raise OptionError(f"there is no Delta table at {path}") from None
-    features = set(table.protocol().reader_features or ())
-    if used := sorted(features & _UNREADABLE):
+    if used := sorted(_features(table) & _UNREADABLE):
         raise OptionError(
             f"the Delta table {path} uses {used[0]}, which this job cannot read: copy it to a table"
             " without"
@@ -48,6 +49,16 @@ def partitions(spark: SparkSession, path: str) -> list[DataFrame]:
             )
             frames.append(whole.select(*schema.names))
     return frames or [spark.createDataFrame([], schema)]
+
+
+def _features(table: DeltaTable) -> set[str]:
+    """Return the features that a reader needs. Tables of reader version 2 list none: they have
+    column mapping by their property.
+    """
+    named = set(table.protocol().reader_features or ())
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        named.add("columnMapping")
+    return named
 
 
 def _at(root: str, table: DeltaTable, file: str) -> str:

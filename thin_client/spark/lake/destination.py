@@ -27,3 +27,6 @@ class Destination(Protocol):
 
         Raises OptionError.
         """
+
+    def close(self) -> None:
+        """Close connections of the driver."""

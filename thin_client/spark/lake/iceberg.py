@@ -102,6 +102,12 @@ class Iceberg:
         if written:
             self._commit(table, written, query, number)
 
+    def close(self) -> None:
+        """Close the connections to the catalog; else they would stay open until Python's garbage
+        collection, and each micro-batch opens some.
+        """
+        self._catalog.close()
+
     def _commit(self, table: Table, paths: list[str], query: str, number: int) -> None:
         """Add the files unless the batch is recorded meanwhile.
 

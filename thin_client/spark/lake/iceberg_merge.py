@@ -81,6 +81,10 @@ class IcebergMerge:
         ).commit()
         return before - len(self._load().snapshots())
 
+    def close(self) -> None:
+        """Close the connections to the catalog."""
+        self._catalog.close()
+
     def _rewrite(self, table: Table, old: list[Any], target: int) -> Compacted:
         folder = f"{table.location().rstrip('/')}/data/merged-{uuid.uuid4().hex}"
         count = files_for(sum(each.file_size_in_bytes for each in old), target)

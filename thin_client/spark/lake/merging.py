@@ -2,15 +2,19 @@
 
 A merge of a day goes through these steps, each of which may be the last one of a driver::
 
-    1  the merged files are written to    .orderlane-compact/new
-    2  the journal is written             .orderlane-compact/journal.json
-    3  each batch of the day moves to     .orderlane-compact/old
+    1  the merged files are written to    .orderlane-compact/<unique>/new
+    2  the journal is written             .orderlane-compact/<unique>/journal.json
+    3  each batch of the day moves to     .orderlane-compact/<unique>/old
     4  the merged files move to           date=…/batch=<query>-merged-<unique>
-    5  the journal is deleted, then the rest of .orderlane-compact
+    5  their rows are counted; if none is missing, old is deleted, then the rest of <unique>
 
 Before step 2 nothing has changed: the next run deletes what step 1 left. From then on the next run
 does the steps that are left. A reader misses the rows of the merged batches between the first move
 of step 3 and step 4.
+
+Two runs at a time cannot be told from a run after a kill, so the second may delete the files of
+step 1, or take batches, while the first one lives. Then a batch is missing in step 3, or rows in
+step 5: the batches move back, and that merge has failed.
 """
 
 from __future__ import annotations
@@ -33,22 +37,33 @@ class Merge:
         day: the folder of the day, as in ``date=2026-01-31``.
         batches: the folders in it that are merged.
         target: the folder in it that replaces them.
+        rows: the number of rows of the batches.
     """
 
     day: str
     batches: tuple[str, ...]
     target: str
+    rows: int
 
     def text(self) -> str:
         """Return the content of the journal."""
-        return json.dumps({"day": self.day, "batches": self.batches, "target": self.target})
+        return json.dumps(
+            {
+                "day": self.day,
+                "batches": self.batches,
+                "target": self.target,
+                "rows": self.rows,
+            }
+        )
 
     @classmethod
     def read(cls, text: str) -> Self:
         """Return the merge of a journal. Raises ValueError."""
         try:
             found = json.loads(text)
-            return cls(str(found["day"]), tuple(found["batches"]), str(found["target"]))
+            return cls(
+                str(found["day"]), tuple(found["batches"]), str(found["target"]), int(found["rows"])
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a journal: {error!r}") from None
 

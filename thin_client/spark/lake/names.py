@@ -14,6 +14,8 @@ DATE, TOPIC = "date", "topic"
 FOLDERS = ("archived_date", "archived_topic")
 #: The folder of a micro-batch in an archive of Parquet files, and Iceberg's partition of a day.
 BATCH, TIMESTAMP_DAY = "batch", "timestamp_day"
+#: Folder with the columns of an archive of Parquet folders.
+RECORD = "_columns"
 #: Names of columns that archives have in some format, beside those of the source.
 OWN_COLUMNS = frozenset({DATE, BATCH, TIMESTAMP_DAY, *FOLDERS})
 #: A topic may contain these two characters, which paths encode; a point is in no topic.
@@ -71,6 +73,15 @@ def _decoded(folder: str) -> str:
     for character, text in _ENCODED.items():
         folder = folder.replace(text, character)
     return folder
+
+
+def exposes(folder: str, path: str) -> bool:
+    """Return whether *path* is in *folder* under a name without a leading ``_`` or ``.``: readers
+    take its files for rows, and a vacuum deletes them. Both are absolute.
+    """
+    whole, root = path.rstrip("/"), folder.rstrip("/")
+    below = whole.removeprefix(f"{root}/")
+    return whole == root or (below != whole and not below.startswith(("_", ".")))
 
 
 def attempt_name(query: str, number: int, unique: str) -> str:

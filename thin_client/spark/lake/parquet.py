@@ -18,15 +18,14 @@ from pyspark.sql import functions as sf
 
 from thin_client.spark.connected import is_connected
 from thin_client.spark.lake.files import children, delete, read_lines
-from thin_client.spark.lake.names import BATCH, DATE, TOPIC
+from thin_client.spark.lake.kept_format import refuse_table
+from thin_client.spark.lake.names import BATCH, DATE, RECORD, TOPIC
 from thin_client.spark.lake.rows import DAY_MS, ORDER, day, gathered, settings_of, sized
 from thin_client.spark.lake.schemas import new_columns
 from thin_client.spark.lake.typed import kinds
 
 #: Prefix of Spark's folders for unfinished files.
 _UNFINISHED = ".spark-staging-"
-#: Folder with the columns that the archive has.
-_RECORD = "_columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,9 @@ class ParquetFolders:
         """Compare the columns with those of earlier runs, and delete unfinished files of jobs that
         were killed more than a day ago.
 
-        Spark Connect has no means to delete files.
+        Spark Connect has no means to delete files. Raises OptionError also for a Delta table.
         """
+        refuse_table(self.spark, self.path)
         self._compare(rows)
         if not is_connected(self.spark):
             self._sweep()
@@ -57,7 +57,7 @@ class ParquetFolders:
 
         Each record is a line of columns that were new, and none is ever replaced.
         """
-        record = f"{self.path.rstrip('/')}/{_RECORD}"
+        record = f"{self.path.rstrip('/')}/{RECORD}"
         lines = read_lines(self.spark, record)
         there = {name: kind for line in lines for name, kind in json.loads(line).items()}
         wanted = kinds(rows.schema)
@@ -77,6 +77,9 @@ class ParquetFolders:
     def checkpoint(self) -> str:
         """Return a folder in *path*."""
         return f"{self.path.rstrip('/')}/_checkpoint"
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
 
     def write(self, batch: DataFrame, query: str, number: int) -> None:
         """Write *batch* to the folders of its name, replacing their content."""

@@ -76,14 +76,22 @@ def check_names(names: Iterable[str], *, reserved: Collection[str], where: str) 
 
 
 def merged(schemas: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-    """Return the types of all topics' columns, by name. Raises OptionError if two topics differ.
+    """Return the types of all topics' columns, by name. Raises OptionError if two topics differ in
+    a type, or in the case of a name.
 
     Args:
         schemas: topics with the types of their columns, by name.
     """
     found: dict[str, tuple[str, str]] = {}
+    written: dict[str, str] = {}
     for topic, columns in schemas:
         for name, kind in columns.items():
+            like = written.setdefault(name.lower(), name)
+            if like != name:
+                raise OptionError(
+                    f"column {like} of topic {found[like][0]} and {name} of topic {topic} differ in"
+                    " case only, which Spark cannot read in one table: write them alike"
+                )
             first, known = found.setdefault(name, (topic, kind))
             if known != kind:
                 raise OptionError(
@@ -94,14 +102,22 @@ def merged(schemas: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
 
 
 def new_columns(found: Mapping[str, str], wanted: Mapping[str, str], where: str) -> list[str]:
-    """Return the names that the table *where* lacks. Raises OptionError if a type changed.
+    """Return the names that the table *where* lacks. Raises OptionError if a type changed, or the
+    case of a name: Spark reads no table with both.
 
     Args:
         found: types of the table's columns, by name.
         wanted: types of the columns to write; the table may have more.
         where: words for the table.
     """
+    written = {name.lower(): name for name in found}
     for name, kind in wanted.items():
+        like = written.get(name.lower(), name)
+        if name not in found and like != name:
+            raise OptionError(
+                f"{where} has the column {like}, which differs from {name} in case only: write"
+                f" {like}"
+            )
         if found.get(name, kind) != kind:
             raise OptionError(
                 f"{where} has the column {name} as {found[name]}, not as {kind}: keep the type, or"

@@ -36,7 +36,7 @@ def test_no_batch_has_the_name_of_a_merge() -> None:
 
 
 def test_a_journal_is_read_as_it_was_written() -> None:
-    merge = Merge("date=2026-01-31", (batch(1), batch(2)), merged_name(QUERY, "x"))
+    merge = Merge("date=2026-01-31", (batch(1), batch(2)), merged_name(QUERY, "x"), 7)
     assert Merge.read(merge.text()) == merge
 
 

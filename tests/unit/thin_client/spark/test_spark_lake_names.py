@@ -7,6 +7,7 @@ import pytest
 from thin_client.spark.lake.names import (
     Partition,
     attempt_name,
+    exposes,
     files_for,
     folder_of,
     is_recorded,
@@ -27,6 +28,23 @@ def test_a_folder_tells_its_topic_and_day(topic: str) -> None:
 def test_a_file_outside_the_folders_of_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="no folder archived_topic"):
         Partition.of("archived_date=2026-01-31/part-0.parquet")
+
+
+@pytest.mark.parametrize(
+    ("path", "exposed"),
+    [
+        ("/lake/orders/checkpoint", True),
+        ("/lake/orders/state/_checkpoint/", True),
+        ("/lake/orders/", True),
+        ("/lake/orders/_checkpoint", False),
+        ("/lake/orders/.state/orders", False),
+        ("/lake/orders-checkpoint", False),
+        ("/lake/checkpoints/orders", False),
+    ],
+)
+def test_a_folder_of_the_archive_is_safe_under_a_hidden_name(path: str, exposed: bool) -> None:
+    assert exposes("/lake/orders", path) == exposed
+    assert exposes("/lake/orders/", path) == exposed
 
 
 def test_two_attempts_at_a_batch_have_folders_of_their_own() -> None:

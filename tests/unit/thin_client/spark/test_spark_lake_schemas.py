@@ -65,6 +65,16 @@ def test_topics_share_a_column_of_the_same_type() -> None:
         merged([("a", {"n": "bigint"}), ("b", {"n": "string"})])
 
 
+def test_two_columns_never_differ_in_case_only() -> None:
+    """Spark reads no table that has both, and the second may have another type."""
+    words = "^column by of topic a and By of topic b differ in case only, .*: write them alike$"
+    with pytest.raises(OptionError, match=words):
+        merged([("a", {"by": "bigint"}), ("b", {"By": "bigint"})])
+    with pytest.raises(OptionError, match=r"^it has the column by, .* By in case only: write by$"):
+        new_columns({"by": "bigint"}, {"By": "string"}, "it")
+    assert new_columns({"by": "bigint", "By": "bigint"}, {"By": "bigint"}, "it") == []
+
+
 def test_columns_may_be_added_and_left_out_but_not_change_their_type() -> None:
     assert new_columns({"a": "bigint", "b": "string"}, {"a": "bigint", "c": "date"}, "it") == ["c"]
     with pytest.raises(OptionError, match=r"^it has the column a as bigint, not as string: keep"):
