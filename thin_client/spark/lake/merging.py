@@ -12,7 +12,7 @@ Before step 2 nothing has changed: the next run deletes what step 1 left. From t
 does the steps that are left. A reader misses the rows of the merged batches between the first move
 of step 3 and step 4.
 
-Two runs at a time cannot be told from a run after a kill, so the second may delete the files of
+A second run cannot know whether the first one was killed or goes on, so it may delete the files of
 step 1, or take batches, while the first one lives. Then a batch is missing in step 3, or rows in
 step 5: the batches move back, and that merge has failed.
 """
