@@ -1,5 +1,7 @@
 /** Proxy addresses in text form. */
 
+import { quoted } from "./arguments.js";
+
 export const DEFAULT_PORT = 9713;
 const ADDRESS = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+))(?::(\d{1,5}))?$/;
 
@@ -17,12 +19,12 @@ export class Address {
 
 /** Parse `host:port`, `host` (port 9713) or `[IPv6]:port`; throws a TypeError for others. */
 export function parseAddress(text: string): Address {
-  const match = ADDRESS.exec(text.trim());
+  const match = typeof text === "string" ? ADDRESS.exec(text.trim()) : null;
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3] ?? DEFAULT_PORT);
   if (host === undefined || !(port > 0 && port < 65536)) {
     throw new TypeError(
-      `${JSON.stringify(text)} is not a proxy address: expected host:port, for example proxy:9713`,
+      `${quoted(text)} is not a proxy address: expected host:port, for example proxy:9713`,
     );
   }
   return new Address(host, port);

@@ -13,6 +13,7 @@ import type { Message } from "./message.js";
 import {
   type ConsumerOptions,
   type ConsumerTrace,
+  readLogger,
   readOptions,
   readTls,
   type Timing,
@@ -104,8 +105,8 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     const { session, timing } = readOptions(options);
     this.#session = new Session(session);
     this.#timing = timing;
-    this.#logger = options.logger ?? console;
-    this.#trace = options.trace;
+    this.#logger = readLogger(options.logger);
+    this.#trace = options.trace ?? undefined;
     this.#servers = new Servers(options.servers);
     this.#feeder = new Feeder(this.#session, {
       servers: this.#servers,
@@ -181,6 +182,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
         async () => {
           const result = await handler(batch, work);
           if (result === undefined || result === null) return messages.length;
+          checkResult(result);
           batch.done = checkedCount(result.done, messages.length);
           if (batch.done < messages.length) throw result.failed ?? new Defer();
           return batch.done;
@@ -332,7 +334,11 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   #settle({ messages, reason }: Work, done: number, ended: Outcome): void {
     let outcome = ended;
     if (outcome !== undefined && !isIntended(outcome)) {
-      const text = `orderlane: handling ${messages[done]} failed; the message will be retried`;
+      const failed = messages[done];
+      const text =
+        failed === undefined
+          ? "orderlane: the handler failed after all messages of its batch were done"
+          : `orderlane: handling ${failed} failed; the message will be retried`;
       if (reason instanceof DrainTimeout) outcome = new Defer(); // ended as requested
       else this.#logger.error(text, outcome);
     }
@@ -409,6 +415,9 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
 
 const RUN_OPTIONS: Names<RunOptions> = { signal: true, stopOn: true };
 
+/** Signals that the system handles itself. */
+const UNCAUGHT = new Set(["SIGKILL", "SIGSTOP"]);
+
 function checkRun(options: RunOptions): void {
   checkProperties("the options of a run", options, RUN_OPTIONS, '{ stopOn: ["SIGTERM"] }');
   const { signal, stopOn } = options;
@@ -418,8 +427,12 @@ function checkRun(options: RunOptions): void {
   if (stopOn === undefined) return;
   checkList("stopOn", stopOn);
   for (const name of stopOn) {
-    if (String(name) in constants.signals) continue;
-    throw new TypeError(`stopOn: there is no signal ${String(name)}; expected one as SIGTERM`);
+    if (!(String(name) in constants.signals)) {
+      throw new TypeError(`stopOn: there is no signal ${String(name)}; expected one as SIGTERM`);
+    }
+    if (UNCAUGHT.has(String(name))) {
+      throw new TypeError(`stopOn: no process receives ${String(name)}; expected one as SIGTERM`);
+    }
   }
 }
 

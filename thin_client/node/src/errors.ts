@@ -138,12 +138,20 @@ export function seenHere<E extends Error>(error: E): E {
   return error;
 }
 
-/** A readable text for any thrown value. */
+/** A readable text for any thrown value. Never throws. */
 export function textOf(error: unknown): string {
-  if (error instanceof Error) return error.message || error.name;
   try {
-    return String(error);
+    return String(error instanceof Error ? error.message || error.name : error);
   } catch {
-    return Object.prototype.toString.call(error); // no text, for example without a prototype
+    return shown(() => Object.prototype.toString.call(error)); // without a prototype, for example
+  }
+}
+
+/** The text of what `read` returns, or one that says that it has none. Never throws. */
+export function shown(read: () => unknown): string {
+  try {
+    return String(read());
+  } catch {
+    return "(its text cannot be shown)";
   }
 }

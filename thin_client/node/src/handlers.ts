@@ -1,5 +1,6 @@
 /** Checks handlers, and results whose work has not run. Pure. */
 
+import { type Duplex, Stream } from "node:stream";
 import { types } from "node:util";
 
 /** Throws a TypeError for a handler whose call would not run its work. */
@@ -26,30 +27,56 @@ export function checkHandler(handler: unknown): void {
 }
 
 /**
- * Throws for a result whose work has not run, or may still run: a TypeError for a generator, a
- * function, or a list of promises. A returned error is thrown.
+ * Throws for an awaited result whose work has not run, or may still run: a TypeError for a
+ * generator, another iterator, a function, an observable, a stream that has not ended, a collection
+ * with one of these or with promises, and an object with promises. A returned error is thrown, also
+ * in a collection, and so is the reason of a rejection, as `Promise.allSettled` returns them.
  */
 export function checkResult(result: unknown): void {
   if (result === undefined || result === null) return;
-  if (result instanceof Error) throw result;
-  const what = notRun(result);
-  if (what === null) return;
-  throw new TypeError(
-    `the handler returned ${what}, so its work has not run: a message is acked only after the` +
-      " handler has done its work",
-  );
+  for (const each of partsOf(result)) {
+    if (each instanceof Error) throw each;
+    if (each !== result && isRejection(each)) throw each.reason;
+    const what = notRun(each);
+    if (what === null) continue;
+    throw new TypeError(
+      `the handler returned ${what}, so its work has not run: a message is acked only after the` +
+        " handler has done its work",
+    );
+  }
+}
+
+function partsOf(result: {}): Iterable<unknown> {
+  if (Array.isArray(result) || types.isSet(result)) return result;
+  if (types.isMap(result)) return result.values();
+  if (Object.getPrototypeOf(result) !== Object.prototype) return [result];
+  // Other values of an object may be the state of work that is done, as of an HTTP request.
+  return [result, ...Object.values(result).filter(isThenable)];
 }
 
 function notRun(result: unknown): string | null {
   if (typeof result === "function") return "a function that was not called";
   if (typeof result !== "object" || result === null) return null;
+  if (isThenable(result)) return "promises that were not awaited (use Promise.all)";
+  if (result instanceof Stream) return hasEnded(result) ? null : "a stream that has not ended";
   if (types.isGeneratorObject(result) || Symbol.asyncIterator in result) {
     return "a generator that was not iterated";
   }
-  if (Array.isArray(result) && result.some(isThenable)) {
-    return "a list of promises that was not awaited (use Promise.all)";
-  }
+  if (Symbol.iterator in result && "next" in result) return "an iterator that was not iterated";
+  if ("@@observable" in result) return "an observable that was not subscribed to";
   return null;
+}
+
+/** Whether nothing is left to be read or written. */
+function hasEnded(stream: Stream): boolean {
+  const { destroyed, readableEnded, writableFinished } = stream as Duplex;
+  return destroyed || (readableEnded !== false && writableFinished !== false);
+}
+
+function isRejection(each: unknown): each is PromiseRejectedResult {
+  if (typeof each !== "object" || each === null) return false;
+  const { status } = each as PromiseRejectedResult;
+  return status === "rejected" && Object.keys(each).join() === "status,reason";
 }
 
 function isThenable(each: unknown): boolean {

@@ -27,6 +27,8 @@ const SIGNS_A_LEASE = 24;
 const [SHORTEST_MS, LONGEST_MS] = [20, 1_000];
 /** Names sent to the worker before it clears them. */
 const MAX_NAMES = 4_096;
+/** Limits the memory of the table; the thread does not extend more leases than that. */
+const MAX_ROOM = 2 ** 20;
 
 /** Data for the start of the worker. */
 export interface WorkerStart {
@@ -68,7 +70,7 @@ export class Keeper {
     private readonly logger: Logger,
   ) {
     const { concurrency, prefetch } = session.options;
-    this.#room = 4 * (concurrency + prefetch) + 64;
+    this.#room = Math.min(4 * (concurrency + prefetch) + 64, MAX_ROOM);
     const numbers = HEAD + COLUMNS * this.#room;
     this.#table = new Float64Array(new SharedArrayBuffer(8 * numbers));
   }

@@ -148,7 +148,7 @@ export class Message {
   }
 
   /** For messages of an iterator: no retry will help. */
-  reject(reason = ""): void {
+  reject(reason: unknown = ""): void {
     this.#settle(new Reject(reason));
   }
 

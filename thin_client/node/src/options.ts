@@ -5,10 +5,20 @@ import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { createSecureContext } from "node:tls";
-import { checkProperties, type Names } from "./arguments.js";
+import {
+  checkFunction,
+  checkMs,
+  checkProperties,
+  checkString,
+  checkWhole,
+  kindOf,
+  MAX_I32,
+  type Names,
+  quoted,
+} from "./arguments.js";
 import type { TlsOptions } from "./connection.js";
 import { textOf } from "./errors.js";
-import type { Logger } from "./logger.js";
+import { guarded, type Logger } from "./logger.js";
 import type { Message, TraceContext } from "./message.js";
 import type { SessionOptions } from "./session.js";
 
@@ -93,29 +103,23 @@ const CONSUMER_OPTIONS: Names<ConsumerOptions> = {
 /** Validate options. Throws a TypeError or RangeError that says which values are valid. */
 export function readOptions(options: ConsumerOptions): { session: SessionOptions; timing: Timing } {
   checkProperties("the options of a consumer", options, CONSUMER_OPTIONS, "{ servers, group }");
-  const { group, topics, concurrency = 8, maxRun = 1, ackLingerMs = 20 } = options;
-  if (!group) throw new TypeError("group is empty: expected the name of a consumer group");
-  if (typeof topics === "string") {
-    throw new TypeError(`topics is ${JSON.stringify(topics)}: expected a list of names`);
-  }
-  if (topics !== undefined && !(topics.length > 0 && topics.every(Boolean))) {
-    throw new TypeError("topics is empty or contains an empty name: omit it to consume all topics");
-  }
-  whole("concurrency", concurrency, 1);
-  whole("maxRun", maxRun, 1);
+  const { concurrency = 8, maxRun = 1, ackLingerMs = 20 } = options;
+  const reading = readGroup(options);
+  checkWhole("concurrency", concurrency, 1);
+  checkWhole("maxRun", maxRun, 1);
   // With runs: one in progress, and room for the next.
-  const { prefetch = maxRun === 1 ? concurrency : Math.max(concurrency, 2 * maxRun) } = options;
-  whole("prefetch", prefetch, 0);
+  const room = maxRun === 1 ? concurrency : Math.max(concurrency, 2 * maxRun);
+  const { prefetch = Math.min(room, MAX_I32) } = options;
+  checkWhole("prefetch", prefetch, 0);
   const { requestTimeoutMs = 3_000, drainTimeoutMs = 30_000 } = options;
   for (const [name, value] of Object.entries({ ackLingerMs, requestTimeoutMs, drainTimeoutMs })) {
-    duration(name, value);
+    checkMs(name, value);
   }
+  checkFunction("trace", options.trace ?? (() => {}));
   const session: SessionOptions = {
-    group,
-    topics: topics ?? null,
-    clientId: options.clientId || defaultClientId(),
+    ...reading,
     version: VERSION,
-    token: options.token ?? null,
+    token: readToken(options.token),
     concurrency,
     prefetch,
     ackLingerMs,
@@ -125,10 +129,67 @@ export function readOptions(options: ConsumerOptions): { session: SessionOptions
   return { session, timing: { requestTimeoutMs, drainTimeoutMs } };
 }
 
+/** Validate the names of a consumer or puller; topics null: all topics of the group. */
+export function readGroup({
+  group,
+  topics,
+  clientId,
+}: Pick<ConsumerOptions, "group" | "topics" | "clientId">): {
+  group: string;
+  topics: string[] | null;
+  clientId: string;
+} {
+  if (!group) throw new TypeError("group is empty: expected the name of a consumer group");
+  checkString("group", group);
+  if (clientId) checkString("clientId", clientId);
+  return { group, topics: readTopics(topics), clientId: clientId || defaultClientId() };
+}
+
+/** A copy, since the application may change its list. */
+function readTopics(topics: unknown): string[] | null {
+  if (topics === undefined || topics === null) return null;
+  if (!Array.isArray(topics)) {
+    throw new TypeError(`topics is ${quoted(topics)}: expected a list of names`);
+  }
+  const names = Array.from<unknown>(topics);
+  if (names.length === 0 || names.includes("")) {
+    throw new TypeError("topics is empty or contains an empty name: omit it to consume all topics");
+  }
+  return names.map((name) => {
+    checkString("a name in topics", name);
+    return name;
+  });
+}
+
+/** The token; null: none. An error does not show it. */
+export function readToken(token: unknown): string | null {
+  if (token === undefined || token === null) return null;
+  if (typeof token === "string") return token;
+  throw new TypeError(`token: got ${kindOf(token)}, expected text`);
+}
+
+/** The logger, whose errors are ignored. */
+export function readLogger(logger: Logger | undefined): Logger {
+  const given = logger ?? console;
+  for (const level of ["warn", "error"] as const) {
+    checkFunction(`${level} of the logger`, given[level]);
+  }
+  return guarded(given);
+}
+
+const TLS_OPTIONS: Names<TlsOptions> = {
+  caFile: true,
+  certFile: true,
+  keyFile: true,
+  serverName: true,
+};
+
 /** The TLS options; null: no TLS. */
 export function readTls(tls: boolean | TlsOptions | undefined): TlsOptions | null {
   if (tls === undefined || tls === false) return null;
   if (tls === true) return {};
+  checkProperties("the options of TLS", tls, TLS_OPTIONS, "{ caFile }");
+  if (tls.serverName !== undefined) checkString("serverName", tls.serverName);
   if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) {
     throw new TypeError("tls has one of certFile and keyFile: expected both, or neither");
   }
@@ -149,21 +210,8 @@ function checkFiles({ caFile: ca, certFile: cert, keyFile: key }: TlsOptions): v
   }
 }
 
-/** Throws a RangeError unless `value` is a number of milliseconds. */
-export function duration(name: string, value: number): void {
-  if (!(value >= 0 && value < 2 ** 31)) {
-    throw new RangeError(`${name} is ${value}: expected 0 or more milliseconds`);
-  }
-}
-
-function whole(name: string, value: number, least: number): void {
-  if (!(Number.isInteger(value) && value >= least && value < 2 ** 31)) {
-    throw new RangeError(`${name} is ${value}: expected a whole number, at least ${least}`);
-  }
-}
-
 /** `host@process-1f2e`: unique, and shows operators where the client runs. */
-export function defaultClientId(): string {
+function defaultClientId(): string {
   return `${hostname()}@${process.pid}-${randomBytes(2).toString("hex")}`;
 }
 

@@ -1,6 +1,13 @@
 /** Outcomes of a message. */
 
+import { checkMs, checkProperties, type Names } from "./arguments.js";
 import { textOf } from "./errors.js";
+
+interface RetryOptions {
+  afterMs?: number | undefined;
+}
+
+const RETRY_OPTIONS: Names<RetryOptions> = { afterMs: true };
 
 /**
  * Thrown by a handler: redeliver the message. Any other error has the same effect, and is logged.
@@ -10,10 +17,10 @@ export class Retry extends Error {
   /** Time until the retry in ms; undefined: the group's next retry interval. Its key waits. */
   readonly afterMs: number | undefined;
 
-  constructor({ afterMs }: { afterMs?: number | undefined } = {}) {
-    if (afterMs !== undefined && !(afterMs >= 0)) {
-      throw new RangeError(`afterMs is ${afterMs}: expected 0 or more milliseconds`);
-    }
+  constructor(options: { afterMs?: number | undefined } = {}) {
+    checkProperties("the options of a retry", options, RETRY_OPTIONS, "{ afterMs: 5000 }");
+    const { afterMs } = options;
+    if (afterMs !== undefined) checkMs("afterMs", afterMs, Infinity);
     super(afterMs === undefined ? "retry" : `retry after ${afterMs} ms`);
     this.afterMs = afterMs;
   }
@@ -24,9 +31,11 @@ export class Reject extends Error {
   override readonly name = "Reject";
   readonly reason: string;
 
-  constructor(reason = "") {
-    super(reason || "rejected");
-    this.reason = reason;
+  /** `reason` is shown to operators: a text, or an error, whose text is taken. */
+  constructor(reason: unknown = "") {
+    const text = reason === null ? "" : textOf(reason);
+    super(text || "rejected");
+    this.reason = text;
   }
 }
 
@@ -44,9 +53,14 @@ export type OutcomeName = "ok" | "retry" | "reject" | "defer";
 /** The end of a handler: undefined for success, else the thrown error. */
 export type Outcome = undefined | Error;
 
-/** Convert a thrown value of any type to an Error. */
+/** Convert a thrown value of any type to an Error. Never throws. */
 export function outcomeOf(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(textOf(thrown));
+  try {
+    if (thrown instanceof Error) return thrown;
+  } catch {
+    // a revoked proxy, for example
+  }
+  return new Error(textOf(thrown));
 }
 
 /** `ok`, `reject`, `defer`, or `retry` for every other error. */

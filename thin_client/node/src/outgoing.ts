@@ -2,12 +2,12 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
-import { checkProperties, type Names } from "./arguments.js";
+import { checkMs, checkProperties, kindOf, type Names } from "./arguments.js";
 import { textOf } from "./errors.js";
 import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
 import { keyReader } from "./json-path.js";
 import { keyHash, plainKey } from "./key-hash.js";
-import { duration, VERSION } from "./options.js";
+import { VERSION } from "./options.js";
 
 /** The property that holds a message's unique id, as in RocketMQ. */
 export const UNIQUE_ID = "UNIQ_KEY";
@@ -81,6 +81,7 @@ export function sendable(
 ): Sendable {
   const { topic, key, tag, delayMs } = message;
   if (!topic) throw new TypeError("topic is empty: expected the name of a topic");
+  checkDictionary(message.properties, topic);
   const properties = { ...trace, ...message.properties };
   const id = (properties[UNIQUE_ID] ??= newMessageId());
   for (const text of [topic, key, tag, ...Object.entries(properties).flat()]) {
@@ -144,7 +145,7 @@ function foundKey(topic: string, path: string | undefined, body: Buffer): string
 }
 
 function delayed(wire: OutgoingMessage, id: string, delayMs: number): OutgoingDelay {
-  duration("delayMs", delayMs);
+  checkMs("delayMs", delayMs);
   const { topic, key, body, tags, version, token } = wire;
   const timestamp = Math.ceil((Date.now() + delayMs) / 1000);
   const once = { action: 1, dmsgtype: 2 } as const;
@@ -160,6 +161,16 @@ function delayed(wire: OutgoingMessage, id: string, delayMs: number): OutgoingDe
     properties,
     token,
   };
+}
+
+/** A list or map would be spread into properties with other names, or none. */
+function checkDictionary(properties: unknown, topic: string): void {
+  if (properties === undefined || properties === null) return;
+  if (typeof properties === "object" && !(Symbol.iterator in properties)) return;
+  const kind = typeof properties === "object" ? "a list or map" : kindOf(properties);
+  throw new TypeError(
+    `properties of a message to ${topic}: got ${kind}, expected an object of texts`,
+  );
 }
 
 function bytesOf(body: unknown, topic: string): Buffer {

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Servers } from "./addresses.js";
-import { checkList, checkProperties, type Names } from "./arguments.js";
+import { checkFunction, checkList, checkMs, checkProperties, type Names } from "./arguments.js";
 import { nowMs } from "./clock.js";
 import { Connection, type TlsOptions } from "./connection.js";
 import { type Delivery, deliveries } from "./delivery.js";
@@ -10,7 +10,7 @@ import { ClientError, SendFailed } from "./errors.js";
 import type { SendResult } from "./idl.js";
 import type { Logger } from "./logger.js";
 import type { TraceContext } from "./message.js";
-import { duration, PROXY_OPTIONS, type ProxyOptions, readTls } from "./options.js";
+import { PROXY_OPTIONS, type ProxyOptions, readLogger, readTls, readToken } from "./options.js";
 import { checkMessage, type Outgoing, sendable } from "./outgoing.js";
 import { SendOrder } from "./send-order.js";
 
@@ -56,13 +56,15 @@ export class Producer {
   constructor(options: ProducerOptions) {
     checkProperties("the options of a producer", options, PRODUCER_OPTIONS, "{ servers }");
     const { timeoutMs = 10_000 } = options;
-    duration("timeoutMs", timeoutMs);
+    const trace = options.trace ?? (() => undefined);
+    checkMs("timeoutMs", timeoutMs);
+    checkFunction("trace", trace);
     this.#servers = new Servers(options.servers);
-    this.#token = options.token ?? null;
+    this.#token = readToken(options.token);
     this.#tls = readTls(options.tls);
-    this.#logger = options.logger ?? console;
+    this.#logger = readLogger(options.logger);
     this.#timeoutMs = timeoutMs;
-    this.#trace = options.trace ?? (() => undefined);
+    this.#trace = trace;
   }
 
   /**
@@ -84,7 +86,7 @@ export class Producer {
     checkList("the messages to send", messages);
     checkProperties("the options of a send", options, SEND_OPTIONS, "{ timeoutMs: 2000 }");
     const { timeoutMs = this.#timeoutMs } = options;
-    duration("timeoutMs", timeoutMs);
+    checkMs("timeoutMs", timeoutMs);
     const ready = messages.map((each) => {
       checkMessage(each);
       return sendable(each, { token: this.#token, trace: this.#trace(each) ?? {} });

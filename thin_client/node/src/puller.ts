@@ -1,7 +1,7 @@
 /** Single pulls, settles and extends, for scripts and tests: nothing is automatic. */
 
 import { Servers } from "./addresses.js";
-import { checkProperties, type Names } from "./arguments.js";
+import { checkMs, checkProperties, checkWhole, type Names, quoted } from "./arguments.js";
 import { nowMs } from "./clock.js";
 import { Connection, type TlsOptions } from "./connection.js";
 import { ClientError, ConnectionLost, seenHere } from "./errors.js";
@@ -9,11 +9,12 @@ import type { Context, Method, Methods } from "./idl.js";
 import { Home, readLeases } from "./leases.js";
 import { Message } from "./message.js";
 import {
-  defaultClientId,
-  duration,
   PROXY_OPTIONS,
   type ProxyOptions,
+  readGroup,
+  readLogger,
   readTls,
+  readToken,
   VERSION,
 } from "./options.js";
 import type { Outcome } from "./outcome.js";
@@ -65,22 +66,23 @@ export class Puller {
   /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: PullerOptions) {
     checkProperties("the options of a puller", options, PULLER_OPTIONS, "{ servers, group }");
-    const { requestTimeoutMs = 3_000, group: groupId } = options;
-    duration("requestTimeoutMs", requestTimeoutMs);
-    if (!groupId) throw new TypeError("group is empty: expected the name of a consumer group");
+    const { requestTimeoutMs = 3_000 } = options;
+    checkMs("requestTimeoutMs", requestTimeoutMs);
+    const { group: groupId, topics, clientId } = readGroup(options);
+    readLogger(options.logger); // checks it: a puller logs nothing
     this.#servers = new Servers(options.servers);
     this.#tls = readTls(options.tls);
     this.#timeoutMs = requestTimeoutMs;
-    this.#topics = options.topics === undefined ? null : [...options.topics];
-    const clientId = options.clientId || defaultClientId();
-    this.#asking = { groupId, clientId, token: options.token ?? null };
+    this.#topics = topics;
+    this.#asking = { groupId, clientId, token: readToken(options.token) };
   }
 
   /** Pull up to `max` messages, waiting up to `waitMs` for the first; possibly none. */
   async pull(options: PullOptions = {}): Promise<Message[]> {
     checkProperties("the options of a pull", options, PULL_OPTIONS, "{ max: 10 }");
     const { max = 1, waitMs = 1_000 } = options;
-    duration("waitMs", waitMs);
+    checkWhole("max", max, 1);
+    checkMs("waitMs", waitMs);
     const request: Methods["pull"]["takes"][0] = {
       ...this.#asking,
       topics: this.#topics,
@@ -110,6 +112,11 @@ export class Puller {
    */
   async settle(message: Message, outcome?: Outcome): Promise<boolean> {
     checkPulled(message);
+    if (outcome !== undefined && !((outcome as unknown) instanceof Error)) {
+      throw new TypeError(
+        `the outcome is ${quoted(outcome)}: expected a Retry, Reject, Defer or other error, or none`,
+      );
+    }
     const verdicts = new Verdicts();
     const { leaseId, deadlineMs } = message;
     verdicts.add(this.#context(message), leaseId, outcome, { deadlineMs, nowMs: nowMs() });
@@ -124,7 +131,7 @@ export class Puller {
    */
   async extend(message: Message, ms: number): Promise<boolean> {
     checkPulled(message);
-    duration("ms", ms);
+    checkMs("ms", ms);
     const leases = [{ context: this.#context(message), leaseId: message.leaseId }];
     const request = { ...this.#asking, leases, ms: Math.floor(ms) };
     const { answer, sentMs } = await this.#call("extend", this.#timeoutMs, request);

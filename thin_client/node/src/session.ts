@@ -28,6 +28,7 @@
  *     are released with its verdict.
  */
 
+import { MAX_I32 } from "./arguments.js";
 import type {
   AckAnswer,
   AckRequest,
@@ -104,7 +105,7 @@ export class Session {
 
   constructor(readonly options: SessionOptions) {
     this.#leases = new Leases(options.concurrency);
-    this.#capacity = options.concurrency + options.prefetch;
+    this.#capacity = Math.min(options.concurrency + options.prefetch, MAX_I32);
     this.#lowWater = Math.max(1, Math.floor((options.prefetch + 1) / 2));
   }
 
@@ -384,7 +385,7 @@ export class Session {
     // With several lengths, use the shortest: the proxy caps a longer one silently.
     home.askedLengthMs = home.extending.reduce(
       (ms, { lengthMs }) => Math.min(ms, lengthMs),
-      2 ** 31 - 1,
+      MAX_I32,
     );
     const leases = home.extending.map(({ context, message: { leaseId } }) => ({
       context,

@@ -1,11 +1,12 @@
 /** Verdicts for the proxy that holds their leases, grouped as on the wire. Pure. */
 
+import { MAX_I32 } from "./arguments.js";
+import { shown } from "./errors.js";
 import type { AckBatch, Context, LeaseRef, Nack } from "./idl.js";
 import { Defer, type Outcome, Reject, Retry } from "./outcome.js";
 
 /** Characters of an error's text shown to operators. */
 export const MAX_REASON = 200;
-const MAX_I32 = 2 ** 31 - 1;
 
 /** Verdicts on leases of one proxy, in no order. Sending them is idempotent. */
 export class Verdicts {
@@ -83,15 +84,18 @@ export class Verdicts {
   }
 }
 
+/** The verdict for any error, also one whose fields are unreadable: its message would be held. */
 function nack(leaseId: number, outcome: Error): Nack {
   if (outcome instanceof Reject) {
-    return { leaseId, reject: true, reason: sendable(outcome.reason) };
+    return { leaseId, reject: true, reason: sendable(shown(() => outcome.reason ?? "")) };
   }
   if (outcome instanceof Retry) {
-    if (outcome.afterMs === undefined) return { leaseId };
-    return { leaseId, retryAfterMs: Math.min(Math.floor(outcome.afterMs), MAX_I32) };
+    const afterMs: unknown = outcome.afterMs; // a subclass may have set anything
+    if (!(typeof afterMs === "number" && afterMs >= 0)) return { leaseId };
+    return { leaseId, retryAfterMs: Math.min(Math.floor(afterMs), MAX_I32) };
   }
-  return { leaseId, reason: sendable(`${outcome.name}: ${outcome.message}`) };
+  const text = `${shown(() => outcome.name)}: ${shown(() => outcome.message)}`;
+  return { leaseId, reason: sendable(text) };
 }
 
 /** Shorten a text, and remove halves of surrogate pairs, which UTF-8 cannot encode. */

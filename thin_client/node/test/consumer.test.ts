@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { join } from "node:path";
+import { PassThrough, Readable, Writable } from "node:stream";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import { Worker } from "node:worker_threads";
 import consumerTypes from "#gen/consumer_proxy_types.js";
 import {
@@ -318,7 +320,18 @@ test("a result whose work has not run does not ack", async () => {
     (async function* () {})(),
     () => {},
     [Promise.resolve()],
+    new Set([Promise.resolve()]),
+    new Map([["a", Promise.resolve()]]),
+    { a: Promise.resolve() },
+    { next: () => ({ done: true }), [Symbol.iterator]: () => [].values() }, // as of iterator.map
+    { "@@observable": () => {}, subscribe() {} },
+    [() => {}],
+    [(function* () {})()],
+    new PassThrough(),
+    new Writable({ write() {} }),
     new Retry(),
+    [null, new Error("of one part")],
+    [{ status: "fulfilled", value: 1 }, { status: "rejected", reason: new Error("no") }],
   ];
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { concurrency: results.length });
@@ -330,8 +343,129 @@ test("a result whose work has not run does not ack", async () => {
 
   assert.deepEqual(
     proxy.verdicts.sort(),
-    results.map((_, place) => `${place + 1} retry`),
+    results.map((_, place) => `${place + 1} retry`).sort(),
   );
+});
+
+test("a result of finished work acks, whatever it is", async () => {
+  const written = new Writable({ write: (_chunk, _encoding, done) => done() });
+  await new Promise<void>((resolve) => written.end("x", resolve));
+  const read = Readable.from(["x"]);
+  for await (const _each of read);
+  const results: unknown[] = [
+    7,
+    [],
+    [{ status: "fulfilled", value: 1 }],
+    [{ status: "rejected", reason: "no stock", order: 7 }],
+    { status: 200, request: new PassThrough(), done: () => {} },
+    written,
+    read,
+    Buffer.from("x"),
+  ];
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { concurrency: results.length });
+  proxy.put(...results.map((_, place) => ({ key: String(place) })));
+  void consumer.run((message) => results[message.leaseId - 1] as undefined);
+  await until(() => proxy.verdicts.length === results.length);
+
+  assert.deepEqual(
+    proxy.verdicts.sort(),
+    results.map((_, place) => `${place + 1} ok`).sort(),
+  );
+});
+
+test("an error that a batch handler returns counts as if it were thrown", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { maxRun: 4 });
+  proxy.put({ key: "a" }, { key: "a" });
+  void consumer.runBatches(() => new Reject("bad") as never);
+  await until(() => proxy.verdicts.length === 2);
+
+  assert.deepEqual(proxy.verdicts.sort(), ["1 reject", "2 defer"]);
+});
+
+class Unreadable extends Error {
+  override get message(): string {
+    throw new Error("no text for this language");
+  }
+  [inspect.custom](): string {
+    return this.message;
+  }
+}
+
+class OddRetry extends Retry {
+  override readonly afterMs = "soon" as never;
+}
+
+function revoked(): object {
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  return proxy;
+}
+
+test("every value that a handler throws gives a verdict", async () => {
+  const thrown: [unknown, string][] = [
+    [undefined, "retry Error: undefined"],
+    [null, "retry Error: null"],
+    ["a text", "retry Error: a text"],
+    [Symbol("s"), "retry Error: Symbol(s)"],
+    [Object.create(null), "retry Error: [object Object]"],
+    [revoked(), "retry Error: (its text cannot be shown)"],
+    [new Unreadable(), "retry Error: (its text cannot be shown)"],
+    [Object.assign(new Error(), { message: Symbol("s") }), "retry Error: Symbol(s)"],
+    [Object.assign(new Error("x"), { name: null }), "retry null: x"],
+    [new Reject(null), "reject "],
+    [new Reject(42), "reject 42"],
+    [new Reject(new Error("no such customer")), "reject no such customer"],
+    [Object.create(Reject.prototype), "reject "],
+    [new OddRetry(), "retry "],
+  ];
+  await using proxy = await FakeProxy.open();
+  const logger = { warn() {}, error: (_text: string, detail: unknown) => void inspect(detail) };
+  await using consumer = consumerAt(proxy, { concurrency: 1, logger });
+  proxy.put(...thrown.map((_, place) => ({ key: String(place) })), { key: "last" });
+  void consumer.run((message) => {
+    const each = thrown[message.leaseId - 1];
+    if (each !== undefined) throw each[0];
+  });
+  await until(() => proxy.verdicts.includes(`${thrown.length + 1} ok`));
+  await consumer.close();
+
+  const reasons = new Map<number, string>();
+  for (const { acks } of [...proxy.pulls, ...proxy.settles]) {
+    for (const { nacked } of acks ?? []) {
+      for (const { leaseId, reject, reason } of nacked ?? []) {
+        reasons.set(Number(leaseId), `${reject ? "reject" : "retry"} ${reason ?? ""}`);
+      }
+    }
+  }
+  assert.deepEqual(
+    thrown.map((_, place) => reasons.get(place + 1)),
+    thrown.map(([, verdict]) => verdict),
+  );
+});
+
+test("a logger that throws holds no message", async () => {
+  const fail = (): never => {
+    throw new Error("the disk is full");
+  };
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { logger: { warn: fail, error: fail } });
+  consumer.on("handleStart", fail);
+  proxy.put({ key: "a" });
+  void consumer.run(fail);
+  await until(() => proxy.verdicts.includes("1 retry"));
+});
+
+test("a message of an iterator is rejected for any reason", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  proxy.put({ key: "a" }, { key: "b" });
+  for await (const message of consumer.messages()) {
+    message.reject(message.leaseId === 1 ? 42 : new Error("no such customer"));
+    if (message.leaseId === 2) break;
+  }
+  assert.deepEqual(proxy.verdicts.sort(), ["1 reject", "2 reject"]);
 });
 
 test("a handler that blocks the event loop keeps its leases, with a warning", async () => {

@@ -5,6 +5,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseAddress, parseAddresses, Servers } from "../src/addresses.js";
+import { MAX_I32 } from "../src/arguments.js";
 import { makeCall } from "../src/calls.js";
 import { nowMs } from "../src/clock.js";
 import { CompactReader, CompactWriter } from "../src/compact.js";
@@ -17,6 +18,7 @@ import { readOptions } from "../src/options.js";
 import { outcomeName, outcomeOf, Reject, Retry } from "../src/outcome.js";
 import { sendable } from "../src/outgoing.js";
 import { SendOrder } from "../src/send-order.js";
+import { Session } from "../src/session.js";
 import { MAX_REASON, Verdicts } from "../src/verdicts.js";
 
 test("key hashes match the shared vectors", () => {
@@ -213,7 +215,9 @@ test("invalid options are refused with an explanation", () => {
     [{ concurrency: 0 }, /concurrency is 0: expected a whole number, at least 1/],
     [{ prefetch: -1 }, /prefetch is -1/],
     [{ maxRun: 1.5 }, /maxRun is 1.5/],
-    [{ drainTimeoutMs: NaN }, /drainTimeoutMs is NaN/],
+    [{ drainTimeoutMs: NaN }, /drainTimeoutMs is NaN: expected 0 or more/],
+    [{ drainTimeoutMs: Infinity }, /drainTimeoutMs is Infinity: expected at most 2147483647/],
+    [{ drainTimeoutMs: 2 ** 31 - 0.5 }, /expected at most 2147483647 milliseconds/],
     [{ servers: "" }, /is not a proxy address/],
     [{ tls: { certFile: "x" } }, /expected both, or neither/],
     [{ tls: { caFile: "missing.pem" } }, /tls: missing.pem: cannot be used as PEM files: ENOENT/],
@@ -223,7 +227,21 @@ test("invalid options are refused with an explanation", () => {
     assert.throws(() => new Consumer({ ...right, ...options }), sentence);
   }
   assert.equal(readOptions(right).session.prefetch, 8);
+  assert.equal(readOptions({ ...right, maxRun: MAX_I32 }).session.prefetch, MAX_I32);
   assert.equal(readOptions({ ...right, concurrency: 2, maxRun: 16 }).session.prefetch, 32);
+});
+
+test("unlimited concurrency pulls as much as a request can ask for", () => {
+  new Consumer({ servers: "a:1", group: "g", concurrency: MAX_I32 });
+  const { session } = readOptions({ servers: "a:1", group: "g", concurrency: MAX_I32 });
+  assert.equal(new Session(session).beginPull(0).maxBatchSize, MAX_I32);
+});
+
+test("topics are copied", () => {
+  const topics = ["orders"];
+  const { session } = readOptions({ servers: "a:1", group: "g", topics });
+  topics.length = 0; // no topic would mean all
+  assert.deepEqual(new Session(session).beginPull(0).topics, ["orders"]);
 });
 
 const SENDING = { token: null, trace: {} };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect } from "node:util";
 import types from "#gen/consumer_proxy_types.js";
-import { Consumer, type ConsumerOptions, Producer, Puller, Refused } from "../src/index.js";
+import { Consumer, type ConsumerOptions, Producer, Puller, Refused, Retry } from "../src/index.js";
 import { FakeProxy } from "./fake-proxy.js";
 
 const servers = "127.0.0.1:1";
@@ -64,6 +64,96 @@ const MISTAKES: Record<string, [() => unknown, RegExp]> = {
     () => new Puller({ servers, group: "g" }).pull(wrong(5)),
     /^the options of a pull: got a value of type number, expected an object such as \{ max: 10 \}$/,
   ],
+  "a time as text": [
+    () => new Puller({ servers, group: "g" }).pull({ waitMs: wrong("500") }),
+    /^waitMs is "500": expected a number of milliseconds$/,
+  ],
+  "a time-out as text": [
+    () => consumer({ requestTimeoutMs: "3000" }),
+    /^requestTimeoutMs is "3000": expected a number of milliseconds$/,
+  ],
+  "no time-out": [
+    () => new Producer({ servers, timeoutMs: wrong(null) }),
+    /^timeoutMs is null: expected a number of milliseconds$/,
+  ],
+  "a time-out of one send as text": [
+    () => new Producer({ servers }).send({ topic: "a", body: "" }, { timeoutMs: wrong("500") }),
+    /^timeoutMs is "500": expected a number of milliseconds$/,
+  ],
+  "a delay as text, which would be far in the future": [
+    () => new Producer({ servers }).send({ topic: "a", body: "", delayMs: wrong("60000") }),
+    /^delayMs is "60000": expected a number of milliseconds$/,
+  ],
+  "topics of a puller as text, which would be one of each letter": [
+    () => new Puller({ servers, group: "g", topics: wrong("orders") }),
+    /^topics is "orders": expected a list of names$/,
+  ],
+  "topics of a puller without a name": [
+    () => new Puller({ servers, group: "g", topics: [] }),
+    /^topics is empty or contains an empty name: omit it to consume all topics$/,
+  ],
+  "topics from an iterator": [
+    () => consumer({ topics: ["orders"].values() }),
+    /^topics is \[object Array Iterator\]: expected a list of names$/,
+  ],
+  "a number as a topic": [
+    () => consumer({ topics: [7] }),
+    /^a name in topics is 7: expected text$/,
+  ],
+  "a hole among topics": [
+    () => consumer({ topics: new Array(1) }),
+    /^a name in topics is undefined: expected text$/,
+  ],
+  "a number as the group": [() => consumer({ group: 7 }), /^group is 7: expected text$/],
+  "a number as the client id": [
+    () => new Puller({ servers, group: "g", clientId: wrong(7) }),
+    /^clientId is 7: expected text$/,
+  ],
+  "bytes as the token, which the error does not show": [
+    () => new Producer({ servers, token: wrong(Buffer.from("secret")) }),
+    /^token: got a value of type object, expected text$/,
+  ],
+  "a number as a server": [
+    () => new Producer({ servers: wrong([9713]) }),
+    /^9713 is not a proxy address: expected host:port, for example proxy:9713$/,
+  ],
+  "text instead of options of TLS": [
+    () => new Producer({ servers, tls: wrong("false") }),
+    /^the options of TLS: got a value of type string, expected an object such as \{ caFile \}$/,
+  ],
+  "a misspelt option of TLS, without which Node's authorities are trusted": [
+    () => new Producer({ servers, tls: wrong({ ca: "ca.pem" }) }),
+    /^the options of TLS: there is no property ca; expected some of caFile, /,
+  ],
+  "half a logger": [
+    () => consumer({ logger: { warn() {} } }),
+    /^error of the logger is undefined: expected a function$/,
+  ],
+  "a trace that is no function": [
+    () => consumer({ trace: {} }),
+    /^trace is \[object Object\]: expected a function$/,
+  ],
+  "a number of milliseconds instead of options of a retry": [
+    () => new Retry(wrong(5_000)),
+    /^the options of a retry: got a value of type number, expected an object such as/,
+  ],
+  "a retry after text": [
+    () => new Retry({ afterMs: wrong("5") }),
+    /^afterMs is "5": expected a number of milliseconds$/,
+  ],
+  "properties as a map, which would be none": [
+    () =>
+      new Producer({ servers }).send({
+        topic: "a",
+        body: "",
+        properties: wrong(new Map([["a", "b"]])),
+      }),
+    /^properties of a message to a: got a list or map, expected an object of texts$/,
+  ],
+  "a signal that no process receives": [
+    () => consumer().run(() => {}, { stopOn: ["SIGKILL"] }),
+    /^stopOn: no process receives SIGKILL; expected one as SIGTERM$/,
+  ],
   "nothing to settle": [
     () => new Puller({ servers, group: "g" }).settle(wrong(undefined)),
     /^the message to settle or extend is none: expected one that pull returned$/,
@@ -82,6 +172,31 @@ for (const [name, [attempt, sentence]] of Object.entries(MISTAKES)) {
     );
   });
 }
+
+test("a pull asks for at least one message: none would mean as many as there are", async () => {
+  const puller = new Puller({ servers, group: "g" });
+  for (const max of [0, -1, 1.5, NaN, "10"]) {
+    await assert.rejects(
+      puller.pull({ max: wrong(max) }),
+      /^RangeError: max is .*: expected a whole number, at least 1$/,
+    );
+  }
+});
+
+test("an outcome of a puller is an error, and no class of one", async () => {
+  await using proxy = await FakeProxy.open();
+  const patient = { requestTimeoutMs: 60_000 }; // a machine may stall
+  await using puller = new Puller({ servers: proxy.address, group: "g", ...patient });
+  proxy.put({ key: "a" });
+  const [message] = await puller.pull();
+  for (const outcome of ["reject", null, Retry]) {
+    await assert.rejects(
+      puller.settle(message!, wrong(outcome)),
+      /^TypeError: the outcome is .*: expected a Retry, Reject, Defer or other error, or none$/,
+    );
+  }
+  assert.deepEqual(proxy.verdicts, []);
+});
 
 test("absent options may be undefined", () => {
   const options: Record<string, unknown> = { servers, group: "g", token: undefined };

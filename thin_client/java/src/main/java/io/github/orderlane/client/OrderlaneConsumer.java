@@ -133,8 +133,12 @@ public final class OrderlaneConsumer implements AutoCloseable {
             return this;
         }
 
-        /** Adds topics. */
+        /** Adds topics, at least one. */
         public Builder topics(List<String> names) {
+            if (names.isEmpty()) {
+                throw new IllegalArgumentException(
+                        "topics is empty: omit it to consume all topics of the group");
+            }
             names.forEach(this::topic);
             return this;
         }
@@ -231,15 +235,18 @@ public final class OrderlaneConsumer implements AutoCloseable {
                 throw new IllegalArgumentException(
                         "group is empty: expected the name of a consumer group");
             }
-            int runs = maxRun == 1 ? 0 : 2 * maxRun; // one run in progress, and room for the next
+            long runs = maxRun == 1 ? 0 : 2L * maxRun; // one in progress, and one next
+            int room = (int) Math.min(Math.max(concurrency, runs), Integer.MAX_VALUE);
             ConsumerSettings settings =
                     new ConsumerSettings(
                             addresses,
                             group,
                             topics.isEmpty() ? null : List.copyOf(topics),
-                            clientId == null ? ClientNames.clientId() : clientId,
+                            clientId == null || clientId.isEmpty()
+                                    ? ClientNames.clientId()
+                                    : clientId,
                             concurrency,
-                            prefetch >= 0 ? prefetch : Math.max(concurrency, runs),
+                            prefetch >= 0 ? prefetch : room,
                             maxRun,
                             ackLinger,
                             requestTimeout,

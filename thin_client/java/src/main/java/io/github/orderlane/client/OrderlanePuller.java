@@ -2,6 +2,7 @@ package io.github.orderlane.client;
 
 import io.github.orderlane.client.internal.ClientNames;
 import io.github.orderlane.client.internal.PullerEngine;
+import io.github.orderlane.client.internal.Times;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -36,8 +37,15 @@ public final class OrderlanePuller implements AutoCloseable {
         return new Builder(List.of(servers));
     }
 
-    /** Pulls up to {@code most} messages, waiting for the first; possibly none. */
+    /**
+     * Pulls up to {@code most} messages, waiting for the first; possibly none. Throws
+     * IllegalArgumentException if {@code most} is below 1 or the wait is negative.
+     */
     public List<Message> pull(int most, Duration wait) {
+        if (most < 1) { // for a proxy 0 means as many as it has
+            throw new IllegalArgumentException("most is " + most + ": expected at least 1");
+        }
+        Times.checked("wait", wait);
         return engine.pull(most, wait);
     }
 
@@ -46,7 +54,7 @@ public final class OrderlanePuller implements AutoCloseable {
      * another client may have the message.
      */
     public boolean settle(Message message, Outcome outcome) {
-        return engine.settle(message, outcome);
+        return engine.settle(message, Objects.requireNonNull(outcome, "outcome"));
     }
 
     /**
@@ -86,6 +94,10 @@ public final class OrderlanePuller implements AutoCloseable {
 
         /** Adds a topic to consume; default: all topics of the group. */
         public Builder topic(String name) {
+            if (name.isEmpty()) {
+                throw new IllegalArgumentException(
+                        "empty topic name: omit topics to consume all topics of the group");
+            }
             topics.add(name);
             return this;
         }
@@ -109,7 +121,9 @@ public final class OrderlanePuller implements AutoCloseable {
                             token,
                             group,
                             topics.isEmpty() ? null : List.copyOf(topics),
-                            clientId == null ? ClientNames.clientId() : clientId,
+                            clientId == null || clientId.isEmpty()
+                                    ? ClientNames.clientId()
+                                    : clientId,
                             requestTimeout));
         }
     }

@@ -17,11 +17,11 @@ public sealed interface Outcome {
      * Redeliver the message; its order key waits meanwhile.
      *
      * @param after time until the retry; empty: the group's next retry interval
-     * @param reason shown to operators; may be empty
+     * @param reason shown to operators; null, as the message of many exceptions, counts as empty
      */
     record Retry(Optional<Duration> after, String reason) implements Outcome {
         public Retry {
-            Objects.requireNonNull(reason, "reason");
+            reason = Objects.requireNonNullElse(reason, "");
             if (after.isPresent() && after.get().isNegative()) {
                 throw new IllegalArgumentException(
                         "retry after " + after.get() + ": expected 0 or more");
@@ -32,11 +32,11 @@ public sealed interface Outcome {
     /**
      * No retry will help: the group's failure policy applies at once.
      *
-     * @param reason shown to operators; may be empty
+     * @param reason shown to operators; null, as the message of many exceptions, counts as empty
      */
     record Reject(String reason) implements Outcome {
         public Reject {
-            Objects.requireNonNull(reason, "reason");
+            reason = Objects.requireNonNullElse(reason, "");
         }
     }
 

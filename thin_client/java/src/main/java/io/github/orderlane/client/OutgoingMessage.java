@@ -186,11 +186,15 @@ public final class OutgoingMessage {
         }
 
         /**
-         * Postpones the delivery by this time. A proxy that does not support delays answers with
-         * code 18.
+         * Postpones the delivery by this time, at most 10,000 days. A proxy that does not support
+         * delays answers with code 18.
          */
         public Builder delay(Duration time) {
-            delay = Times.checked("delay", time);
+            if (Times.checked("delay", time).compareTo(Times.LONGEST) > 0) {
+                throw new IllegalArgumentException(
+                        "delay is " + time + ": expected at most 10,000 days");
+            }
+            delay = time;
             return this;
         }
 

@@ -28,6 +28,7 @@ final class FakeProxy implements AutoCloseable {
     private long refusedLease;
     private PullException refusal;
     private long leases;
+    private String client;
     private boolean closed;
 
     FakeProxy() throws IOException {}
@@ -58,6 +59,11 @@ final class FakeProxy implements AutoCloseable {
         refusal = with;
     }
 
+    /** The client id of the last pull. */
+    synchronized String client() {
+        return client;
+    }
+
     /**
      * All verdicts so far, such as {@code 1 ok}, sorted: pulls and settles use separate
      * connections, so their order of arrival is not meaningful.
@@ -78,6 +84,7 @@ final class FakeProxy implements AutoCloseable {
     }
 
     public synchronized PullResponse pull(PullRequest request) throws PullException {
+        client = request.getClientId();
         apply(request.getAcks());
         if (refusal != null) {
             throw refusal;

@@ -2,18 +2,27 @@ package io.github.orderlane.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.SocketTimeoutException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.slf4j.Logger;
 import org.slf4j.helpers.NOPLogger;
 
 /** Mistakes of the application's code. */
@@ -84,6 +93,134 @@ class MishapsTest {
             consumer.awaitTermination();
         }
         assertEquals(List.of("1 ok", "2 ok", "3 ok", "4 ok"), proxy.verdicts());
+    }
+
+    /** An error whose message is computed, and fails. */
+    private static final class Unreadable extends RuntimeException {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        public String getMessage() {
+            throw new IllegalStateException("no bundle for this language");
+        }
+    }
+
+    /** A logger that shows all it is given as text, as logging frameworks do. */
+    private static Logger showing(List<String> shown) {
+        Class<?>[] logger = {Logger.class};
+        return (Logger)
+                Proxy.newProxyInstance(
+                        Logger.class.getClassLoader(),
+                        logger,
+                        (proxy, method, arguments) -> {
+                            shown.add(Arrays.deepToString(arguments));
+                            return null;
+                        });
+    }
+
+    @Test
+    void anErrorWithoutReadableTextIsRetriedAndEndsNothing() throws Exception {
+        List<String> shown = Collections.synchronizedList(new ArrayList<>());
+        Observer observer =
+                new Observer() {
+                    @Override
+                    public void onHandleStart(Message message) {
+                        throw new Unreadable();
+                    }
+                };
+        try (OrderlaneConsumer consumer =
+                builder().logger(showing(shown)).observer(observer).build()) {
+            consumer.start(
+                    message -> {
+                        if (message.leaseId() == 1) {
+                            throw new Unreadable();
+                        }
+                        if (message.leaseId() == 2) {
+                            throw new StackOverflowError();
+                        }
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "b", "c");
+            proxy.until(() -> proxy.verdicts().size() == 3);
+            consumer.stop();
+            consumer.awaitTermination();
+        }
+        String reason = "Unreadable: (its text cannot be shown: IllegalStateException)";
+        assertEquals(
+                List.of("1 retry " + reason, "2 retry StackOverflowError", "3 ok"),
+                proxy.verdicts());
+        assertTrue(shown.toString().contains("handling {} failed; the message will be retried"));
+        assertTrue(shown.toString().contains(reason), shown.toString());
+    }
+
+    @Test
+    void aLoggerThatFailsEndsNothing() throws Exception {
+        Logger failing =
+                (Logger)
+                        Proxy.newProxyInstance(
+                                Logger.class.getClassLoader(),
+                                new Class<?>[] {Logger.class},
+                                (proxy, method, arguments) -> {
+                                    throw new IllegalStateException("the disk is full");
+                                });
+        try (OrderlaneConsumer consumer = builder().logger(failing).build()) {
+            consumer.start(
+                    message -> {
+                        if (message.leaseId() == 1) {
+                            throw new IOException("no");
+                        }
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "b");
+            proxy.until(() -> proxy.verdicts().size() == 2);
+            consumer.stop();
+            consumer.awaitTermination();
+        }
+        assertEquals(List.of("1 retry IOException: no", "2 ok"), proxy.verdicts());
+    }
+
+    @Test
+    void aRejectionWithoutReasonIsARejection() throws Exception {
+        try (OrderlaneConsumer consumer = builder().build()) {
+            consumer.start(message -> Outcome.reject(new IOException().getMessage()));
+            proxy.put("a");
+            proxy.until(() -> proxy.verdicts().size() == 1);
+        }
+        assertEquals(List.of("1 reject "), proxy.verdicts());
+    }
+
+    @Test
+    void withoutFurtherThreadsTheConsumerEndsAndLosesNoVerdict() throws Exception {
+        AtomicInteger started = new AtomicInteger();
+        Executor exhausted =
+                task -> {
+                    if (started.getAndIncrement() > 0) {
+                        throw new OutOfMemoryError("unable to create native thread");
+                    }
+                    new Thread(task).start();
+                };
+        proxy.put("a", "b"); // one pull brings both
+        try (OrderlaneConsumer consumer = builder().concurrency(2).executor(exhausted).build()) {
+            consumer.start(message -> Outcome.ok());
+            Throwable ended =
+                    assertThrows(IllegalStateException.class, consumer::awaitTermination);
+            assertTrue(ended.getMessage().contains("the executor refuses handlers: unable"));
+        }
+        assertEquals(List.of("1 ok", "2 defer"), proxy.verdicts());
+    }
+
+    @Test
+    void anEmptyClientIdCountsAsNone() throws Exception {
+        OrderlanePuller.Builder puller = OrderlanePuller.builder(proxy.address()).group("g");
+        try (OrderlanePuller each = puller.clientId("").build();
+                OrderlaneConsumer consumer = builder().clientId("").build()) {
+            each.pull(1, Duration.ZERO);
+            assertTrue(proxy.client().contains("@"), proxy.client());
+            consumer.start(message -> Outcome.ok());
+            proxy.put("a");
+            proxy.until(() -> !proxy.verdicts().isEmpty());
+            assertTrue(proxy.client().contains("@"), proxy.client());
+        }
     }
 
     @Test

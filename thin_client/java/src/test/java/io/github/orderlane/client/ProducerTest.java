@@ -10,6 +10,7 @@ import io.github.orderlane.client.gen.producer.ProducerService;
 import io.github.orderlane.client.gen.producer.Result;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -147,6 +148,32 @@ class ProducerTest {
             traced.sendAsync(message("1")).join();
         }
         assertEquals(Thread.currentThread(), asked.get());
+    }
+
+    @Test
+    void noMistakeOfATraceHookPreventsASend() {
+        TraceHook hook =
+                new TraceHook() {
+                    @Override
+                    public Map<String, String> outgoing(String topic) {
+                        return switch (topic) {
+                            case "none" -> null;
+                            case "value" -> Collections.singletonMap(TRACESTATE, null);
+                            default -> throw new NoClassDefFoundError("of a tracing library");
+                        };
+                    }
+                };
+        store.gate.countDown();
+        try (OrderlaneProducer traced =
+                OrderlaneProducer.builder(server.address())
+                        .logger(NOPLogger.NOP_LOGGER)
+                        .trace(hook)
+                        .build()) {
+            for (String topic : List.of("none", "value", "error")) {
+                traced.send(OutgoingMessage.to(topic).body(topic).build());
+            }
+        }
+        assertEquals(List.of("none", "value", "error"), store.stored());
     }
 
     @Test

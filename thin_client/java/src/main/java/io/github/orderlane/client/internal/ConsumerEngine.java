@@ -6,7 +6,6 @@ import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Condition;
@@ -23,6 +22,7 @@ public final class ConsumerEngine implements Feeder.Events {
     private final Condition progress = lock.newCondition();
     private final CountDownLatch terminated = new CountDownLatch(1);
     private final Clock clock = new Clock();
+    private final SafeLog log;
     private final Observer observer;
     private final Session session;
     private final Feeder feeder;
@@ -34,7 +34,8 @@ public final class ConsumerEngine implements Feeder.Events {
 
     public ConsumerEngine(ConsumerSettings settings) {
         this.settings = settings;
-        observer = new SafeObserver(settings.observers(), settings.log());
+        log = new SafeLog(settings.log());
+        observer = new SafeObserver(settings.observers(), log);
         session = new Session(settings.session(), clock);
         feeder = new Feeder(session, settings, lock, clock, observer, this);
         ownThreads = settings.executor() == null ? Executors.newCachedThreadPool(threads()) : null;
@@ -165,7 +166,7 @@ public final class ConsumerEngine implements Feeder.Events {
         if (workers != null) {
             try {
                 workers.turn();
-            } catch (RejectedExecutionException error) {
+            } catch (RuntimeException | Error error) { // an Error: the system has no more threads
                 feeder.fail(
                         new IllegalStateException(
                                 "the executor refuses handlers: " + error.getMessage(), error));
@@ -256,7 +257,7 @@ public final class ConsumerEngine implements Feeder.Events {
                 Runtime.getRuntime().removeShutdownHook(shutdownHook);
             }
         } catch (IllegalStateException shuttingDown) {
-            settings.log().debug("the consumer ended because the JVM is shutting down");
+            log.debug("the consumer ended because the JVM is shutting down");
         }
     }
 }

@@ -14,13 +14,7 @@ record Ending(Outcome outcome, Throwable error) {
 
     /** An exception means retry; operators see its class and message. */
     static Ending failed(Throwable error) {
-        String text = error.getMessage();
-        String name = error.getClass().getSimpleName();
-        if (name.isEmpty()) {
-            name = error.getClass().getName();
-        }
-        String reason = text == null ? name : name + ": " + text;
-        return new Ending(new Outcome.Retry(Optional.empty(), reason), error);
+        return new Ending(new Outcome.Retry(Optional.empty(), Texts.described(error)), error);
     }
 
     boolean isOk() {

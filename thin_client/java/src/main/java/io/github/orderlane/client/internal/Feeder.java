@@ -15,7 +15,6 @@ import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
-import org.slf4j.Logger;
 
 /**
  * Keeps a {@link Session} supplied. One thread pulls; another for each proxy that holds leases
@@ -40,7 +39,7 @@ final class Feeder {
     private final Clock clock;
     private final long timeoutNs;
     private final Observer observer;
-    private final Logger log;
+    private final SafeLog log;
     private final Events events;
     private final Line pulls;
     private final Map<Home, Line> homes = new HashMap<>();
@@ -61,7 +60,7 @@ final class Feeder {
         this.clock = clock;
         this.timeoutNs = Times.nanos(settings.requestTimeout());
         this.observer = observer;
-        this.log = settings.log();
+        this.log = new SafeLog(settings.log());
         this.events = events;
         this.pulls = new Line(lock, clock, session::pullAt);
     }

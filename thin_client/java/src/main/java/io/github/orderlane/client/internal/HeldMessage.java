@@ -7,6 +7,7 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 
 /** A message and its lease. */
@@ -121,6 +122,7 @@ public final class HeldMessage implements Message {
 
     @Override
     public void onLeaseLost(Runnable callback) {
+        Objects.requireNonNull(callback, "callback");
         synchronized (this) {
             if (toTell != null) {
                 toTell.add(callback);

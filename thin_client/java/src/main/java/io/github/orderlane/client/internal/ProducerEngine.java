@@ -32,7 +32,7 @@ public final class ProducerEngine implements AutoCloseable {
     private final long tryNs;
     private final String token;
     private final TraceHook trace;
-    private final Logger log;
+    private final SafeLog log;
     private final Clock clock = new Clock();
     private final SendOrder order = new SendOrder();
     private final Turns turns = new Turns();
@@ -61,7 +61,7 @@ public final class ProducerEngine implements AutoCloseable {
         this.tryNs = Times.nanos(requestTimeout);
         this.token = token;
         this.trace = trace;
-        this.log = log;
+        this.log = new SafeLog(log);
         background.allowCoreThreadTimeOut(true);
     }
 
@@ -143,9 +143,9 @@ public final class ProducerEngine implements AutoCloseable {
 
     private Map<String, String> traced(OutgoingMessage each) {
         try {
-            return trace.outgoing(each.topic());
-        } catch (RuntimeException error) {
-            log.error("the trace hook failed", error);
+            return Map.copyOf(trace.outgoing(each.topic())); // without null, which no send encodes
+        } catch (Throwable error) { // even an Error must not prevent a send
+            log.error(error, "the trace hook failed");
             return Map.of();
         }
     }

@@ -6,14 +6,13 @@ import io.github.orderlane.client.OrderlaneException;
 import io.github.orderlane.client.Outcome;
 import java.util.List;
 import java.util.function.Consumer;
-import org.slf4j.Logger;
 
 /** Forwards to several observers; an exception in one is logged and otherwise ignored. */
 final class SafeObserver implements Observer {
     private final List<Observer> observers;
-    private final Logger log;
+    private final SafeLog log;
 
-    SafeObserver(List<Observer> observers, Logger log) {
+    SafeObserver(List<Observer> observers, SafeLog log) {
         this.observers = observers;
         this.log = log;
     }
@@ -23,7 +22,7 @@ final class SafeObserver implements Observer {
             try {
                 what.accept(observer);
             } catch (Throwable error) { // even an AssertionError must not end the consumer
-                log.error("an observer failed", error);
+                log.error(error, "an observer failed");
             }
         }
     }

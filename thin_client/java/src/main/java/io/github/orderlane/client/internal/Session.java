@@ -81,8 +81,9 @@ final class Session {
         this.options = options;
         this.clock = clock;
         leases = new Leases(options.concurrency());
-        capacity = options.concurrency() + options.prefetch();
-        lowWater = Math.max(1, (options.prefetch() + 1) / 2);
+        long room = (long) options.concurrency() + options.prefetch();
+        capacity = (int) Math.min(room, Integer.MAX_VALUE);
+        lowWater = Math.max(1, (int) ((options.prefetch() + 1L) / 2));
     }
 
     @Override

@@ -7,7 +7,8 @@ public final class Times {
     static final long MS = 1_000_000;
     private static final long FIRST_BACKOFF_NS = 50 * MS;
     private static final long MAX_BACKOFF_NS = 5_000 * MS;
-    private static final Duration LONGEST = Duration.ofDays(10_000);
+    /** A longer duration counts as this. */
+    public static final Duration LONGEST = Duration.ofDays(10_000);
 
     private Times() {}
 

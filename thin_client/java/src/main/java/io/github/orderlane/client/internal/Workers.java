@@ -8,7 +8,6 @@ import java.util.Set;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.locks.ReentrantLock;
-import org.slf4j.Logger;
 
 /**
  * Runs handlers. A worker takes message after message, and ends when there is none, so a burst
@@ -22,7 +21,7 @@ final class Workers {
     private final Clock clock;
     private final Observer observer;
     private final TraceHook trace;
-    private final Logger log;
+    private final SafeLog log;
     private final boolean interrupts;
     private final Feeder.Events events;
     private final Set<Handling> active = new HashSet<>();
@@ -45,7 +44,7 @@ final class Workers {
         this.clock = clock;
         this.observer = observer;
         this.trace = settings.trace();
-        this.log = settings.log();
+        this.log = new SafeLog(settings.log());
         this.interrupts = settings.interruptHandlers();
         this.events = events;
     }
@@ -61,8 +60,8 @@ final class Workers {
     }
 
     /**
-     * Starts another worker if messages wait; that one starts the next. Throws
-     * RejectedExecutionException. With the lock.
+     * Starts another worker if messages wait; that one starts the next. Throws what the executor
+     * throws. With the lock.
      */
     void turn() {
         if (starting
@@ -75,7 +74,7 @@ final class Workers {
         workers++;
         try {
             executor.execute(this::run);
-        } catch (RejectedExecutionException error) {
+        } catch (Throwable error) {
             starting = false;
             workers--;
             throw error;
@@ -98,7 +97,7 @@ final class Workers {
             try {
                 told.run();
             } catch (Throwable error) {
-                log.error("a callback for a lost lease failed", error);
+                log.error(error, "a callback for a lost lease failed");
             }
         }
         Handling handling = message.handling;
@@ -206,9 +205,9 @@ final class Workers {
             return Ending.DEFER;
         }
         if (message.leaseLost()) {
-            log.info("handling {} failed after its lease was lost", message, ending.error());
+            log.info(ending.error(), "handling {} failed after its lease was lost", message);
         } else {
-            log.error("handling {} failed; the message will be retried", message, ending.error());
+            log.error(ending.error(), "handling {} failed; the message will be retried", message);
         }
         return ending;
     }
@@ -217,7 +216,7 @@ final class Workers {
         try {
             return trace.incoming(message);
         } catch (Throwable error) { // even an Error must not end the consumer
-            log.error("the trace hook failed", error);
+            log.error(error, "the trace hook failed");
             return null;
         }
     }
@@ -228,7 +227,7 @@ final class Workers {
                 scope.close();
             }
         } catch (Throwable error) { // even an Error must not end the consumer
-            log.error("the trace hook failed", error);
+            log.error(error, "the trace hook failed");
         }
     }
 }

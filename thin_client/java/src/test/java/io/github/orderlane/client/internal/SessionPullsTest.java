@@ -57,6 +57,13 @@ class SessionPullsTest {
     }
 
     @Test
+    void s7UnlimitedConcurrencyPullsAsMuchAsARequestCanAsk() {
+        Session session = session(Integer.MAX_VALUE, Integer.MAX_VALUE);
+        assertTrue(session.pullAt().isPresent());
+        assertEquals(Integer.MAX_VALUE, session.beginPull(START).getMaxBatchSize());
+    }
+
+    @Test
     void s8MessagesThatArriveAfterTheStopAreReleased() {
         Session session = session();
         session.beginPull(START);

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.github.orderlane.client.OrderlaneConsumer;
 import io.github.orderlane.client.OrderlanePuller;
 import io.github.orderlane.client.Outcome;
+import io.github.orderlane.client.OutgoingMessage;
 import io.github.orderlane.client.Tls;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -53,8 +54,22 @@ class SettingsTest {
         refused("prefetch is -1", () -> builder.prefetch(-1));
         refused("maxRun is 0", () -> builder.maxRun(0));
         refused("empty topic name", () -> builder.topic(""));
+        refused("empty topic name", () -> OrderlanePuller.builder("a").topic(""));
+        refused("topics is empty", () -> builder.topics(List.of()));
         refused("drainTimeout is PT-1S", () -> builder.drainTimeout(Duration.ofSeconds(-1)));
         refused("retry after PT-1S", () -> Outcome.retryAfter(Duration.ofSeconds(-1)));
+    }
+
+    @Test
+    void argumentsOfCallsAreRefusedBeforeARequest() {
+        Duration none = Duration.ZERO;
+        try (OrderlanePuller puller = OrderlanePuller.builder("127.0.0.1:1").group("g").build()) {
+            refused("most is 0: expected at least 1", () -> puller.pull(0, none));
+            refused("most is -1: expected at least 1", () -> puller.pull(-1, none));
+            refused("wait is PT-1S", () -> puller.pull(1, Duration.ofSeconds(-1)));
+        }
+        Duration endless = Duration.ofSeconds(Long.MAX_VALUE);
+        refused("expected at most 10,000 days", () -> OutgoingMessage.to("t").delay(endless));
     }
 
     @Test
