@@ -179,7 +179,7 @@ func WithTracer(tracer Tracer) Option { return anyOption(func(s *settings) { s.t
 func WithLogger(logger *slog.Logger) Option {
 	return anyOption(func(s *settings) {
 		if logger != nil {
-			s.logger = logger
+			s.logger = careful(logger)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func newSettings(servers string) *settings {
 		requestTimeout: 3 * time.Second,
 		drainTimeout:   30 * time.Second,
 		sendTimeout:    10 * time.Second,
-		logger:         slog.Default(),
+		logger:         careful(slog.Default()),
 	}
 	var err error
 	if s.servers, err = parseAddresses(servers); err != nil {
