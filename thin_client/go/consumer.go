@@ -60,6 +60,7 @@ func NewConsumer(
 	if ctx == nil {
 		settings.fail("NewConsumer %s", noContext)
 	}
+	apply(settings, options, ConsumerOption.ofConsumer)
 	if settings.failed != nil {
 		return nil, settings.failed
 	}
@@ -93,10 +94,10 @@ func NewConsumer(
 func (c *Consumer) Run(
 	ctx context.Context, handle func(ctx context.Context, message *Message) error,
 ) error {
-	single := func(ctx context.Context, messages []*Message) (int, error) {
 	if err := checkRun(ctx, "Run", handle != nil); err != nil {
 		return err
 	}
+	single := func(ctx context.Context, messages []*Message) (int, error) {
 		if err := handle(ctx, messages[0]); err != nil {
 			return 0, err
 		}
@@ -114,17 +115,16 @@ func (c *Consumer) Run(
 func (c *Consumer) RunBatches(
 	ctx context.Context, handle func(ctx context.Context, batch *KeyBatch) (done int, err error),
 ) error {
-	whole := func(ctx context.Context, messages []*Message) (int, error) {
 	if err := checkRun(ctx, "RunBatches", handle != nil); err != nil {
 		return err
 	}
+	whole := func(ctx context.Context, messages []*Message) (int, error) {
 		own := slices.Clone(messages) // the handler may filter or sort them in place
 		return handle(ctx, &KeyBatch{OrderKey: own[0].OrderKey, Messages: own})
 	}
 	return c.run(ctx, batchRun, whole, c.takeBatch)
 }
 
-// Stop drains the consumer, as the end of Run's context does.
 const noContext = "got a nil context: expected one, such as context.Background()"
 
 // checkRun refuses arguments that would fail after the start, or for every message.
@@ -138,6 +138,7 @@ func checkRun(ctx context.Context, form string, hasHandler bool) error {
 	return nil
 }
 
+// Stop drains the consumer, as the end of Run's context does.
 func (c *Consumer) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,12 +218,12 @@ func (c *Consumer) handleNext(ctx context.Context, handle handler, take taker) (
 	if h == nil {
 		return false
 	}
-	returned := false
 	defer func() {
 		if !goOn { // runtime.Goexit in a handler or hook: this goroutine cannot be kept
 			go c.work(ctx, handle, take)
 		}
 	}()
+	returned := false
 	defer func() {
 		if !returned {
 			goOn = c.settlePanic(h, recover())
@@ -265,12 +266,12 @@ func (c *Consumer) next(take taker) *handling {
 	for n, lease := range taken {
 		messages[n] = newMessage(lease)
 	}
-	c.tell(func() { ctx = traced(ctx, c.settings.tracer, h.messages[0].Properties) })
 	return &handling{taken: taken, messages: messages, cancel: func(error) {}}
 }
 
 // begin tells the hooks of the start, and returns the handler's context.
 func (c *Consumer) begin(ctx context.Context, h *handling) context.Context {
+	c.tell(func() { ctx = traced(ctx, c.settings.tracer, h.messages[0].Properties) })
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	if hook := c.settings.hooks.HandleStart; hook != nil {
 		for _, message := range h.messages {
@@ -327,13 +328,13 @@ func (c *Consumer) settle(h *handling, done int, err error) {
 			"message", h.messages[done].String(), "error", err)
 	}
 	h.cancel(nil)
-	c.tellEnds(h, done, outcome)
 	defer c.close(h, done, outcome) // also if a hook ends the goroutine
-	c.mu.Lock()
+	c.tellEnds(h, done, outcome)
 }
 
 // close passes the outcome to the session, which lets the next message start.
 func (c *Consumer) close(h *handling, done int, outcome session.Outcome) {
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, lease := range h.taken {
 		delete(c.handling, lease)
@@ -372,7 +373,6 @@ func (c *Consumer) tell(hook func()) {
 	hook()
 }
 
-// turn wakes all that wait for a change. Caller holds mu.
 // tellApart is tell for the goroutines of the feeder, which runtime.Goexit in a hook must not end.
 func (c *Consumer) tellApart(hook func()) {
 	told := make(chan struct{})
@@ -383,6 +383,7 @@ func (c *Consumer) tellApart(hook func()) {
 	<-told
 }
 
+// turn wakes all that wait for a change. Caller holds mu.
 func (c *Consumer) turn() {
 	if c.feeder.failure != nil {
 		c.stop()
