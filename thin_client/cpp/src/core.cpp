@@ -156,7 +156,12 @@ void Core::work_forever() {
 void Core::handle(std::span<const Message> batch, Lock& lock) {
     lock.unlock();
     log_.tell(options_.hooks.handle_start, batch.front());
-    const auto result = call_handler(batch);
+    BatchResult result;
+    try {
+        result = call_handler(batch);
+    } catch (...) {  // no memory to describe the handler's exception
+        result.outcome = Outcome::retry();
+    }
     // Before the session lets the key's next message start in another thread.
     tell_ends(batch, result);
     lock.lock();

@@ -177,6 +177,9 @@ std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
         const auto pause_ns = request.pause_after(error, sent, detail::now_ns(), jitter());
         complain(error.what());
         return pause_ns;
+    } catch (...) {  // no memory: a late answer must not be read by the next call
+        connection_.reset();
+        throw;
     }
 }
 

@@ -77,7 +77,7 @@ typename Call::Answer Puller::Impl::call(const Call& call, Nanos wait_ns) {
         return connection_->call(call, proxies_.timeout_ns() + wait_ns);
     } catch (const Refused&) {
         throw;
-    } catch (const Error&) {
+    } catch (...) {  // also no memory: its late answer must not be read by the next call
         connection_.reset();
         throw;
     }
