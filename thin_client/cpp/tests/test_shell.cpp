@@ -195,6 +195,38 @@ TEST_CASE("an empty handler is refused before the start") {
     consumer.run(std::function([](const Message&) {}));  // it was not used
 }
 
+namespace {
+
+/// Keeps the times of requests.
+class Recorder : public fake::Messages {
+public:
+    void pull(fake::wire::PullResponse& response, const fake::wire::PullRequest& request) override {
+        linger_ms = request.maxLingerTime;
+        Messages::pull(response, request);
+    }
+    void extend(fake::wire::AckAnswer&, const fake::wire::ExtendRequest& request) override {
+        extended_ms = request.ms;
+    }
+    std::atomic<std::int32_t> linger_ms = 0, extended_ms = 0;
+};
+
+}  // namespace
+
+TEST_CASE("unlimited times of a puller are capped") {
+    const auto recorder = std::make_shared<Recorder>();
+    recorder->put("a", 1);
+    const fake::Server server(
+        std::make_shared<fake::wire::ConsumerServiceProcessor>(recorder));
+    orderlane::Puller puller({.servers = server.address(), .group = "g"});
+    constexpr auto longest = std::numeric_limits<std::int32_t>::max();
+    const auto messages = puller.pull(1, std::chrono::milliseconds::max());
+    REQUIRE(messages.size() == 1);
+    CHECK(recorder->linger_ms == longest);
+    CHECK(puller.extend(messages.front(), std::chrono::milliseconds::max()));
+    CHECK(recorder->extended_ms == longest);
+    CHECK(messages.front().time_left() > 1h);
+}
+
 TEST_CASE("the serial form: verdicts by scope, and the destructor drains") {
     fake::Proxy proxy;
     proxy.messages->put("a", 3);
