@@ -30,7 +30,7 @@ inline constexpr bool may_be_empty<std::function<Signature>> = true;
 
 /// Throws std::invalid_argument for an empty handler, which would fail for every message.
 template <class Handler>
-void check_handler(const Handler& handler) {
+void check_handler([[maybe_unused]] const Handler& handler) {
     if constexpr (may_be_empty<Handler>) {
         if (!handler) throw std::invalid_argument("the handler is empty: expected a function");
     }
