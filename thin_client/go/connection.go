@@ -69,6 +69,9 @@ func (c *connection) call(
 	ctx context.Context, method string, arguments thrift.TStruct, answer result,
 	timeout time.Duration,
 ) error {
+	if ctx.Err() != nil { // otherwise the request might be sent before the end is noticed
+		return ended(ctx, fmt.Sprintf("%s to %s was not sent", method, c.address))
+	}
 	c.sequence = (c.sequence + 1) & math.MaxInt32
 	if err := c.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return c.lost(ctx, method, timeout, err)

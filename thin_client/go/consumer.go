@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/orderlane/orderlane/thin_client/go/internal/session"
@@ -56,9 +57,10 @@ func NewConsumer(
 ) (*Consumer, error) {
 	settings := newSettings(servers)
 	settings.setGroup(group)
-	for _, option := range options {
-		option.ofConsumer(settings)
+	if ctx == nil {
+		settings.fail("NewConsumer %s", noContext)
 	}
+	apply(settings, options, ConsumerOption.ofConsumer)
 	if settings.failed != nil {
 		return nil, settings.failed
 	}
@@ -88,10 +90,13 @@ func NewConsumer(
 // message is delivered again when its lease expires.
 //
 // Run returns an error if the proxy refuses the consumer and no retry can help, for example because
-// the group is unknown.
+// the group is unknown. It refuses a nil handler or context.
 func (c *Consumer) Run(
 	ctx context.Context, handle func(ctx context.Context, message *Message) error,
 ) error {
+	if err := checkRun(ctx, "Run", handle != nil); err != nil {
+		return err
+	}
 	single := func(ctx context.Context, messages []*Message) (int, error) {
 		if err := handle(ctx, messages[0]); err != nil {
 			return 0, err
@@ -110,10 +115,27 @@ func (c *Consumer) Run(
 func (c *Consumer) RunBatches(
 	ctx context.Context, handle func(ctx context.Context, batch *KeyBatch) (done int, err error),
 ) error {
+	if err := checkRun(ctx, "RunBatches", handle != nil); err != nil {
+		return err
+	}
 	whole := func(ctx context.Context, messages []*Message) (int, error) {
-		return handle(ctx, &KeyBatch{OrderKey: messages[0].OrderKey, Messages: messages})
+		own := slices.Clone(messages) // the handler may filter or sort them in place
+		return handle(ctx, &KeyBatch{OrderKey: own[0].OrderKey, Messages: own})
 	}
 	return c.run(ctx, batchRun, whole, c.takeBatch)
+}
+
+const noContext = "got a nil context: expected one, such as context.Background()"
+
+// checkRun refuses arguments that would fail after the start, or for every message.
+func checkRun(ctx context.Context, form string, hasHandler bool) error {
+	if ctx == nil {
+		return errors.New(form + " " + noContext)
+	}
+	if !hasHandler {
+		return errors.New(form + " got a nil handler: expected a function")
+	}
+	return nil
 }
 
 // Stop drains the consumer, as the end of Run's context does.
@@ -192,20 +214,22 @@ func (c *Consumer) work(ctx context.Context, handle handler, take taker) {
 
 // handleNext waits for messages, handles them, and reports whether to continue.
 func (c *Consumer) handleNext(ctx context.Context, handle handler, take taker) (goOn bool) {
-	h, handling := c.next(ctx, take)
+	h := c.next(take)
 	if h == nil {
 		return false
 	}
+	defer func() {
+		if !goOn { // runtime.Goexit in a handler or hook: this goroutine cannot be kept
+			go c.work(ctx, handle, take)
+		}
+	}()
 	returned := false
 	defer func() {
 		if !returned {
 			goOn = c.settlePanic(h, recover())
-			if !goOn { // runtime.Goexit: this goroutine cannot be kept
-				go c.work(ctx, handle, take)
-			}
 		}
 	}()
-	done, err := handle(handling, h.messages)
+	done, err := handle(c.begin(ctx, h), h.messages)
 	returned = true
 	c.settle(h, done, err)
 	return true
@@ -232,16 +256,21 @@ func (c *Consumer) takeOne() []*session.Lease {
 
 func (c *Consumer) takeBatch() []*session.Lease { return c.session.TakeBatch(now()) }
 
-// next waits for messages to handle; it returns nil at the end.
-func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Context) {
+// next waits for messages to handle; it returns nil at the end. What it returns must be settled.
+func (c *Consumer) next(take taker) *handling {
 	taken := c.await(take)
 	if taken == nil {
-		return nil, nil
+		return nil
 	}
-	h := &handling{taken: taken, messages: make([]*Message, len(taken))}
+	messages := make([]*Message, len(taken))
 	for n, lease := range taken {
-		h.messages[n] = newMessage(lease)
+		messages[n] = newMessage(lease)
 	}
+	return &handling{taken: taken, messages: messages, cancel: func(error) {}}
+}
+
+// begin tells the hooks of the start, and returns the handler's context.
+func (c *Consumer) begin(ctx context.Context, h *handling) context.Context {
 	c.tell(func() { ctx = traced(ctx, c.settings.tracer, h.messages[0].Properties) })
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	if hook := c.settings.hooks.HandleStart; hook != nil {
@@ -251,7 +280,7 @@ func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Con
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, lease := range taken {
+	for _, lease := range h.taken {
 		c.handling[lease] = h
 		if lease.Lost() {
 			h.cancel(ErrLeaseLost)
@@ -260,7 +289,7 @@ func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Con
 	if c.overdue {
 		h.end()
 	}
-	return h, ctx
+	return ctx
 }
 
 func (c *Consumer) await(take taker) []*session.Lease {
@@ -299,7 +328,12 @@ func (c *Consumer) settle(h *handling, done int, err error) {
 			"message", h.messages[done].String(), "error", err)
 	}
 	h.cancel(nil)
+	defer c.close(h, done, outcome) // also if a hook ends the goroutine
 	c.tellEnds(h, done, outcome)
+}
+
+// close passes the outcome to the session, which lets the next message start.
+func (c *Consumer) close(h *handling, done int, outcome session.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, lease := range h.taken {
@@ -337,6 +371,16 @@ func (c *Consumer) tell(hook func()) {
 		}
 	}()
 	hook()
+}
+
+// tellApart is tell for the goroutines of the feeder, which runtime.Goexit in a hook must not end.
+func (c *Consumer) tellApart(hook func()) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.tell(hook)
+	}()
+	<-told
 }
 
 // turn wakes all that wait for a change. Caller holds mu.

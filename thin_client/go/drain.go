@@ -73,7 +73,7 @@ func (c *Consumer) leasesLost(lost []*session.Lease) (tell func()) {
 	return func() {
 		if hook := c.settings.hooks.LeaseLost; hook != nil {
 			for _, message := range messages {
-				c.tell(func() { hook(message) })
+				c.tellApart(func() { hook(message) })
 			}
 		}
 	}

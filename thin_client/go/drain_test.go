@@ -117,10 +117,10 @@ func TestAConsumerIsUsedOnce(t *testing.T) {
 	p := startProxy(t)
 	c := consumerOf(t, p)
 	c.Stop() // before the start: it ends at once
-	if err := c.Run(context.Background(), nil); err != nil {
+	if err := c.Run(context.Background(), ignore); err != nil {
 		t.Error(err)
 	}
-	if err := c.Run(context.Background(), nil); !errors.Is(err, ErrClosed) {
+	if err := c.Run(context.Background(), ignore); !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 	for range c.Messages(context.Background()) {
@@ -131,6 +131,9 @@ func TestAConsumerIsUsedOnce(t *testing.T) {
 	}
 }
 
+// ignore is a handler that acks all messages.
+func ignore(context.Context, *Message) error { return nil }
+
 func TestTheContextOfNewConsumerEndsTheConsumer(t *testing.T) {
 	p := startProxy(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -139,7 +142,7 @@ func TestTheContextOfNewConsumerEndsTheConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(20*time.Millisecond, cancel)
-	if err := c.Run(context.Background(), nil); err != nil {
+	if err := c.Run(context.Background(), ignore); err != nil {
 		t.Error(err)
 	}
 }

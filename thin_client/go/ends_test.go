@@ -3,7 +3,11 @@ package orderlane
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +35,162 @@ func TestAnErrorWhoseMethodsPanicMeansRetry(t *testing.T) {
 	if p.reasons[1] != "*orderlane.odd: <nil>" {
 		t.Errorf("reason: %q", p.reasons[1])
 	}
+}
+
+// sour is an error whose methods panic with nil, which old programs cannot recover.
+type sour struct{}
+
+func (sour) Error() string { panic(nil) }
+
+func TestAPanicWithNilMeansRetry(t *testing.T) {
+	for _, setting := range []string{"panicnil=0", "panicnil=1"} {
+		t.Run(setting, func(t *testing.T) {
+			t.Setenv("GODEBUG", setting)
+			p := startProxy(t)
+			c := consumerOf(t, p, WithConcurrency(1)).handling(
+				func(_ context.Context, m *Message) error {
+					switch m.Key {
+					case "panic":
+						panic(nil)
+					case "sour":
+						return sour{}
+					}
+					return nil
+				})
+			p.put("panic", "sour", "ok")
+			p.untilVerdict(1, "retry")
+			p.untilVerdict(2, "retry")
+			p.untilVerdict(3, "ok")
+			c.stop()
+			c.endsWell()
+		})
+	}
+}
+
+// A hook of a test may call FailNow, which ends the goroutine.
+func TestAGoexitInAHookHoldsNoMessage(t *testing.T) {
+	p := startProxy(t)
+	p.leaseMs = 300
+	p.notHeld[2] = true
+	p.script("pull", hangUp)
+	exit := runtime.Goexit
+	c := consumerOf(t, p, WithConcurrency(1), WithDrainTimeout(time.Second), WithHooks(Hooks{
+		HandleStart: func(m *Message) {
+			if m.LeaseID == 1 {
+				exit()
+			}
+		},
+		HandleEnd: func(*Message, string) { exit() },
+		Pulled:    func(int) { exit() },
+		Settled:   func(int, int) { exit() },
+		LeaseLost: func(*Message) { exit() },
+		Error:     func(error) { exit() },
+	}))
+	c.handling(func(ctx context.Context, m *Message) error {
+		if m.LeaseID == 2 {
+			<-ctx.Done() // LeaseLost
+		}
+		return nil
+	})
+	p.put("a")
+	p.untilVerdict(1, "retry") // not handled
+	p.put("b", "c")
+	p.untilVerdict(3, "ok")
+	c.stop()
+	c.endsWell()
+}
+
+// gruff is a log handler that panics.
+type gruff struct{}
+
+func (gruff) Enabled(context.Context, slog.Level) bool  { return true }
+func (gruff) Handle(context.Context, slog.Record) error { panic("handle") }
+func (g gruff) WithAttrs([]slog.Attr) slog.Handler      { return g }
+func (g gruff) WithGroup(string) slog.Handler           { return g }
+
+func TestALogHandlerThatPanicsIsHarmless(t *testing.T) {
+	p := startProxy(t)
+	p.script("pull", hangUp)
+	c := consumerOf(t, p, WithLogger(slog.New(gruff{})), WithConcurrency(1))
+	c.handling(func(_ context.Context, m *Message) error {
+		switch m.Key {
+		case "panic":
+			panic("so what")
+		case "error":
+			return errors.New("no luck")
+		}
+		return nil
+	})
+	p.put("panic", "error", "ok")
+	p.untilVerdict(1, "retry")
+	p.untilVerdict(2, "retry")
+	p.untilVerdict(3, "ok")
+	c.stop()
+	c.endsWell()
+}
+
+func TestAHandlerMayChangeItsBatch(t *testing.T) {
+	p := startProxy(t)
+	p.put("a", "a", "a")
+	var mu sync.Mutex
+	ended := map[int64]string{}
+	c := consumerOf(t, p, WithHooks(Hooks{HandleEnd: func(m *Message, outcome string) {
+		mu.Lock()
+		defer mu.Unlock()
+		ended[m.LeaseID] = outcome
+	}}))
+	c.with(func(ctx context.Context) error {
+		return c.RunBatches(ctx, func(_ context.Context, batch *KeyBatch) (int, error) {
+			clear(batch.Messages)
+			return 1, errors.New("the second")
+		})
+	})
+	for n, want := range []string{"ok", "retry", "defer"} {
+		p.untilVerdict(int64(n+1), want)
+	}
+	c.stop()
+	c.endsWell()
+	if got := fmt.Sprint(ended); got != "map[1:ok 2:retry 3:defer]" {
+		t.Errorf("hooks were called with %s", got)
+	}
+}
+
+func TestANilHandlerOrContextIsRefused(t *testing.T) {
+	p := startProxy(t)
+	p.put("a")
+	c := consumerOf(t, p)
+	ctx := context.Background()
+	var none context.Context
+	refusals := map[string]error{
+		"Run got a nil handler":        c.Run(ctx, nil),
+		"RunBatches got a nil handler": c.RunBatches(ctx, nil),
+		"Run got a nil context":        c.Run(none, ignore),
+	}
+	for want, err := range refusals {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	c.handling(ignore) // it was not used
+	p.untilVerdict(1, "ok")
+	c.stop()
+	c.endsWell()
+}
+
+// lost is a tracer without a context for the handler.
+type lost struct{ carry }
+
+func (lost) Extract(context.Context, map[string]string) context.Context { return nil }
+
+func TestATracerWithoutAContextIsHarmless(t *testing.T) {
+	p := startProxy(t)
+	c := consumerOf(t, p, WithTracer(lost{})).handling(func(ctx context.Context, _ *Message) error {
+		return ctx.Err()
+	})
+	p.put("a")
+	p.untilVerdict(1, "ok")
+	c.stop()
+	c.endsWell()
 }
 
 // clumsy is a tracer that panics.

@@ -103,7 +103,7 @@ func (f *feeder) pullOnce() (failed bool) {
 	}
 	f.consumer.mu.Unlock()
 	if hooks.Error != nil {
-		f.consumer.tell(func() { hooks.Error(err) })
+		f.consumer.tellApart(func() { hooks.Error(err) })
 	}
 	if again && session.IsNews(failures) {
 		log.Warn("pull failed, retrying", "error", err)
@@ -142,7 +142,7 @@ func (f *feeder) pull() error {
 		return &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
 	}
 	if hook := f.consumer.settings.hooks.Pulled; hook != nil {
-		f.consumer.tell(func() { hook(pulled) })
+		f.consumer.tellApart(func() { hook(pulled) })
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (f *feeder) controlForever(home *session.Home, line *line) {
 		f.consumer.turn()
 		f.consumer.mu.Unlock()
 		if hook := f.consumer.settings.hooks.Settled; hook != nil && control.Settle != nil {
-			f.consumer.tell(func() { hook(settling, len(answer.NotHeld)) })
+			f.consumer.tellApart(func() { hook(settling, len(answer.NotHeld)) })
 		}
 		tell()
 	}
@@ -218,7 +218,7 @@ func (f *feeder) controlFailed(home *session.Home, err error) {
 		f.consumer.settings.logger.Warn("settle or extend failed, retrying", "error", err)
 	}
 	if hook := f.consumer.settings.hooks.Error; hook != nil {
-		f.consumer.tell(func() { hook(err) })
+		f.consumer.tellApart(func() { hook(err) })
 	}
 	tell()
 }

@@ -106,5 +106,8 @@ func traced(ctx context.Context, tracer Tracer, properties map[string]string) co
 			carrier[name] = value
 		}
 	}
-	return tracer.Extract(ctx, carrier)
+	if found := tracer.Extract(ctx, carrier); found != nil {
+		return found
+	}
+	return ctx
 }

@@ -36,7 +36,11 @@ func (d *Delivery) Settle(err error) {
 //	}
 func (c *Consumer) Messages(ctx context.Context) iter.Seq[*Delivery] {
 	return func(yield func(*Delivery) bool) {
-		if err := c.start(1); err != nil {
+		err := checkRun(ctx, "Messages", true)
+		if err == nil {
+			err = c.start(1)
+		}
+		if err != nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.misused = err
@@ -62,7 +66,7 @@ func (c *Consumer) Messages(ctx context.Context) iter.Seq[*Delivery] {
 }
 
 func (c *Consumer) yieldNext(ctx context.Context, yield func(*Delivery) bool) (goOn bool) {
-	h, handling := c.next(ctx, c.takeOne)
+	h := c.next(c.takeOne)
 	if h == nil {
 		return false
 	}
@@ -73,7 +77,7 @@ func (c *Consumer) yieldNext(ctx context.Context, yield func(*Delivery) bool) (g
 			c.settle(h, 1, nil)
 		}
 	}
-	delivery := &Delivery{Message: h.messages[0], ctx: handling, settle: settle}
+	delivery := &Delivery{Message: h.messages[0], settle: settle}
 	defer func() {
 		if goOn {
 			delivery.Settle(nil)
@@ -81,6 +85,7 @@ func (c *Consumer) yieldNext(ctx context.Context, yield func(*Delivery) bool) (g
 			delivery.Settle(Defer())
 		}
 	}()
+	delivery.ctx = c.begin(ctx, h)
 	return yield(delivery)
 }
 

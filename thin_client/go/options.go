@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
@@ -20,6 +21,9 @@ const clientVersion = "orderlane-go"
 
 // longest caps durations, so that sums of them do not overflow.
 const longest = 100 * 365 * 24 * time.Hour
+
+// mostMessages limits counts of messages and keys: sums of them must fit the wire's 32 bits.
+const mostMessages = 1_000_000
 
 // batchRun is the default of WithMaxRun for RunBatches.
 const batchRun = 32
@@ -83,26 +87,33 @@ type settings struct {
 
 // WithTopics limits consumption to these topics. Default: all topics of the group.
 func WithTopics(topics ...string) ReaderOption {
+	topics = slices.Clone(topics) // the caller may change its slice
 	return readerOption{func(s *settings) {
 		if len(topics) == 0 || slices.Contains(topics, "") {
 			s.fail("WithTopics got no or an empty name: omit it to consume all topics of the group")
 		}
-		s.topics = slices.Clone(topics)
+		for _, topic := range topics {
+			s.checkText("a name in WithTopics", topic)
+		}
+		s.topics = topics
 	}}
 }
 
 // WithClientID sets the name shown to operators. Default: host, process and a random part.
 func WithClientID(id string) ReaderOption {
-	return readerOption{func(s *settings) { s.clientID = id }}
+	return readerOption{func(s *settings) {
+		if id == "" {
+			s.fail("WithClientID got an empty name: omit it for the default")
+		}
+		s.checkText("the name in WithClientID", id)
+		s.clientID = id
+	}}
 }
 
 // WithConcurrency sets how many keys are handled in parallel. Default 8.
 func WithConcurrency(keys int) ConsumerOption {
 	return consumerOption(func(s *settings) {
-		if keys < 1 {
-			s.fail("WithConcurrency(%d): expected at least 1", keys)
-		}
-		s.concurrency = keys
+		s.concurrency = s.count("WithConcurrency", keys, 1)
 	})
 }
 
@@ -110,24 +121,14 @@ func WithConcurrency(keys int) ConsumerOption {
 // messages to other clients. Default: as many as
 // WithConcurrency, and at least twice WithMaxRun if that is above 1.
 func WithPrefetch(messages int) ConsumerOption {
-	return consumerOption(func(s *settings) {
-		if messages < 0 {
-			s.fail("WithPrefetch(%d): expected 0 or more", messages)
-		}
-		s.prefetch = messages
-	})
+	return consumerOption(func(s *settings) { s.prefetch = s.count("WithPrefetch", messages, 0) })
 }
 
 // WithMaxRun sets how many consecutive messages of one order key may arrive together, to be handled
 // in sequence, which saves a busy key a round trip per message. When one fails, those behind it are
 // released without counting an attempt. Default 1, and 32 for RunBatches.
 func WithMaxRun(messages int) ConsumerOption {
-	return consumerOption(func(s *settings) {
-		if messages < 1 {
-			s.fail("WithMaxRun(%d): expected at least 1", messages)
-		}
-		s.maxRun = messages
-	})
+	return consumerOption(func(s *settings) { s.maxRun = s.count("WithMaxRun", messages, 1) })
 }
 
 // WithAckLinger sets how long an ack waits to ride on the next pull. A longer wait saves requests
@@ -166,11 +167,26 @@ func WithSendTimeout(limit time.Duration) ProducerOption {
 }
 
 // WithToken authenticates the client. It is sent in plain text: use TLS with it.
-func WithToken(token string) Option { return anyOption(func(s *settings) { s.token = token }) }
+func WithToken(token string) Option {
+	return anyOption(func(s *settings) {
+		if !utf8.ValidString(token) { // the error does not show it
+			s.fail("the token in WithToken is not valid UTF-8")
+		}
+		s.token = token
+	})
+}
 
 // WithTLS encrypts all connections. If the configuration sets no ServerName, the certificate must
 // match the host dialled. LoadTLS makes a configuration from files.
-func WithTLS(config *tls.Config) Option { return anyOption(func(s *settings) { s.tls = config }) }
+func WithTLS(config *tls.Config) Option {
+	config = config.Clone() // the caller may change its own
+	return anyOption(func(s *settings) {
+		if config == nil {
+			s.fail("WithTLS got no configuration: omit it for connections without TLS")
+		}
+		s.tls = config
+	})
+}
 
 // WithTracer propagates trace contexts from producers to handlers.
 func WithTracer(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer = tracer }) }
@@ -179,7 +195,7 @@ func WithTracer(tracer Tracer) Option { return anyOption(func(s *settings) { s.t
 func WithLogger(logger *slog.Logger) Option {
 	return anyOption(func(s *settings) {
 		if logger != nil {
-			s.logger = logger
+			s.logger = careful(logger)
 		}
 	})
 }
@@ -253,7 +269,7 @@ func newSettings(servers string) *settings {
 		requestTimeout: 3 * time.Second,
 		drainTimeout:   30 * time.Second,
 		sendTimeout:    10 * time.Second,
-		logger:         slog.Default(),
+		logger:         careful(slog.Default()),
 	}
 	var err error
 	if s.servers, err = parseAddresses(servers); err != nil {
@@ -262,9 +278,34 @@ func newSettings(servers string) *settings {
 	return s
 }
 
+// apply applies the options of one of the constructors.
+func apply[O any](s *settings, options []O, one func(O, *settings)) {
+	for n, option := range options {
+		if any(option) == nil {
+			s.fail("option %d is nil: omit it, or pass one such as WithToken", n+1)
+			continue
+		}
+		one(option, s)
+	}
+}
+
 func (s *settings) fail(format string, values ...any) {
 	if s.failed == nil {
 		s.failed = fmt.Errorf(format, values...)
+	}
+}
+
+func (s *settings) count(name string, value, least int) int {
+	if value < least || value > mostMessages {
+		s.fail("%s(%d): expected %d to %d", name, value, least, mostMessages)
+	}
+	return value
+}
+
+// checkText refuses a text that no proxy can read.
+func (s *settings) checkText(name, text string) {
+	if !utf8.ValidString(text) {
+		s.fail("%s is %q: expected valid UTF-8", name, text)
 	}
 }
 
@@ -279,6 +320,7 @@ func (s *settings) setGroup(group string) {
 	if group == "" {
 		s.fail("group is empty: expected the name of a consumer group")
 	}
+	s.checkText("group", group)
 	s.group = group
 }
 

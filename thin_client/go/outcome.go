@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/orderlane/orderlane/thin_client/go/internal/session"
 )
@@ -60,6 +59,7 @@ func Defer() error { return &DeferError{} }
 // outcomeOf converts a handler's error. The outcomes above may be wrapped in other errors. planned
 // is true for success and for the outcomes above.
 func outcomeOf(err error) (outcome session.Outcome, planned bool) {
+	outcome.Kind = session.Retry // also if a method of err ends without returning
 	defer func() {
 		if recover() != nil { // a nil pointer in a non-nil error: its methods panic
 			text := sendable(fmt.Sprintf("%T: %v", err, err))
@@ -90,8 +90,11 @@ func outcomeOf(err error) (outcome session.Outcome, planned bool) {
 // sendable shortens a text and makes it valid UTF-8, since a proxy cannot read anything else.
 func sendable(text string) string {
 	text = strings.ToValidUTF8(text, "?")
-	if utf8.RuneCountInString(text) > maxReason {
-		text = string([]rune(text)[:maxReason])
+	count := 0
+	for at := range text {
+		if count++; count > maxReason {
+			return text[:at]
+		}
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,7 +71,7 @@ func ShardingPath(path string) Route {
 func Queue(place int) Route {
 	route := Route{inQueue: true, queue: int32(place)}
 	if place < 0 || int(route.queue) != place {
-		route.err = fmt.Errorf("Queue is %d: expected 0 or more", place)
+		route.err = fmt.Errorf("Queue is %d: expected 0 to %d", place, math.MaxInt32)
 	}
 	return route
 }
@@ -130,6 +131,10 @@ func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Mess
 	key, sharded, err := o.Route.shardingKey(o)
 	if err != nil {
 		return nil, fmt.Errorf("a message to %s cannot be sent: %w", o.Topic, err)
+	}
+	if !utf8.ValidString(key) {
+		return nil, fmt.Errorf("the sharding key %q of a message to %s is not valid UTF-8",
+			key, o.Topic)
 	}
 	if sharded {
 		hash := int64(routing.KeyHash(key))

@@ -2,6 +2,7 @@ package orderlane
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math"
@@ -46,14 +47,22 @@ func TestErrorsOfInvalidAddressesShowAValidOne(t *testing.T) {
 func TestInvalidOptionsAreRefused(t *testing.T) {
 	ctx := context.Background()
 	options := map[string]ConsumerOption{
-		"WithConcurrency(0)":     WithConcurrency(0),
-		"WithPrefetch(-1)":       WithPrefetch(-1),
-		"WithMaxRun(0)":          WithMaxRun(0),
-		"WithTopics got no":      WithTopics(),
-		"an empty name":          WithTopics("orders", ""),
-		"WithAckLinger(-1ns)":    WithAckLinger(-1),
-		"WithDrainTimeout(-1ns)": WithDrainTimeout(-1),
-		"WithRequestTimeout(0s)": WithRequestTimeout(0),
+		"WithConcurrency(0)":      WithConcurrency(0),
+		"expected 1 to 1000000":   WithConcurrency(math.MaxInt32),
+		"WithPrefetch(-1)":        WithPrefetch(-1),
+		"expected 0 to 1000000":   WithPrefetch(math.MaxInt32),
+		"WithMaxRun(0)":           WithMaxRun(0),
+		"WithTopics got no":       WithTopics(),
+		"an empty name":           WithTopics("orders", ""),
+		"WithAckLinger(-1ns)":     WithAckLinger(-1),
+		"WithDrainTimeout(-1ns)":  WithDrainTimeout(-1),
+		"WithRequestTimeout(0s)":  WithRequestTimeout(0),
+		"a name in WithTopics":    WithTopics("\xff"),
+		"omit it for the default": WithClientID(""),
+		"WithClientID is":         WithClientID("\xff"),
+		"the token in WithToken":  WithToken("\xff"),
+		"without TLS":             WithTLS(nil),
+		"option 1 is nil":         nil,
 	}
 	for want, option := range options {
 		if _, err := NewConsumer(ctx, "a", "g", option); err == nil ||
@@ -63,6 +72,19 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	}
 	if _, err := NewConsumer(ctx, "a", ""); err == nil {
 		t.Error("NewConsumer accepted an empty group")
+	}
+	if _, err := NewConsumer(ctx, "a", "\xff"); err == nil {
+		t.Error("NewConsumer accepted a group that is not UTF-8")
+	}
+	var none context.Context
+	if _, err := NewConsumer(none, "a", "g"); err == nil {
+		t.Error("NewConsumer accepted a nil context")
+	}
+	if _, err := NewProducer("a", nil); err == nil {
+		t.Error("NewProducer accepted a nil option")
+	}
+	if _, err := NewPuller("a", "g", nil); err == nil {
+		t.Error("NewPuller accepted a nil option")
 	}
 	if _, err := NewProducer("a:b"); err == nil {
 		t.Error("NewProducer accepted an empty address")
@@ -345,6 +367,86 @@ func TestAPullerReconnectsAfterAnError(t *testing.T) {
 	}
 	if messages, err := puller.Pull(ctx, 1, time.Second); err != nil || len(messages) != 1 {
 		t.Errorf("got %v, %v", messages, err)
+	}
+}
+
+func TestAPullerRefusesInvalidArguments(t *testing.T) {
+	p := startProxy(t)
+	p.put("a")
+	ctx := context.Background()
+	puller, err := NewPuller(p.address, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer puller.Close()
+	for _, most := range []int{0, -1, math.MaxInt32 + 1} {
+		if _, err := puller.Pull(ctx, most, 0); err == nil ||
+			!strings.Contains(err.Error(), "expected 1 to 1000000 messages") {
+			t.Errorf("most %d: got %v", most, err)
+		}
+	}
+	if _, err := puller.Pull(ctx, 1, -time.Second); err == nil ||
+		!strings.Contains(err.Error(), "wait is -1s") {
+		t.Errorf("a negative wait: got %v", err)
+	}
+	if _, err := puller.Settle(ctx, &Message{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "expected one that Pull returned") {
+		t.Errorf("a message of another origin: got %v", err)
+	}
+	if len(p.pulls) > 0 {
+		t.Errorf("%d requests were sent", len(p.pulls))
+	}
+	messages, err := puller.Pull(ctx, 1, time.Second)
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("got %v, %v", messages, err)
+	}
+	for _, length := range []time.Duration{0, -time.Second, time.Microsecond} {
+		if _, err := puller.Extend(ctx, messages[0], length); err == nil ||
+			!strings.Contains(err.Error(), "expected at least 1ms") {
+			t.Errorf("length %v: got %v", length, err)
+		}
+	}
+	if held, err := puller.Extend(ctx, messages[0], math.MaxInt64); !held || err != nil ||
+		time.Until(messages[0].Deadline()) < time.Hour {
+		t.Errorf("an endless length: %t, %v, until %v", held, err, messages[0].Deadline())
+	}
+}
+
+// The proxy would lease messages to a call that has ended.
+func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
+	p := startProxy(t)
+	puller, err := NewPuller(p.address, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer puller.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	if _, err := puller.Pull(ctx, 1, 0); err != nil { // connects
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := puller.Pull(ctx, 1, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := puller.Pull(context.Background(), 1, 0); err != nil {
+		t.Error(err)
+	}
+	if len(p.pulls) != 2 {
+		t.Errorf("%d pulls were sent", len(p.pulls))
+	}
+}
+
+func TestOptionsDoNotChangeWithTheCallersValues(t *testing.T) {
+	names := []string{"orders"}
+	config := &tls.Config{ServerName: "proxy"}
+	topics, secure := WithTopics(names...), WithTLS(config)
+	names[0], config.ServerName = "payments", "another"
+	c, err := NewConsumer(context.Background(), "a", "g", topics, secure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.settings.topics[0] != "orders" || c.settings.tls.ServerName != "proxy" {
+		t.Errorf("got %v, %s", c.settings.topics, c.settings.tls.ServerName)
 	}
 }
 

@@ -35,9 +35,7 @@ type Producer struct {
 // fails, the next is tried. NewProducer does not connect: an error means an invalid argument.
 func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 	settings := newSettings(servers)
-	for _, option := range options {
-		option.ofProducer(settings)
-	}
+	apply(settings, options, ProducerOption.ofProducer)
 	if settings.failed != nil {
 		return nil, settings.failed
 	}
@@ -156,6 +154,9 @@ func (p *Producer) send(
 		delivery := deliveries[n]
 		if p.order.heldBack(t, delivery.lanes()) {
 			failure = delivery.notSent("an earlier send of its key failed while this one waited")
+		} else if ctx.Err() != nil {
+			failure = delivery.notSent("its context ended before it was sent")
+			failure.Err = context.Cause(ctx)
 		} else if now() > delivery.deadline {
 			failure = delivery.notSent("timed out while waiting for earlier sends")
 		} else {

@@ -103,6 +103,8 @@ func TestInvalidMessagesAreRefusedBeforeSending(t *testing.T) {
 	bad := map[string]Outgoing{
 		"Topic is empty":       {},
 		"Queue is -1":          {Topic: "orders", Route: Queue(-1)},
+		"expected 0 to 2147":   {Topic: "orders", Route: Queue(1 << 31)},
+		"the sharding key":     {Topic: "orders", Route: ShardingKey("\xff")},
 		"not a valid path":     {Topic: "orders", Route: ShardingPath("$..a")},
 		"is not JSON":          {Topic: "orders", Route: ShardingPath("$.a"), Body: []byte("no")},
 		"expected 0 or more":   {Topic: "orders", Delay: -1},
@@ -324,6 +326,28 @@ func TestACancelledCallDoesNotBlockTheNext(t *testing.T) {
 	}
 	if _, err := sender.Send(context.Background(), Outgoing{Topic: "orders"}); err != nil {
 		t.Errorf("the next one: %v", err)
+	}
+}
+
+func TestASendWhoseContextHasEndedIsNotSent(t *testing.T) {
+	p := startProxy(t)
+	sender := producerOf(t, p)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	if _, err := sender.Send(ctx, Outgoing{Topic: "orders"}); err != nil { // connects
+		t.Fatal(err)
+	}
+	cause := errors.New("enough")
+	cancel(cause)
+	_, err := sender.Send(ctx, Outgoing{Topic: "orders"})
+	var failed *SendError
+	if !errors.As(err, &failed) || failed.OutcomeUnknown || !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := sender.Send(context.Background(), Outgoing{Topic: "orders"}); err != nil {
+		t.Error(err)
+	}
+	if len(p.sent) != 2 {
+		t.Errorf("%d messages were sent", len(p.sent))
 	}
 }
 

@@ -2,6 +2,7 @@ package orderlane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -31,9 +32,7 @@ type Puller struct {
 func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) {
 	settings := newSettings(servers)
 	settings.setGroup(group)
-	for _, option := range options {
-		option.ofPuller(settings)
-	}
+	apply(settings, options, PullerOption.ofPuller)
 	if settings.failed != nil {
 		return nil, settings.failed
 	}
@@ -42,6 +41,12 @@ func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) 
 
 // Pull returns up to most messages, waiting up to wait for the first; possibly none.
 func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Message, error) {
+	if most < 1 || most > mostMessages {
+		return nil, fmt.Errorf("most is %d: expected 1 to %d messages", most, mostMessages)
+	}
+	if wait < 0 {
+		return nil, fmt.Errorf("wait is %v: expected 0 or more", wait)
+	}
 	many, size, linger := true, int32(most), milliseconds(wait)
 	version := clientVersion
 	request := &consumer.PullRequest{
@@ -71,6 +76,9 @@ func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Mes
 func (p *Puller) Settle(
 	ctx context.Context, message *Message, outcome error,
 ) (held bool, err error) {
+	if err := checkPulled(message); err != nil {
+		return false, err
+	}
 	verdict, _ := outcomeOf(outcome)
 	var verdicts session.Verdicts
 	verdicts.Add(message.lease, verdict, now())
@@ -91,6 +99,12 @@ func (p *Puller) Settle(
 func (p *Puller) Extend(
 	ctx context.Context, message *Message, length time.Duration,
 ) (held bool, err error) {
+	if err := checkPulled(message); err != nil {
+		return false, err
+	}
+	if length < time.Millisecond {
+		return false, fmt.Errorf("length is %v: expected at least 1ms", length)
+	}
 	request := &consumer.ExtendRequest{
 		GroupId: p.settings.group, Leases: []*consumer.LeaseRef{message.lease.Reference()},
 		Ms: milliseconds(length), ClientId: &p.settings.clientID, Token: notEmpty(p.settings.token),
@@ -105,8 +119,15 @@ func (p *Puller) Extend(
 		message.lease.SetLost()
 		return false, nil
 	}
-	message.lease.SetDeadline(asked + length)
+	message.lease.SetDeadline(asked + min(length, longest))
 	return true, nil
+}
+
+func checkPulled(message *Message) error {
+	if message == nil || message.lease == nil {
+		return errors.New("the message has no lease: expected one that Pull returned")
+	}
+	return nil
 }
 
 // Close closes the connection.

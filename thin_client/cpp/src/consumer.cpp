@@ -11,7 +11,8 @@ namespace orderlane {
 namespace {
 
 /// The outcome of an exception from a handler. Call it while the exception is being handled.
-Outcome outcome_of_exception(const detail::Log& log, const Message& message) {
+Outcome outcome_of_exception(const detail::Log& log, const Message& message,
+                             const char* effect = "the message will be retried") {
     try {
         throw;
     } catch (const Outcome& outcome) {
@@ -21,7 +22,7 @@ Outcome outcome_of_exception(const detail::Log& log, const Message& message) {
     } catch (...) {
         auto reason = detail::describe(std::current_exception());
         log(LogLevel::error,
-            "handling " + message.describe() + " failed; the message will be retried: " + reason);
+            "handling " + message.describe() + " failed; " + effect + ": " + reason);
         return Outcome::retry(std::move(reason));
     }
 }
@@ -59,12 +60,18 @@ void Consumer::run_key_batches(std::function<BatchResult(const KeyBatch&)> handl
             const auto& lease = *messages.front().lease;
             const auto& stop = lease.batch_stop ? *lease.batch_stop : lease.stop;
             const KeyBatch batch(messages, stop.get_token());
+            const auto last = messages.size() - 1;
             try {
-                return handle(batch);
+                auto result = handle(batch);
+                // Contradictory if all are done: a duplicate is better than a loss.
+                if (!result.outcome.is_ok()) result.done = std::min(result.done, last);
+                return result;
             } catch (...) {
-                const auto last = messages.size() - 1;
-                const auto& failed = messages[std::min(batch.done(), last)];
-                return BatchResult{batch.done(), outcome_of_exception(log, failed)};
+                if (batch.done() > last) {
+                    outcome_of_exception(log, messages[last], "all messages of its batch are done");
+                    return BatchResult{messages.size()};
+                }
+                return BatchResult{batch.done(), outcome_of_exception(log, messages[batch.done()])};
             }
         },
         max_batch == 0 ? std::numeric_limits<std::size_t>::max() : max_batch);

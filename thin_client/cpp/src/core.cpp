@@ -1,5 +1,6 @@
 #include "core.hpp"
 
+#include "arguments.hpp"
 #include "text.hpp"
 #include "version.hpp"
 
@@ -15,17 +16,9 @@ namespace {
 /// Time for handlers to end after they were asked to.
 constexpr Nanos grace_ns = 1'000 * ms;
 
-[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
-
-void check_text(const char* option, const std::string& text) {
-    if (!is_utf8(text)) refuse(std::string(option) + " is not UTF-8");
-}
-
 std::size_t checked_prefetch(const ConsumerOptions& options) {
     if (options.prefetch) {
-        if (*options.prefetch < 0) {
-            refuse("prefetch is " + std::to_string(*options.prefetch) + ": expected 0 or more");
-        }
+        check_count("prefetch", *options.prefetch, 0);
         return static_cast<std::size_t>(*options.prefetch);
     }
     const int concurrency = options.concurrency;  // with runs: one in progress, room for the next
@@ -34,22 +27,11 @@ std::size_t checked_prefetch(const ConsumerOptions& options) {
 }
 
 SessionOptions session_options(const ConsumerOptions& options) {
-    if (options.group.empty()) refuse("group is empty: expected the name of a consumer group");
-    check_text("group", options.group);
-    check_text("client_id", options.client_id);
-    check_text("token", options.token);
-    for (const auto& topic : options.topics) {
-        if (topic.empty()) refuse("a topic's name is empty: omit topics to consume all topics");
-        check_text("a topic's name", topic);
-    }
-    for (const auto& [name, value] : {std::pair{"concurrency", options.concurrency},
-                                      std::pair{"max_run", options.max_run}}) {
-        if (value < 1 || value > 1'000'000) {
-            refuse(std::string(name) + " is " + std::to_string(value) + ": expected at least 1");
-        }
-    }
-    if (options.ack_linger.count() < 0) refuse("ack_linger is negative: expected 0 or more");
-    if (options.drain_timeout.count() < 0) refuse("drain_timeout is negative: expected 0 or more");
+    check_reader(options.group, options.topics, options.client_id, options.token);
+    check_count("concurrency", options.concurrency, 1);
+    check_count("max_run", options.max_run, 1);
+    check_length("ack_linger", options.ack_linger, 0);
+    check_length("drain_timeout", options.drain_timeout, 0);
     return {
         .group = options.group,
         .topics = options.topics,
@@ -156,7 +138,12 @@ void Core::work_forever() {
 void Core::handle(std::span<const Message> batch, Lock& lock) {
     lock.unlock();
     log_.tell(options_.hooks.handle_start, batch.front());
-    const auto result = call_handler(batch);
+    BatchResult result;
+    try {
+        result = call_handler(batch);
+    } catch (...) {  // no memory to describe the handler's exception
+        result.outcome = Outcome::retry();
+    }
     // Before the session lets the key's next message start in another thread.
     tell_ends(batch, result);
     lock.lock();

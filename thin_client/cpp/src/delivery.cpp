@@ -73,14 +73,18 @@ void check(const Outgoing& message) {
         refuse(message, "delay is negative: expected 0 or more");
     }
     const auto check_text = [&](const std::string& text) {
-        if (!is_utf8(text)) refuse(message, "topic, key, tag or a property is not UTF-8");
+        if (!is_utf8(text)) refuse(message, "topic, key or tag is not UTF-8");
     };
     check_text(message.topic);
     check_text(message.key.value_or(""));
     check_text(message.tag.value_or(""));
-    for (const auto& [name, value] : message.properties) {
-        check_text(name);
-        check_text(value);
+}
+
+/// Checks the application's properties, and those of its trace.
+void check_properties(const Outgoing& message,
+                      const std::map<std::string, std::string>& properties) {
+    for (const auto& [name, value] : properties) {
+        if (!is_utf8(name) || !is_utf8(value)) refuse(message, "a property is not UTF-8");
     }
 }
 
@@ -108,6 +112,7 @@ WireMessage wire_message(const Outgoing& from, const Sender& sender) {
             properties.try_emplace("tracestate", sender.trace.tracestate);
         }
     }
+    check_properties(from, properties);
     to.message.__set_topic(from.topic);
     to.message.__set_body(from.body);
     to.message.__set_version(client_version);
@@ -115,7 +120,10 @@ WireMessage wire_message(const Outgoing& from, const Sender& sender) {
     if (from.key) to.message.__set_key(*from.key);
     if (from.tag) to.message.__set_tags(*from.tag);
     if (!sender.token.empty()) to.message.__set_token(sender.token);
-    if (from.delay) to.deliver_at_s = sender.now_s + (from.delay->count() + 999) / 1000;
+    if (from.delay) {
+        constexpr Nanos second = 1'000 * ms;
+        to.deliver_at_s = sender.now_s + (nanos(*from.delay) + second - 1) / second;
+    }
     choose_queue(from, to);
     return to;
 }

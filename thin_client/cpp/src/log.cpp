@@ -37,10 +37,12 @@ void Log::hook_failed(const std::exception_ptr& error) const noexcept {
 }
 
 std::string describe(const std::exception_ptr& error) {
+    if (!error) return "an exception of another language";
     try {
         std::rethrow_exception(error);
     } catch (const std::exception& known) {
-        return demangled(typeid(known).name()) + ": " + known.what();
+        const char* text = known.what();
+        return demangled(typeid(known).name()) + ": " + (text == nullptr ? "no text" : text);
     } catch (...) {
         const auto* type = abi::__cxa_current_exception_type();
         return type == nullptr ? "an exception" : demangled(type->name());

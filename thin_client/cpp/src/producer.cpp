@@ -1,5 +1,6 @@
 #include <orderlane/producer.hpp>
 
+#include "arguments.hpp"
 #include "calls.hpp"
 #include "connection.hpp"
 #include "delivery.hpp"
@@ -7,7 +8,6 @@
 #include "log.hpp"
 #include "proxies.hpp"
 #include "session.hpp"
-#include "text.hpp"
 #include "version.hpp"
 
 #include <condition_variable>
@@ -30,7 +30,7 @@ public:
           proxies_(options_.servers, options_.tls, options_.timeout),
           random_(std::random_device()()),
           forked_([this] { begin_anew(); }) {
-        if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is not UTF-8");
+        detail::check_text("token", options_.token);
     }
 
     std::vector<std::string> send(std::span<const Outgoing> messages, Nanos timeout_ns);
@@ -177,6 +177,9 @@ std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
         const auto pause_ns = request.pause_after(error, sent, detail::now_ns(), jitter());
         complain(error.what());
         return pause_ns;
+    } catch (...) {  // no memory: a late answer must not be read by the next call
+        connection_.reset();
+        throw;
     }
 }
 
@@ -235,6 +238,7 @@ std::string Producer::send(const Outgoing& message,
 
 std::vector<std::string> Producer::send_batch(std::span<const Outgoing> messages,
                                               std::optional<std::chrono::milliseconds> timeout) {
+    if (timeout) detail::check_length("timeout", *timeout, 1);
     return impl_->send(messages, timeout ? detail::nanos(*timeout) : impl_->timeout_ns());
 }
 

@@ -1,15 +1,17 @@
 #include <orderlane/puller.hpp>
 
+#include "arguments.hpp"
 #include "calls.hpp"
 #include "connection.hpp"
 #include "forks.hpp"
 #include "leases.hpp"
 #include "proxies.hpp"
-#include "text.hpp"
 #include "verdicts.hpp"
 #include "version.hpp"
 
-#include <stdexcept>
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace orderlane {
@@ -17,18 +19,23 @@ namespace orderlane {
 using detail::Nanos;
 namespace wire = gen::consumer;
 
+namespace {
+
+/// A time in the wire's 32 bits; longer ones are capped.
+std::int32_t wire_ms(std::chrono::milliseconds length) {
+    constexpr std::int64_t longest = std::numeric_limits<std::int32_t>::max();
+    return static_cast<std::int32_t>(std::min<std::int64_t>(length.count(), longest));
+}
+
+}  // namespace
+
 class Puller::Impl {
 public:
     explicit Impl(PullerOptions options)
         : options_(std::move(options)),
           proxies_(options_.servers, options_.tls, options_.request_timeout),
           forked_([this] { detail::abandon(connection_); }) {
-        if (options_.group.empty()) {
-            throw std::invalid_argument("group is empty: expected the name of a consumer group");
-        }
-        for (const auto* text : {&options_.group, &options_.client_id, &options_.token}) {
-            if (!detail::is_utf8(*text)) throw std::invalid_argument("an option is not UTF-8");
-        }
+        detail::check_reader(options_.group, options_.topics, options_.client_id, options_.token);
         if (options_.client_id.empty()) options_.client_id = detail::default_client_id();
     }
 
@@ -77,18 +84,20 @@ typename Call::Answer Puller::Impl::call(const Call& call, Nanos wait_ns) {
         return connection_->call(call, proxies_.timeout_ns() + wait_ns);
     } catch (const Refused&) {
         throw;
-    } catch (const Error&) {
+    } catch (...) {  // also no memory: its late answer must not be read by the next call
         connection_.reset();
         throw;
     }
 }
 
 std::vector<Message> Puller::Impl::pull(int max_messages, std::chrono::milliseconds wait) {
+    detail::check_count("max_messages", max_messages, 1);
+    detail::check_length("wait", wait, 0);
     wire::PullRequest request;
     sign(request);
     if (!options_.topics.empty()) request.__set_topics(options_.topics);
     request.__set_maxBatchSize(max_messages);
-    request.__set_maxLingerTime(static_cast<std::int32_t>(wait.count()));
+    request.__set_maxLingerTime(wire_ms(wait));
     request.__set_version(detail::client_version);
     request.__set_manyQueues(true);
     connect();
@@ -119,13 +128,14 @@ bool Puller::Impl::settle(const Message& message, const Outcome& outcome) {
 }
 
 bool Puller::Impl::extend(const Message& message, std::chrono::milliseconds length) {
+    detail::check_length("length", length, 1);
     wire::LeaseRef reference;
     reference.__set_context(context_of(message));
     reference.__set_leaseId(message.lease_id);
     wire::ExtendRequest request;
     sign(request);
     request.__set_leases({reference});
-    request.__set_ms(static_cast<std::int32_t>(length.count()));
+    request.__set_ms(wire_ms(length));
     connect();
     const Nanos asked_ns = detail::now_ns();
     const bool held = call(detail::ExtendCall{request}, 0).notHeld.empty();

@@ -2,6 +2,7 @@
 
 #include "stream.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -35,6 +36,9 @@ void on_signal(int) {
 }  // namespace
 
 StopOnSignals::StopOnSignals(std::vector<Consumer*> consumers) {
+    if (std::find(consumers.begin(), consumers.end(), nullptr) != consumers.end()) {
+        throw std::invalid_argument("a consumer of StopOnSignals is null: expected consumers");
+    }
     detail::Descriptor made(::eventfd(0, EFD_CLOEXEC));
     if (made.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
     int none = -1;

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -163,12 +164,23 @@ TEST_CASE("invalid messages are refused with an explanation") {
              {.topic = "t", .body = "x", .key = "\xff"},
              {.topic = "t", .body = "x", .sharding_key = "\xff"},
              {.topic = "t", .body = "x", .properties = {{"a", "\xff"}}},
+             {.topic = "t", .body = "x", .properties = {{"\xff", "a"}}},
              {.topic = "t", .body = "x", .queue = orderlane::Queue::number(-7)},
              {.topic = "t", .body = "x", .delay = std::chrono::milliseconds(-1)},
              {.topic = "t", .body = std::string(5'000'000, 'x')},
          }) {
         CHECK_THROWS_AS(cut({wrong}), std::invalid_argument);
     }
+    const std::vector<Outgoing> good{{.topic = "t", .body = "x"}};
+    const Sender traced{.token = "", .trace = {.traceparent = "\xff"}};
+    CHECK_THROWS_WITH(static_cast<void>(deliveries(good, traced, 0)),
+                      "a message to 't' cannot be sent: a property is not UTF-8");
+}
+
+TEST_CASE("an endless delay is capped") {
+    const auto requests =
+        cut({{.topic = "t", .body = "x", .delay = std::chrono::milliseconds::max()}});
+    CHECK(requests.front().open().front()->deliver_at_s.value() > 1'000'000'000);
 }
 
 TEST_CASE("a batch is split into requests; a delayed message is alone") {
@@ -251,16 +263,35 @@ TEST_CASE("invalid answers are protocol errors") {
     CHECK_THROWS_AS(decode(hostile), ProtocolError);
 }
 
+TEST_CASE("invalid arguments of calls are refused, before they connect") {
+    using namespace std::chrono_literals;
+    orderlane::Puller puller({.servers = "127.0.0.1:1", .group = "g"});
+    CHECK_THROWS_WITH(static_cast<void>(puller.pull(0)),
+                      "max_messages is 0: expected 1 to 1000000");
+    CHECK_THROWS_WITH(static_cast<void>(puller.pull(1, -1ms)), "wait is -1 ms: expected 0 or more");
+    CHECK_THROWS_WITH(puller.extend({}, 0ms), "length is 0 ms: expected at least 1 ms");
+    orderlane::Producer producer({.servers = "127.0.0.1:1"});
+    for (const auto timeout : {0ms, -1ms}) {
+        CHECK_THROWS_AS(producer.send({.topic = "t", .body = "x"}, timeout), std::invalid_argument);
+    }
+    CHECK_THROWS_AS(orderlane::StopOnSignals(std::vector<orderlane::Consumer*>{nullptr}),
+                    std::invalid_argument);
+}
+
 TEST_CASE("invalid options are refused with an explanation") {
     const auto refused = [](orderlane::ConsumerOptions options) {
         CHECK_THROWS_AS(orderlane::Consumer{options}, std::invalid_argument);
     };
     refused({.servers = "a:1", .group = ""});
     refused({.servers = "", .group = "g"});
+    refused({.servers = static_cast<const char*>(nullptr), .group = "g"});
     refused({.servers = "a:1", .group = "g", .topics = {""}});
     refused({.servers = "a:1", .group = "g", .concurrency = 0});
     refused({.servers = "a:1", .group = "g", .prefetch = -1});
+    refused({.servers = "a:1", .group = "g", .prefetch = std::numeric_limits<int>::max()});
     refused({.servers = "a:1", .group = "g", .max_run = 0});
+    const orderlane::ConsumerOptions many{.servers = "a:1", .group = "g", .concurrency = 1'000'001};
+    CHECK_THROWS_WITH(orderlane::Consumer{many}, "concurrency is 1000001: expected 1 to 1000000");
     refused({.servers = "a:1", .group = "\xff"});
     refused({.servers = "a:1", .group = "g", .request_timeout = std::chrono::milliseconds(0)});
     refused({.servers = "a:1", .group = "g", .tls = orderlane::Tls{.ca_file = "/nowhere.pem"}});
@@ -268,6 +299,11 @@ TEST_CASE("invalid options are refused with an explanation") {
     CHECK_THROWS_AS(static_cast<void>(
                         orderlane::Outcome::retry_after(std::chrono::milliseconds(-1))),
                     std::invalid_argument);
+    using orderlane::Puller;
+    CHECK_THROWS_AS(Puller({.servers = "a:1", .group = "g", .topics = {""}}),
+                    std::invalid_argument);
+    CHECK_THROWS_WITH(Puller({.servers = "a:1", .group = "g", .topics = {"\xff"}}),
+                      "a topic's name is not UTF-8");
     std::set<std::string> ids;
     for (int count = 0; count < 100; ++count) ids.insert(orderlane::new_message_id());
     CHECK(ids.size() == 100);

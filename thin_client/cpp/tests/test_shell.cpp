@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <functional>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string_view>
@@ -79,6 +80,20 @@ TEST_CASE("keys are handled in parallel, each in order, and all messages are ack
     CHECK(consumer.abandoned() == 0);
 }
 
+namespace {
+
+struct Silent : std::exception {
+    [[nodiscard]] const char* what() const noexcept override { return nullptr; }
+};
+
+/// A result that becomes an outcome, and throws at its own end.
+struct Grudging {
+    operator Outcome() const { return Outcome::ok(); }
+    ~Grudging() noexcept(false) { throw std::domain_error("late"); }
+};
+
+}  // namespace
+
 TEST_CASE("a thrown value is an outcome, and reaches operators") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);
@@ -92,6 +107,24 @@ TEST_CASE("a thrown value is an outcome, and reaches operators") {
         const auto stopper = stop_after(consumer, proxy, "retry", 1);
         consumer.run([](const Message&) { throw 7; });
         CHECK(proxy.messages->last_reason() == "int");
+    }
+    SUBCASE("an exception without a text: retry") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run([](const Message&) { throw Silent(); });
+        CHECK(proxy.messages->last_reason() == "(anonymous namespace)::Silent: no text");
+    }
+    SUBCASE("a long text that is not UTF-8: retry") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run([](const Message&) {
+            throw std::domain_error("\xff" + std::string(300, 'x'));
+        });
+        CHECK(proxy.messages->last_reason() ==
+              "std::domain_error: \xEF\xBF\xBD" + std::string(180, 'x'));
+    }
+    SUBCASE("the end of the result: retry") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run([](const Message&) { return Grudging(); });
+        CHECK(proxy.messages->last_reason() == "std::domain_error: late");
     }
     SUBCASE("an outcome") {
         const auto stopper = stop_after(consumer, proxy, "reject", 1);
@@ -120,6 +153,78 @@ TEST_CASE("batches hold messages of one key, and are acked up to the handler's r
     CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1, 2});
     CHECK(proxy.messages->with("retry") == std::vector<std::int64_t>{3});
     CHECK(proxy.messages->with("defer") == std::vector<std::int64_t>{4});
+}
+
+TEST_CASE("a batch of which all is done, and that failed nevertheless") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 2);
+    auto options = options_for(proxy);
+    options.max_run = 2;
+    std::string logged;
+    options.logger = [&](LogLevel, std::string_view text) { logged = text; };
+    Consumer consumer(options);
+    SUBCASE("a result: the last message is not done") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run_batches([](const orderlane::KeyBatch& batch) -> orderlane::BatchResult {
+            return {batch.size(), Outcome::retry()};
+        });
+        CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1});
+        CHECK(proxy.messages->with("retry") == std::vector<std::int64_t>{2});
+    }
+    SUBCASE("an exception after the last one was marked: the log says that it has no effect") {
+        const auto stopper = stop_after(consumer, proxy, "ok", 2);
+        consumer.run_batches([](const orderlane::KeyBatch& batch) {
+            batch.done(batch.size());
+            throw std::runtime_error("late");
+        });
+        CHECK(logged == "handling t/q#1 at offset 2 (attempt 1) failed; all messages of its batch"
+                        " are done: std::runtime_error: late");
+    }
+}
+
+TEST_CASE("an empty handler is refused before the start") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    Consumer consumer(options_for(proxy));
+    const std::function<void(const Message&)> none;
+    CHECK_THROWS_WITH_AS(consumer.run(none), "the handler is empty: expected a function",
+                         std::invalid_argument);
+    void (*pointer)(const orderlane::KeyBatch&) = nullptr;
+    CHECK_THROWS_AS(consumer.run_batches(pointer), std::invalid_argument);
+    const auto stopper = stop_after(consumer, proxy, "ok", 1);
+    consumer.run(std::function([](const Message&) {}));  // it was not used
+}
+
+namespace {
+
+/// Keeps the times of requests.
+class Recorder : public fake::Messages {
+public:
+    void pull(fake::wire::PullResponse& response, const fake::wire::PullRequest& request) override {
+        linger_ms = request.maxLingerTime;
+        Messages::pull(response, request);
+    }
+    void extend(fake::wire::AckAnswer&, const fake::wire::ExtendRequest& request) override {
+        extended_ms = request.ms;
+    }
+    std::atomic<std::int32_t> linger_ms = 0, extended_ms = 0;
+};
+
+}  // namespace
+
+TEST_CASE("unlimited times of a puller are capped") {
+    const auto recorder = std::make_shared<Recorder>();
+    recorder->put("a", 1);
+    const fake::Server server(
+        std::make_shared<fake::wire::ConsumerServiceProcessor>(recorder));
+    orderlane::Puller puller({.servers = server.address(), .group = "g"});
+    constexpr auto longest = std::numeric_limits<std::int32_t>::max();
+    const auto messages = puller.pull(1, std::chrono::milliseconds::max());
+    REQUIRE(messages.size() == 1);
+    CHECK(recorder->linger_ms == longest);
+    CHECK(puller.extend(messages.front(), std::chrono::milliseconds::max()));
+    CHECK(recorder->extended_ms == longest);
+    CHECK(messages.front().time_left() > 1h);
 }
 
 TEST_CASE("the serial form: verdicts by scope, and the destructor drains") {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
@@ -20,7 +21,21 @@ namespace orderlane {
 
 namespace detail {
 class Core;
+
+/// Whether handlers of this type may be empty.
+template <class Handler>
+inline constexpr bool may_be_empty = std::is_pointer_v<Handler>;
+template <class Signature>
+inline constexpr bool may_be_empty<std::function<Signature>> = true;
+
+/// Throws std::invalid_argument for an empty handler, which would fail for every message.
+template <class Handler>
+void check_handler([[maybe_unused]] const Handler& handler) {
+    if constexpr (may_be_empty<Handler>) {
+        if (!handler) throw std::invalid_argument("the handler is empty: expected a function");
+    }
 }
+}  // namespace detail
 
 /// Consecutive messages of one key, first to last. Valid while the handler runs.
 class KeyBatch {
@@ -47,7 +62,8 @@ private:
 };
 
 /// Result of a batch handler: the first `done` messages are ok, `outcome` applies to the next one,
-/// and those behind it are released. If the outcome is ok, the rest is released too.
+/// and those behind it are released. If the outcome is ok, the rest is released too. If another one
+/// comes with all messages done, it applies to the last of them.
 struct BatchResult {
     std::size_t done = 0;
     Outcome outcome = Outcome::ok();
@@ -93,13 +109,14 @@ public:
     /// means retry. After the drain timeout a stop is requested on its stop token. A handler that
     /// does not end is abandoned: `run` returns, the thread continues with its own copy of the
     /// handler, and the message waits until its lease expires. Throws Refused, or another error
-    /// that no retry can help, after draining.
+    /// that no retry can help, after draining, and std::invalid_argument for an empty handler.
     template <class Handler>
     void run(Handler handler) {
         using Result = std::invoke_result_t<Handler&, const Message&>;
         static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, Outcome>,
                       "the handler must return an Outcome or nothing: with a future or a coroutine,"
                       " the message would be acked before its work has run");
+        detail::check_handler(handler);
         run_messages([handle = std::move(handler)](const Message& message) mutable -> Outcome {
             if constexpr (std::is_void_v<Result>) {
                 handle(message);
@@ -130,6 +147,7 @@ public:
         static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, BatchResult>,
                       "the handler must return a BatchResult or nothing: with a future or a"
                       " coroutine, the messages would be acked before their work has run");
+        detail::check_handler(handler);
         run_key_batches(
             [handle = std::move(handler)](const KeyBatch& batch) mutable -> BatchResult {
                 if constexpr (std::is_void_v<Result>) {

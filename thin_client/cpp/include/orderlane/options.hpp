@@ -23,7 +23,8 @@ namespace orderlane {
 class Servers {
 public:
     Servers() = default;
-    Servers(const char* text) : texts_{text} {}
+    /// Null, as of a variable of the environment that is not set, is refused as an empty text is.
+    Servers(const char* text) : texts_{text == nullptr ? "" : text} {}
     Servers(std::string text) : texts_{std::move(text)} {}
     Servers(std::vector<std::string> texts) : texts_(std::move(texts)) {}
     Servers(std::initializer_list<std::string> texts) : texts_(texts) {}

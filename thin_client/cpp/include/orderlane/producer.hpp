@@ -81,7 +81,7 @@ public:
     ~Producer();
 
     /// Stores one message and returns its id. Throws SendFailed, or std::invalid_argument for an
-    /// invalid message. `timeout` overrides the producer's.
+    /// invalid message or a `timeout` that is not positive. `timeout` overrides the producer's.
     std::string send(const Outgoing& message,
                      std::optional<std::chrono::milliseconds> timeout = {});
 

@@ -16,7 +16,8 @@ namespace orderlane {
 /// handlers.
 class StopOnSignals {
 public:
-    /// Throws std::logic_error if there is already one.
+    /// Throws std::logic_error if there is already one, and std::invalid_argument for a null
+    /// pointer.
     template <class... Others>
     explicit StopOnSignals(Consumer& consumer, Others&... others)
         : StopOnSignals(std::vector<Consumer*>{&consumer, &others...}) {}
