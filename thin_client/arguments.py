@@ -15,12 +15,20 @@ def check_token(value: object) -> None:
         raise TypeError(f"token is of type {type(value).__name__}: expected text, or None")
 
 
+#: The highest count of messages or keys: sums of counts have to fit the wire's 32 bits.
+MOST = 1_000_000
+
+
 def check_count(name: str, value: object, *, least: int) -> None:
-    """Raise TypeError unless *value* is a whole number, and ValueError if it is below *least*."""
+    """Raise TypeError unless *value* is a whole number, and ValueError unless it is from *least* to
+    ``MOST``.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {value!r}: expected a whole number of at least {least}")
     if value < least:
         raise ValueError(f"{name} is {value}: expected {_at_least(least)}")
+    if value > MOST:
+        raise ValueError(f"{name} is {value}: expected at most {MOST}")
 
 
 #: The longest time-out, in seconds (about 30 years): sockets and clocks take no endless one.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from thin_client import calls, forks
-from thin_client.arguments import check_timeout
+from thin_client.arguments import check_count, check_timeout
 from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
@@ -19,6 +19,9 @@ from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
 
 T = TypeVar("T")
+
+#: The shortest extension of a lease, and the longest time on the wire.
+_LEAST_S, _MOST_MS = 0.001, 2**31 - 1
 
 
 class Puller:
@@ -80,12 +83,17 @@ class Puller:
         self.close()
 
     def pull(self, max_messages: int = 1, *, wait_s: float = 1.0) -> list[Message]:
-        """Return up to *max_messages*; wait up to *wait_s* for the first one."""
+        """Return up to *max_messages*; wait up to *wait_s* for the first one.
+
+        Raises TypeError or ValueError unless *max_messages* is 1 or more and *wait_s* 0 or more.
+        """
+        check_count("max_messages", max_messages, least=1)  # for a proxy 0 means all it has
+        check_timeout("wait_s", wait_s)
         request = consumer.PullRequest(
             groupId=self._group,
             topics=self._topics,
             maxBatchSize=max_messages,
-            maxLingerTime=int(wait_s * 1000),
+            maxLingerTime=_milliseconds(wait_s),
             version=client_version(),
             clientId=self._client_id,
             token=self._token,
@@ -121,15 +129,19 @@ class Puller:
     def extend(self, message: Message, seconds: float) -> bool:
         """Extend the lease to *seconds* from now, at most the visibility timeout.
 
-        Return False if it has expired.
+        Return False if it has expired. Raises TypeError or ValueError unless *seconds* is a number
+        of at least 0.001.
         ``message.deadline_ns`` counts from before the request, and does not reflect a shorter limit
         of the proxy.
         """
+        check_timeout("seconds", seconds)
+        if seconds < _LEAST_S:
+            raise ValueError(f"seconds is {seconds}: expected at least {_LEAST_S}")
         reference = consumer.LeaseRef(context=self._context(message), leaseId=message.lease_id)
         request = consumer.ExtendRequest(
             groupId=self._group,
             leases=[reference],
-            ms=int(seconds * 1000),
+            ms=_milliseconds(seconds),
             clientId=self._client_id,
             token=self._token,
         )
@@ -172,3 +184,7 @@ class Puller:
             if not (isinstance(error, ClientError) and error.leaves_connection):
                 self._connection = None  # closed, also by an interrupt such as Ctrl-C
             raise
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(int(seconds * 1000), _MOST_MS)

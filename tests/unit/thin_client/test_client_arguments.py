@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -35,6 +36,7 @@ from thrift_idl import producer
         ({"concurrency": "8"}, TypeError, "concurrency is '8': expected a whole number"),
         ({"concurrency": True}, TypeError, "concurrency is True: expected a whole number"),
         ({"concurrency": 0}, ValueError, "concurrency is 0: expected at least 1"),
+        ({"concurrency": 2**31}, ValueError, "concurrency is 2147483648: expected at most 1000000"),
         ({"prefetch": -1}, ValueError, "prefetch is -1: expected 0 or more"),
         ({"max_run": 1.5}, TypeError, "max_run is 1.5: expected a whole number"),
         (
@@ -192,6 +194,29 @@ def test_fields_of_a_message(message: Any, sentence: str) -> None:
 def test_options_of_a_puller(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         Puller("proxy:9713", **{"group": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"max_messages": 0}, "max_messages is 0: expected at least 1"),
+        ({"max_messages": 2**31}, "max_messages is 2147483648: expected at most 1000000"),
+        ({"max_messages": 1.5}, "max_messages is 1.5: expected a whole number"),
+        ({"wait_s": -1}, "wait_s is -1: expected 0 or more seconds"),
+        ({"wait_s": math.inf}, "wait_s is inf: expected at most"),
+    ],
+)
+def test_arguments_of_a_pull(arguments: dict[str, Any], sentence: str) -> None:
+    """Refused before a connection: for a proxy 0 messages means as many as it has."""
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        Puller("127.0.0.1:1", group="billing").pull(**arguments)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, 0.0001, "5"])
+def test_an_extension_takes_a_time(seconds: Any) -> None:
+    message = cast(Message, None)
+    with pytest.raises((TypeError, ValueError), match=r"seconds is .*: expected"):
+        Puller("127.0.0.1:1", group="billing").extend(message, seconds)
 
 
 @pytest.mark.parametrize(
