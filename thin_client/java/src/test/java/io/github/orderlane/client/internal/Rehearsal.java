@@ -82,7 +82,7 @@ public final class Rehearsal {
                     handled.countDown();
                     return Outcome.ok();
                 };
-        Observer observer = new SafeObserver(List.of(new Observer() {}), NOPLogger.NOP_LOGGER);
+        Observer observer = new SafeObserver(List.of(new Observer() {}), new SafeLog(NOPLogger.NOP_LOGGER));
         Workers workers =
                 new Workers(
                         session, Work.of(handler), settings(), threads, lock, clock, observer, new NoEvents());
