@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -127,21 +128,20 @@ async def test_a_filter_set_during_a_refresh_is_asked_after_it(
     site: Site, opened: OpenPage
 ) -> None:
     async with opened() as page:
-        waiting: list[Route] = []
+        asked, answer = asyncio.Event(), asyncio.Event()
 
         async def hold(route: Route) -> None:
-            waiting.append(route)
+            asked.set()
+            await answer.wait()
+            await route.continue_()
 
         await page.add_init_script("window.setInterval = () => 0")  # no refresh by itself
         await page.route("**/api/topics?*", hold)
         await page.goto(f"{site.url}/#/topics")
-        while not waiting:
-            await page.wait_for_timeout(50)
+        await asked.wait()
         await page.get_by_label("Name contains").fill(LETTERS)
         await page.get_by_role("button", name="Filter").click()
-        await page.unroute("**/api/topics?*")
-        for route in waiting:
-            await route.continue_()
+        answer.set()
         await expect(page.get_by_role("link", name=LETTERS, exact=True)).to_be_visible()
         await expect(page.locator("tbody tr")).to_have_count(1)
 
