@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,30 @@ def test_files_of_no_version_are_deleted_after_the_retention(
     assert compaction(spark, lake.path, **lake.settings, checkpoint=None).clean(0) > 0
     assert lake.places(spark) == before_and_after(2)
     assert (lake.root / "_checkpoint" / "metadata").exists()
+
+
+def test_the_retention_is_the_same_in_each_time_zone_of_the_driver(
+    spark: Any, tmp_path: Path
+) -> None:
+    lake = Lake("iceberg", tmp_path)
+    archived(spark, lake, batches=2)
+    there = compaction(spark, lake.path, **lake.settings, checkpoint=None)
+    with in_zone("EAST-14"):  # 14 hours ahead of UTC
+        assert there.clean(13) == 0
+    assert there.clean(0) > 0
+
+
+@contextmanager
+def in_zone(name: str) -> Iterator[None]:
+    """Set the time zone of the process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", name)
+        time.tzset()
+        try:
+            yield
+        finally:
+            patch.undo()
+            time.tzset()
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -22,6 +22,8 @@ from tests.mutants.bugs import MUTANTS
 from tests.spark.connect_server import ConnectServer, connect_server
 from tests.spark.lakes import Lake, expected
 from tests.support.history_parts import counted
+from thin_client.spark.jobs.session import job_session
+from thin_client.spark.options import OptionError
 
 #: The first test also waits for the server.
 pytestmark = pytest.mark.timeout(600)
@@ -135,3 +137,12 @@ def test_a_verdict_on_histories_equals_that_of_one_process(
     report = server.run("audit", tmp_path, "--out", tmp_path / "out", "-o", "json", code=1)
     report["by_id"] = {name: each["count"] for name, each in report["by_id"].items()}
     assert report == expected
+
+
+def test_an_unreachable_server_is_named_without_its_token() -> None:
+    with (
+        pytest.raises(OptionError, match=r"Connect at sc://127\.0\.0\.1:1/: ") as refused,
+        job_session("test", master="sc://127.0.0.1:1/;token=secret", settings={}),
+    ):
+        pass
+    assert "secret" not in str(refused.value)

@@ -22,6 +22,7 @@ from thin_client.spark.jobs.settings import (
     at_start,
     master_of,
     remote_of,
+    without_secrets,
 )
 from thin_client.spark.jobs.words import sentence
 from thin_client.spark.options import OptionError
@@ -118,12 +119,13 @@ def _check_answer(address: str) -> None:
     """Raise OptionError if nothing accepts connections there: Spark would try for ten minutes."""
     if any(name in os.environ for name in _PROXIES):
         return
-    place = urlsplit(address.partition(";")[0])
+    shown = without_secrets(address)
+    place = urlsplit(shown)
     try:
         host, port = place.hostname or "", place.port or _CONNECT_PORT
         socket.create_connection((host, port), timeout=_ANSWER_S).close()
     except (OSError, ValueError) as error:
-        raise OptionError(f"no server of Spark Connect at {address}: {error}") from None
+        raise OptionError(f"no server of Spark Connect at {shown}: {error}") from None
 
 
 def _check_java() -> None:

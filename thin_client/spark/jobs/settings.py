@@ -55,6 +55,11 @@ def remote_of(
     return address if address and address.startswith("sc://") else None
 
 
+def without_secrets(address: str) -> str:
+    """Return the *address* of a server without its parameters, one of which may be a token."""
+    return address.partition(";")[0]
+
+
 def at_server(address: str, given: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
     """Return the settings to set in a session at the server of Spark Connect at *address*.
 
@@ -62,12 +67,13 @@ def at_server(address: str, given: Mapping[str, str], *, submitted: bool) -> dic
     """
     if submitted:
         raise OptionError(
-            f"spark-submit starts a session of its own: run the job without it to use {address}"
+            "spark-submit starts a session of its own: run the job without it to use"
+            f" {without_secrets(address)}"
         )
     if PYTHON_FILES in given:
         raise OptionError(
             f"{PYTHON_FILES} does not reach the data source in a server of Spark Connect: install"
-            f" the package for the Python of {address}, and leave the setting out"
+            f" the package for the Python of {without_secrets(address)}, and leave the setting out"
         )
     return {name: value for name, value in given.items() if name != _REMOTE}
 

@@ -75,10 +75,7 @@ class IcebergMerge:
         table = self._load()
         oldest = datetime.now(UTC) - timedelta(hours=hours)
         before = len(table.snapshots())
-        # The library compares with times without a zone, which are those of the machine.
-        table.maintenance.expire_snapshots().older_than(
-            oldest.astimezone().replace(tzinfo=None)
-        ).commit()
+        table.maintenance.expire_snapshots().older_than(oldest).commit()
         return before - len(self._load().snapshots())
 
     def close(self) -> None:

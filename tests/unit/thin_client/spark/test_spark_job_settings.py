@@ -88,3 +88,10 @@ def test_what_spark_connect_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=sentence):
         at_server(SERVER, settings, submitted=submitted)
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_no_error_shows_the_token_of_a_server(submitted: bool) -> None:
+    with pytest.raises(OptionError, match="sc://host:15002") as refused:
+        at_server(f"{SERVER}/;token=secret", {"spark.submit.pyFiles": "x.zip"}, submitted=submitted)
+    assert "secret" not in str(refused.value)
