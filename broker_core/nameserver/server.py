@@ -89,6 +89,7 @@ class NameServer:
         #: Its tables.
         self.routes = self._routes = Routes()
         self._table = None if data is None else JsonTable(data / "kvConfig.json")
+        self._may_differ = False  # the file, from the values: its last save failed
         self._access = AccessFile(acl, log="nameserver")
         handlers = {
             RequestCode.REGISTER_BROKER: self._register,
@@ -230,9 +231,7 @@ class NameServer:
 
     def _put_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = nameserver_headers.PutKvHeader.from_ext(request.ext)
-        if self._routes.value(header.namespace, header.key) != header.value:
-            self._routes.put_value(header.namespace, header.key, value=header.value)
-            self._save()
+        self._change_value(header.namespace, header.key, header.value)
         return request.response()
 
     def _get_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -247,9 +246,28 @@ class NameServer:
 
     def _delete_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = nameserver_headers.KvKeyHeader.from_ext(request.ext)
-        self._routes.delete_value(header.namespace, header.key)
-        self._save()
+        self._change_value(header.namespace, header.key, None)
         return request.response()
+
+    def _change_value(self, namespace: str, key: str, value: str | None) -> None:
+        """Set a value, or delete it (None). A change that was not saved is none: nobody reads it,
+        and repeating the request saves again.
+        """
+        old = self._routes.value(namespace, key)
+        if value == old and not self._may_differ:
+            return
+        self._set_value(namespace, key, value)
+        try:
+            self._save()
+        except BrokerError:
+            self._set_value(namespace, key, old)
+            raise
+
+    def _set_value(self, namespace: str, key: str, value: str | None) -> None:
+        if value is None:
+            self._routes.delete_value(namespace, key)
+        else:
+            self._routes.put_value(namespace, key, value=value)
 
     def _save(self) -> None:
         """Save before answering, as RocketMQ does: values are few, and seldom set."""
@@ -257,7 +275,9 @@ class NameServer:
             return
         try:
             self._table.save({"configTable": self._routes.all_values()})
+            self._may_differ = False
         except OSError as error:
+            self._may_differ = True
             _log.error("value not saved", table=str(self._table.path), reason=str(error))
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the value was not saved: {error.strerror}"

@@ -35,6 +35,7 @@ from broker_core.remoting.route_bodies import (
     topic_list_from_json,
 )
 from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.store.tables import JsonTable
 
 ORDERS = Topic("orders")
 BODY = BrokerRegistration(topics={ORDERS: TopicConfig(topic=ORDERS)}).to_json()
@@ -296,3 +297,35 @@ async def test_values_outlive_a_restart_where_there_is_a_folder(tmp_path: Path) 
         finally:
             await client.pool.close()
             await server.close()
+
+
+async def test_a_value_that_was_not_saved_is_not_stored_and_is_saved_when_it_is_put_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    key = KvKeyHeader(namespace="n", key="k").to_ext()
+    puts = [PutKvHeader(namespace="n", key="k", value=value).to_ext() for value in ("1", "2")]
+    saved = JsonTable(tmp_path / "values" / "kvConfig.json")
+    server = NameServer(data=tmp_path / "values")
+    await server.start()
+    client = Client(server.address)
+    try:
+        assert (await client.ask(RequestCode.PUT_KV_CONFIG, puts[0])).code == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(JsonTable, "save_bytes", full)
+            for _ in range(2):
+                answer = await client.ask(RequestCode.PUT_KV_CONFIG, puts[1])
+                assert (answer.code, answer.remark) == (
+                    1,
+                    "the value was not saved: No space left on device",
+                )
+            assert (await client.ask(RequestCode.DELETE_KV_CONFIG, key)).code == 1
+            assert (await client.ask(RequestCode.GET_KV_CONFIG, key)).ext == {"value": "1"}
+        saved.save({"configTable": {}})  # a failed save may have written anything
+        assert (await client.ask(RequestCode.PUT_KV_CONFIG, puts[0])).code == 0
+        assert saved.load() == {"configTable": {"n": {"k": "1"}}}
+    finally:
+        await client.pool.close()
+        await server.close()
