@@ -123,13 +123,12 @@ class IndexRepair:
             found = await in_thread(partial(compared, log, block, begin=begin, end=end))
         except (OSError, StoreError) as error:
             self._not_repaired(block.topic, block.queue_id, error)
-        else:
-            del self._under_way[queue]
-            if queue.end_offset >= block.first + len(block.entries):  # its topic still exists
-                self._apply_compared(queue, block, found)
+            return
         finally:
             log.close()
-            self._under_way.pop(queue, None)
+            del self._under_way[queue]  # before another examination begins below
+        if queue.end_offset >= block.first + len(block.entries):  # its topic still exists
+            self._apply_compared(queue, block, found)
 
     def _not_repaired(self, topic: Topic, queue_id: int, error: Exception) -> None:
         _log.error("index not repaired", topic=topic, queue=queue_id, reason=str(error))

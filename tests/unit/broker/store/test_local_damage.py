@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,34 @@ async def test_no_message_is_passed_over_while_a_thread_examines_its_entry(
                 found = store.reader.read(TOPIC, 1, 0, max_messages=100, tag_hashes=hashes)
     assert found.messages == 20
     assert [each["entries"] for each in logs if "were replaced" in each["event"]] == [1]
+    store.abandon()
+    assert check_store(tmp_path).is_clean
+
+
+async def test_no_message_is_passed_over_while_a_thread_reads_the_log_after_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its block is compared with the log, then the log is read around it: two jobs in all."""
+    await written(tmp_path)
+    flip(5 * ENTRY.size + 7, 0x81)(tmp_path / "consumequeue" / TOPIC / "1" / ("0" * 20))
+    jobs = 0
+
+    async def slowly(work: Callable[..., object], *args: object) -> object:
+        nonlocal jobs
+        jobs += 1
+        await asyncio.sleep(1)
+        return work(*args)
+
+    monkeypatch.setattr(index_repair, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(index_repair, "in_thread", slowly)
+    with capture_logs():
+        store = opened(tmp_path)
+        for _ in range(100):
+            found = store.reader.read(TOPIC, 1, 0, max_messages=100)
+            if found.status is not ReadStatus.EXAMINED:
+                break
+            await asyncio.sleep(0.1)
+    assert (jobs, found.messages) == (2, 20)
     store.abandon()
     assert check_store(tmp_path).is_clean
 
