@@ -90,6 +90,7 @@ class Replication:
     election: ElectedMaster | None = None
     _slaves: dict[RemotingChannel, _Slave] = field(default_factory=dict)
     _waiting: list[tuple[int, int, asyncio.Future[bool]]] = field(default_factory=list)
+    _given_up: int = 0  # at most that many of them have ended
     _warnings: RareWarnings = field(default_factory=lambda: RareWarnings("broker"))
     _numbers: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
@@ -150,6 +151,16 @@ class Replication:
             return Kept.UNCONFIRMED if elected else Kept.UNSURE
         finally:
             timer.cancel()
+            if done.cancelled() or not done.result():
+                self._gave_up()
+
+    def _gave_up(self) -> None:
+        """Forget waits that have ended, once they are the larger part."""
+        self._given_up += 1
+        if 2 * self._given_up > len(self._waiting):
+            self._waiting = [each for each in self._waiting if not each[2].done()]
+            heapq.heapify(self._waiting)
+            self._given_up = 0
 
     def close(self) -> None:
         """Answer all waiting requests."""
