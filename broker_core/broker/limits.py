@@ -39,6 +39,10 @@ class Limit:
         """Return whether there may be *number* of them."""
         return self.most is None or number <= self.most
 
+    def room(self, held: int) -> int | None:
+        """Return how many more there may be than *held*; None: any number."""
+        return None if self.most is None else max(0, self.most - held)
+
     def check(self, number: int, *, refused: str, held: str) -> None:
         """Raise BrokerError if *number* would be too many.
 

@@ -9,7 +9,7 @@ from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
-from broker_core.names import QueueName
+from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch, locked_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -58,12 +58,7 @@ class LockProcessor:
         ours = [queue for queue in wanted.queues if self._is_ours(queue)]
         if ours and self._groups is not None:
             self._groups.config(wanted.group)
-        held = len(self._locks)
-        self._limit.check(
-            held + self._locks.new(wanted.group, ours),
-            refused=f"the queues of group {wanted.group} are not locked",
-            held=f"this broker has {held} orderly locks",
-        )
+        ours = self._within_limit(wanted.group, ours)
         grant = self._locks.lock(
             wanted.group, wanted.client_id, ours, now_ns=now_ns(), sequence=wanted.sequence
         )
@@ -82,6 +77,26 @@ class LockProcessor:
             for queue in grant.queues
             if holder(wanted.group, queue, now_ns=now) == wanted.client_id
         )
+
+    def _within_limit(self, group: Group, queues: list[QueueName]) -> list[QueueName]:
+        """Return *queues* without the last of those whose locks would be too many.
+
+        Locks that exist are renewed whatever the limit: their queues would get other owners. Raises
+        BrokerError if no queue is left.
+        """
+        new, held = self._locks.new(group, queues), len(self._locks)
+        room = self._limit.room(held)
+        if room is None or len(new) <= room:
+            return queues
+        left_out = set(sorted(new)[room:])
+        some = "the" if len(left_out) == len(queues) else "some"
+        refusal = self._limit.refusal(
+            refused=f"{some} queues of group {group} are not locked",
+            held=f"this broker has {held} orderly locks",
+        )
+        if len(left_out) == len(queues):
+            raise refusal
+        return [queue for queue in queues if queue not in left_out]
 
     def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         self.free(LockBatch.from_json(request.body))

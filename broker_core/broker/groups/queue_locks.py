@@ -81,9 +81,9 @@ class QueueLocks:
         """Return the groups with locks."""
         return {group for group, _ in self._locks}
 
-    def new(self, group: Group, queues: Iterable[QueueName]) -> int:
-        """Return how many of *queues* have no lock of *group*."""
-        return sum((group, queue) not in self._locks for queue in queues)
+    def new(self, group: Group, queues: Iterable[QueueName]) -> list[QueueName]:
+        """Return those of *queues* that have no lock of *group*."""
+        return [queue for queue in queues if (group, queue) not in self._locks]
 
     def lock(
         self,

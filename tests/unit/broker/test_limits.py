@@ -12,18 +12,22 @@ from structlog.testing import capture_logs
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.locks_processor import LockProcessor
 from broker_core.broker.groups.member_limits import MemberLimits
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.producers import Producers
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.limits import Limit
+from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
 from broker_core.errors import BrokerError
-from broker_core.names import Group, Topic
-from broker_core.remoting.bodies import ConsumerData, Subscription
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.bodies import ConsumerData, LockBatch, Subscription
 from broker_core.remoting.group_bodies import GroupConfig
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.store.journaled_table import JournaledTable
+from broker_core.store.tables import JsonTable
 
 
 async def announce(_: Iterable[Topic] | None) -> None:
@@ -146,6 +150,38 @@ def test_offsets_of_further_queues_are_refused_and_those_there_move_on() -> None
     offsets.delete(group)
     offsets.commit(Group("other"), topic, 2, 1)
     assert offsets.committed(Group("other"), topic, 2) == 1
+
+
+async def test_locks_over_the_limit_are_left_out_and_those_there_are_renewed(
+    tmp_path: Path,
+) -> None:
+    topics, held = Topics(), QueueLocks(60_000_000_000)
+    topics.put(config("orders", queues=4), now_ms=0)
+    table = JsonTable(tmp_path / "locks.json")
+    locks = LockProcessor(
+        held,
+        saver=TableSaver(table, content=held.to_table, change=lambda: held.change),
+        directory=TopicDirectory(
+            topics, JournaledTable(tmp_path / "topics.json"), announce=announce
+        ),
+        broker_name="broker-a",
+        limit=limit("max_locks", 3),
+    )
+    queues = [QueueName(Topic("orders"), "broker-a", number) for number in range(4)]
+
+    async def granted(wanted: list[QueueName]) -> set[QueueName]:
+        batch = LockBatch(group=Group("billing"), client_id="one", queues=frozenset(wanted))
+        return set(await locks.grant(batch))
+
+    assert await granted(queues[:2]) == set(queues[:2])
+    assert await granted(queues) == set(queues[:3]), "there is room for one more"
+    assert await granted(queues) == set(queues[:3])
+    with pytest.raises(
+        BrokerError,
+        match="the queues of group billing are not locked: this broker has 3 orderly locks, its"
+        " max_locks; delete some, or raise it",
+    ):
+        await granted(queues[3:])
 
 
 def consumer(group: str, topics: int = 1) -> ConsumerData:
