@@ -195,12 +195,18 @@ class MessageStore:
     ) -> None:
         """Append messages as ``put``, but gathered with other puts and without a task.
 
-        *done* receives the result or error of ``put``. Puts are stored in the order of the calls.
+        *done* receives the result or error of ``put``, perhaps before this returns. Puts are stored
+        in the order of the calls, before a deletion that is requested later.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before put_soon()")
         if self._replicas is not None:
-            spawn(self._put_and_complete(envelope, entries, done, store_ms), name="put")
+            try:
+                stored = self._append([(envelope, entries)], store_ms)
+            except Exception as error:
+                complete(done, error)
+                return
+            spawn(self._complete_once_kept(stored, done), name="put")
             return
         if self._flush == "sync":
             self._group_commit.request()
@@ -208,12 +214,10 @@ class MessageStore:
             asyncio.get_running_loop().call_soon(self._append_gathered)
         self._gathered.add((envelope, entries), done, store_ms=store_ms)
 
-    async def _put_and_complete(
-        self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, store_ms: int
-    ) -> None:
+    async def _complete_once_kept(self, appended: list[Stored], done: Done) -> None:
         try:
-            stored = await self.put(envelope, entries, store_ms=store_ms)
-        except Exception as error:  # not kept: it refers to this frame, and so to the message
+            (stored,) = await self._once_kept(appended)
+        except Exception as error:
             complete(done, error)
         else:
             complete(done, stored)
@@ -232,6 +236,10 @@ class MessageStore:
         stored = self._appender.append(
             parts, store_ms, closed=self._deleting, short_segment=short_segment
         )
+        return await self._once_kept(stored)
+
+    async def _once_kept(self, stored: list[Stored]) -> list[Stored]:
+        assert self._group_commit is not None
         await self._as_flushed(self._group_commit)
         if self._replicas is not None and stored:
             kept = await self._replicas(stored[-1].log_end)
@@ -266,6 +274,8 @@ class MessageStore:
         if self._group_commit is None:
             raise RuntimeError("start() comes before delete_topic()")
         if (gone := self._deleting.get(topic)) is None:
+            # Gathered messages in internal topics belong to the life that ends now.
+            self._append_gathered()
             gone = asyncio.get_running_loop().create_future()
             self._append([deletion_of(topic)], store_ms, deletes=topic)
             self._deleting[topic] = gone

@@ -15,7 +15,9 @@ from broker_core.names import Topic
 from broker_core.remoting.message import decode_messages
 from broker_core.store.commit_log import Sync
 from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.deletions import DELETIONS
 from broker_core.store.message_store import Flush, MessageStore
+from broker_core.store.pending import Kept, Stored
 from broker_core.store.reader import ReadStatus
 from tests.support.store_messages import TOPIC, entry, envelope
 
@@ -64,6 +66,32 @@ def assert_begun_anew(store: MessageStore, *expected: bytes) -> None:
     assert store.reader.end_offset(TOPIC, 0) == len(expected)
     assert store.reader.end_offset(TOPIC, 1) == 0
     assert bodies(store, topic=OTHER) == [b"kept"]
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("replicated", [False, True])
+async def test_puts_before_a_deletion_are_before_it_in_the_log(
+    tmp_path: Path, flush: Flush, replicated: bool
+) -> None:
+    """A delayed message of the topic, in a topic of its own, would belong to the next life."""
+
+    async def kept(_: int) -> Kept:
+        return Kept.WELL
+
+    store = MessageStore(tmp_path, segment_bytes=SEGMENT, flush=flush, entries_per_file=8)
+    store.start(replicas=kept if replicated else None)
+    await put(store, b"old")
+    outcomes: list[Stored | Exception] = []
+    for topic in (OTHER, TOPIC):
+        store.put_soon(envelope(0, topic), [entry()], outcomes.append, store_ms=1)
+    await store.delete_topic(TOPIC, store_ms=2)
+    found = store.reader.read(DELETIONS, 0, 0, max_messages=1)
+    (deletion,) = decode_messages(found.body)
+    places = [each.physical_offsets[0] for each in outcomes if isinstance(each, Stored)]
+    assert len(places) == 2
+    assert max(places) < deletion.physical_offset
+    assert bodies(store) == []
+    await store.close()
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
