@@ -1,4 +1,9 @@
-"""Appending: messages get their offsets and positions in the log, and wait to become visible."""
+"""Appending: messages get their offsets and positions in the log, and wait to become visible.
+
+Usually they wait for a sync of the disk. Where replicas are required that are not connected, or far
+behind, they may wait for hours: only the first ones are listed in memory, the others are read from
+the log again when their turn has come.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +14,60 @@ from collections.abc import Container, Sequence
 from broker_core.names import Topic
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_run
 from broker_core.store.commit_log import CommitLog
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.delay_index import ended_entry
+from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
+from broker_core.store.log_scan import LogScan
 from broker_core.store.pending import Added, Pending, Stored
 
 #: The messages of one send to one queue.
 Part = tuple[Envelope, Sequence[BatchEntry]]
 
+#: Writes that are listed while they wait, each with 1 KB or, with many messages, more.
+MOST_LISTED = 50_000
+#: Messages that are read again at once.
+LISTED_AT_ONCE = 1024
+
 
 class Appender:
-    """Appends to *log*. Messages that become visible are taken from ``pending``, in log order."""
+    """Appends to *log*. ``take`` returns messages that become visible, in log order."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, *, last_store_ms: int) -> None:
         self._log = log
         self._queues = queues
         self.last_store_ms = last_store_ms
-        self.pending: deque[Pending] = deque()
+        self._pending: deque[Pending] = deque()
+        self._unlisted_from: int | None = None  # later messages are in the log alone
+        self._unlisted_deletions: set[Topic] = set()
         #: Next offsets of queues with messages that are not visible yet.
         self.next_offsets: dict[ConsumeQueue, int] = {}
 
     def not_before(self, store_ms: int) -> None:
         """Use no store time earlier than *store_ms* from now on."""
         self.last_store_ms = max(self.last_store_ms, store_ms)
+
+    def has_pending(self) -> bool:
+        """Return whether messages wait to become visible."""
+        return bool(self._pending) or self._unlisted_from is not None
+
+    def will_delete(self, topic: Topic) -> bool:
+        """Return whether a deletion of *topic* waits to become visible."""
+        return topic in self._unlisted_deletions or any(
+            put.deletes == topic for put in self._pending
+        )
+
+    def take(self, log_end: int) -> Pending | None:
+        """Return the next messages if they end at or before *log_end*, which is durable.
+
+        All messages taken before must be in their queues. Raises OSError.
+        """
+        if not self._pending and self._unlisted_from is not None:
+            self._list_again(self._unlisted_from, log_end)
+        if self._pending and self._pending[0].log_end <= log_end:
+            return self._pending.popleft()
+        return None
 
     def append(
         self,
@@ -111,8 +146,42 @@ class Appender:
                 places.append(place)
                 place += size
             stored.append(Stored(first, places, log_end))
-        self.pending.append(Pending(log_end, list(added.values()), deletes, ended))
+        self._list(Pending(log_end, list(added.values()), deletes, ended))
         return stored
+
+    def _list(self, put: Pending) -> None:
+        if self._unlisted_from is None and len(self._pending) < MOST_LISTED:
+            self._pending.append(put)
+            return
+        if self._unlisted_from is None:
+            self._unlisted_from = self._pending[-1].log_end
+        if put.deletes is not None:
+            self._unlisted_deletions.add(put.deletes)
+
+    def _list_again(self, start: int, log_end: int) -> None:
+        """List messages from *start* on, one by one, up to a deletion: it ends their queues."""
+        next_offsets: dict[ConsumeQueue, int] = {}
+        for message in LogScan(self._log, start=max(start, self._log.first_offset), until=log_end):
+            place, size, topic = message.physical_offset, message.size, message.topic
+            if place + size > log_end:
+                break
+            queue = self._queues.obtain(topic, message.queue_id)
+            missing = message.queue_offset - next_offsets.get(queue, queue.end_offset)
+            next_offsets[queue] = message.queue_offset + 1
+            code = entry_code_of(topic, message.raw_properties)
+            # A message that the log has lost keeps its offset; a read of it finds the damage.
+            entries = [ENTRY.pack(place, LOST_BYTES, 0)] * missing + [ENTRY.pack(place, size, code)]
+            ended = ended_entry(place, size, message.prepared_offset)
+            deletes = deleted_topic(message)
+            added = Added(topic, message.queue_id, queue, entries, {code})
+            self._pending.append(Pending(place + size, [added], deletes, ended))
+            self._unlisted_from = place + size
+            if deletes is not None:
+                self._unlisted_deletions.discard(deletes)
+            if deletes is not None or len(self._pending) >= LISTED_AT_ONCE:
+                break
+        if self._unlisted_from == self._log.end_offset:
+            self._unlisted_from = None
 
 
 def _encoded(

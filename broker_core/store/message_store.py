@@ -259,9 +259,7 @@ class MessageStore:
 
     def is_deletion_pending(self, topic: Topic) -> bool:
         """Return whether a deletion of *topic* is in the log and not visible yet."""
-        return topic in self._deleting and any(
-            put.deletes == topic for put in self._appender.pending
-        )
+        return topic in self._deleting and self._appender.will_delete(topic)
 
     async def delete_topic(self, topic: Topic, *, store_ms: int) -> None:
         """Delete the messages of *topic*; return when they cannot reappear.
@@ -376,9 +374,7 @@ class MessageStore:
             self._on_durable()
 
     def _make_visible(self, log_end: int) -> None:
-        pending = self._appender.pending
-        while pending and pending[0].log_end <= log_end:
-            put = pending.popleft()
+        while (put := self._appender.take(log_end)) is not None:
             self._visible_end = put.log_end
             for added in put.added:
                 queue = added.queue
@@ -393,7 +389,8 @@ class MessageStore:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
                 notify_arrivals(self._on_arrival, put.added)
-        if not pending:  # otherwise log_end may be in the middle of a put without entries
+        # Otherwise log_end may be in the middle of a put without entries.
+        if not self._appender.has_pending():
             self._visible_end = max(self._visible_end, log_end)  # async: a sync ends later
 
     def _changed_queue(self, queue: ConsumeQueue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import random
 import shutil
@@ -12,12 +13,18 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.store import appending
+from broker_core.store.check import check_store
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Pending
 from broker_core.store.reader import ReadStatus
 from broker_core.store.rejoin import Rejoin
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
+from testkit.eventually import eventually
 from tests.support.store_messages import TOPIC, entry, envelope
 from tests.unit.broker.store.replicated_stores import (
     QUEUES,
@@ -368,3 +375,39 @@ async def test_a_short_segment_of_a_full_disk_is_copied_and_followed_by_whole_on
     assert min(lengths) < 3300
     await slave.close()
     await master.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_messages_that_wait_for_replicas_use_bounded_memory_and_become_visible_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Most are in the log alone. A deletion among them ends the messages before it."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 5, raising=False)
+    monkeypatch.setattr(appending, "LISTED_AT_ONCE", 3, raising=False)
+    chooser, store, ends = random.Random(seed), slave_at(tmp_path), list[int]()
+    for _ in range(30):
+        await fill(store, 1, chooser=chooser)
+        ends.append(store.durable_end)
+    deletion = spawn(store.delete_topic(TOPIC, store_ms=1000), name="delete")
+    await eventually(lambda: store.durable_end > ends[-1])
+    assert store.is_deletion_pending(TOPIC)
+    await store.put(envelope(0, "refunds"), [entry(b"last")], store_ms=1000)
+    gc.collect()
+    assert sum(isinstance(each, Pending) for each in gc.get_objects()) <= 5
+    offsets = {each: store.reader.next_offset(TOPIC, each) for each in range(QUEUES)}
+    for end in sorted(chooser.sample(ends, 10)):
+        store.confirm(end - chooser.choice((0, 1)))
+        seen = {each: bodies(store, each) for each in range(QUEUES)}
+    store.confirm(ends[-1])
+    assert {each: len(bodies(store, each)) for each in range(QUEUES)} == offsets
+    assert all(bodies(store, each)[: len(seen[each])] == seen[each] for each in range(QUEUES))
+    store.confirm(store.durable_end)
+    await deletion
+    assert [bodies(store, each) for each in range(QUEUES)] == [[]] * QUEUES
+    assert store.reader.end_offset(Topic("refunds"), 0) == 1
+    assert store.visible_end == store.end_offset
+    stored = await store.put(envelope(0), [entry(b"new")], store_ms=1000)
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"new"]
+    await store.close()
+    assert check_store(tmp_path).is_clean
