@@ -49,6 +49,7 @@ class GroupDirectory:
         self._forgotten = forgotten
         self._swept_ns: int | None = None
         self._unsaved: set[Group] = set()  # changes that the table lacks
+        self._saving: set[Group] = set()  # those that are being written
         self._turn = asyncio.Lock()
 
     def config(self, group: Group) -> GroupConfig:
@@ -123,7 +124,7 @@ class GroupDirectory:
 
     async def save(self) -> None:
         """Save defaults created by ``config``, and deletions. Raise OSError."""
-        if self._unsaved:
+        if self._unsaved or self._saving:
             await uncancelled(self._save(), name="save groups")
 
     async def _save(self) -> None:
@@ -137,11 +138,18 @@ class GroupDirectory:
 
     async def _write(self, wanted: Sequence[GroupConfig] = (), *, now_ms: int = 0) -> None:
         """Append *wanted* and the changes that the table lacks."""
-        unsaved = frozenset(self._unsaved)
-        if unsaved or wanted:
-            patch = self.configs.patch(unsaved, wanted=wanted, now_ms=now_ms)
+        if not self._unsaved and not wanted:
+            return
+        patch = self.configs.patch(self._unsaved, wanted=wanted, now_ms=now_ms)
+        # A group that changes meanwhile is unsaved again.
+        self._saving, self._unsaved = self._unsaved, set()
+        try:
             await in_thread(self._table.append, patch)
-            self._unsaved -= unsaved
+        except BaseException:
+            self._unsaved |= self._saving
+            raise
+        finally:
+            self._saving = set()
 
     def _check_room(self, wanted: Sequence[GroupConfig], *, now_ns: int) -> None:
         """Raise BrokerError if the new ones of *wanted* are too many, after making room."""

@@ -45,6 +45,7 @@ class TopicDirectory:
         self._limit = limit
         self._turn = asyncio.Lock()
         self._unsaved: set[Topic] = set()  # changes that the table lacks
+        self._is_saving = False  # such changes
         self._must_save = False
 
     async def define(self, *configs: TopicConfig) -> None:
@@ -116,7 +117,7 @@ class TopicDirectory:
 
     async def save(self) -> None:
         """Write the changes that the table lacks, such as deletions. Raise OSError."""
-        if self._unsaved or self._must_save:
+        if self._unsaved or self._must_save or self._is_saving:
             async with self._turn:
                 await self._write()
 
@@ -127,15 +128,19 @@ class TopicDirectory:
 
     async def _write(self, *patches: dict[str, Any]) -> None:
         """Append *patches* to the table, after the changes that it lacks."""
-        unsaved = frozenset(self._unsaved)
+        unsaved = self._unsaved
         missing = (self.topics.patch(unsaved),) if unsaved or self._must_save else ()
-        self._must_save = False
+        # A topic that changes meanwhile is unsaved again.
+        self._must_save, self._unsaved = False, set()
+        self._is_saving = bool(missing)
         try:
             await in_thread(self._table.append, *missing, *patches)
-        except OSError:
+        except BaseException:
             self._must_save = self._must_save or bool(missing)
+            self._unsaved |= unsaved
             raise
-        self._unsaved -= unsaved
+        finally:
+            self._is_saving = False
 
     async def replace(self, topics: Topics) -> None:
         """Replace the topics by the master's, durably. Raise OSError."""

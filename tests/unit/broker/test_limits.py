@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from broker_core.broker.groups import directory as group_directory
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
@@ -28,6 +30,7 @@ from broker_core.remoting.group_bodies import GroupConfig
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
 
 
 async def announce(_: Iterable[Topic] | None) -> None:
@@ -135,6 +138,33 @@ async def test_the_first_group_too_many_is_refused_on_both_ways(tmp_path: Path) 
     await groups.save()
     loaded = GroupConfigs.from_table(JournaledTable(table.path).load())
     assert {each.group for each in loaded} == {"used", "next", "defined"}
+
+
+async def test_a_group_that_is_forgotten_while_it_is_saved_is_not_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slowly(work: Callable[..., None], *args: object) -> None:
+        work(*args)
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(group_directory, "in_thread", slowly)
+    table = JournaledTable(tmp_path / "subscriptionGroup.json")
+    groups = GroupDirectory(
+        GroupConfigs(),
+        table,
+        auto_create=True,
+        limit=limit("max_groups", 2),
+        in_use=lambda: {Group("used")},
+    )
+    groups.config(Group("used"))
+    groups.config(Group("idle"))
+    saving = spawn(groups.save(), name="save")
+    await asyncio.sleep(0.5)
+    groups.config(Group("next"))
+    await groups.save()
+    assert saving.done(), "it waits for the save under way"
+    loaded = GroupConfigs.from_table(JournaledTable(table.path).load())
+    assert {each.group for each in loaded} == {"used", "next"}
 
 
 def test_offsets_of_further_queues_are_refused_and_those_there_move_on() -> None:
