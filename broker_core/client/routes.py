@@ -53,7 +53,9 @@ class RouteCache:
         self._timeout_s = timeout_s
         self._routes: dict[Topic, TopicRoute] = {}
         self._masters: dict[str, str] = {}  # address by broker name
-        self._doubted: set[str] = set()  # brokers whose address may have changed
+        self._asked = 0  # questions so far
+        #: Brokers whose address may have changed since the question of that number.
+        self._doubted: dict[str, int] = {}
         self._replicated: set[str] = set()  # brokers with several addresses
         self._missed: dict[
             tuple[Topic, str], int
@@ -110,12 +112,12 @@ class RouteCache:
 
     def doubt(self, broker: str) -> None:
         """Ask for the broker's address before its next use."""
-        self._doubted.add(broker)
+        self._doubted[broker] = self._asked
 
     def doubt_silent(self, broker: str) -> None:
         """Ask for the address before its next use, if another replica may be master by now."""
         if broker in self._replicated:
-            self._doubted.add(broker)
+            self.doubt(broker)
 
     def brokers_of(self, topic: Topic) -> frozenset[str]:
         """Return the brokers known to have *topic*, and those that had it two minutes ago."""
@@ -125,9 +127,10 @@ class RouteCache:
 
     async def clusters(self) -> ClusterTable:
         """Ask for all brokers."""
+        number = self._number()
         answer = await self._ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
         table = ClusterTable.from_json(answer.body)
-        self._learn(table.brokers.values())
+        self._learn(table.brokers.values(), number)
         return table
 
     async def topics(self) -> list[Topic]:
@@ -166,11 +169,16 @@ class RouteCache:
                     _log.debug("route not refreshed", topic=topic, reason=str(error))
 
     async def _fetch(self, topic: Topic) -> TopicRoute:
+        number = self._number()
         route = await self.look(topic)
         self._miss(topic, before=self._routes.get(topic), now=route)
         self._routes[topic] = route
-        self._learn(route.brokers)
+        self._learn(route.brokers, number)
         return route
+
+    def _number(self) -> int:
+        self._asked += 1
+        return self._asked
 
     async def _check_not_away(self, topic: Topic) -> None:
         """Raise NotRegistered if *topic* may have a route again once a broker is registered."""
@@ -205,11 +213,13 @@ class RouteCache:
             if route is not None and all((topic, data.broker) in gone for data in route.brokers):
                 del self._routes[topic]
 
-    def _learn(self, brokers: Iterable[BrokerData]) -> None:
+    def _learn(self, brokers: Iterable[BrokerData], number: int) -> None:
+        """Note the addresses that answer question *number*; a doubt since then remains."""
         for data in brokers:
             if (address := data.addresses.get(MASTER_ID)) is not None:
                 self._masters[data.broker] = address
-                self._doubted.discard(data.broker)
+                if self._doubted.get(data.broker, number) < number:
+                    del self._doubted[data.broker]
             if len(data.addresses) > 1:
                 self._replicated.add(data.broker)
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from broker_core.client import BrokerClient
+from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.routes import RouteCache
 from broker_core.names import QueueName, Topic
-from broker_core.remoting.route_bodies import BrokerData, Perm, QueueData, TopicRoute
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.route_bodies import (
+    BrokerData,
+    ClusterTable,
+    Perm,
+    QueueData,
+    TopicRoute,
+)
+from broker_core.tasks import spawn
 
 ORDERS = Topic("orders")
 
@@ -35,3 +46,29 @@ async def test_without_a_master_queues_are_consumed_still_and_written_no_more(
     first, second = QueueName(ORDERS, "a", 0), QueueName(ORDERS, "b", 0)
     assert await client.queues(ORDERS) == [first, second]
     assert await client.writable_queues(ORDERS) == [first]
+
+
+async def test_an_address_that_is_doubted_during_a_question_is_in_doubt_after_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer may be older than the loss of the connection."""
+    body = ClusterTable(
+        brokers={"a": BrokerData(cluster="c", broker="a", addresses={0: "127.0.0.1:1"})},
+        clusters={"c": ("a",)},
+    ).to_json()
+
+    async def slow(
+        _pool: ConnectionPool, _address: str, command: RemotingCommand, *, timeout_s: float
+    ) -> RemotingCommand:
+        await asyncio.sleep(1)
+        return RemotingCommand(0, body=body)
+
+    monkeypatch.setattr(ConnectionPool, "request", slow)
+    routes = RouteCache(["127.0.0.1:9"], ConnectionPool(), timeout_s=3)
+    asking = spawn(routes.clusters(), name="ask")
+    await asyncio.sleep(0.5)
+    routes.doubt("a")
+    await asking
+    assert routes.known_master("a") is None
+    assert await routes.find_master("a") == "127.0.0.1:1"
+    assert routes.known_master("a") == "127.0.0.1:1"
