@@ -136,7 +136,7 @@ async def _parked_without_one(world: World) -> None:
 
 async def until_parked(proxy: RunningProxy, copies: int) -> None:
     async with asyncio.timeout(60):
-        while await proxy.parked() != copies:
+        while await proxy.parked() != copies:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
 
 
