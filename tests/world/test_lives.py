@@ -319,6 +319,38 @@ async def _without_twins(world: World) -> None:
     await world.finished(within_s=90)
 
 
+async def _parked_topic_deleted(world: World) -> None:
+    """Delete the topic of parked messages alone, which no producer and nobody else creates again:
+    what is parked later must not wait for it.
+    """
+    fails = {"poison"}
+    left = await world.start_proxy("left")
+    hire(world, left, fails=fails)
+    world.send("poison", "poison", "poison")
+    send(world, 12)
+    await until_parked(left, 3)
+    await asyncio.sleep(8)
+    await world.simulated.delete_topic(twins()[0])
+    await asyncio.sleep(15)
+    world.send("poison", "poison")
+    send(world, 12)
+    await until_parked(left, 2)
+    fails.clear()
+    await left.redrive()
+    await until_parked(left, 0)
+    world.send("poison")
+    await world.finished(within_s=90)
+
+
+def test_a_key_continues_after_its_parked_messages_were_deleted_with_their_topic() -> None:
+    """The copies are gone; later messages of the key arrive, in order."""
+    events = history_of(_parked_topic_deleted, on_exhausted="park", max_deliveries=2)
+    done = [event for event in events if event["e"] == "handle_end" and event["outcome"] == "ok"]
+    sent = [event["msg"] for event in events if event["e"] == "send" and event["key"] == "poison"]
+    assert [event["msg"] for event in done if event["order"] == "poison"] == sent[3:]
+    assert stored(events) - 3 == len({event["msg"] for event in done})
+
+
 async def _committed_late(world: World) -> None:
     """Let another client of the group, which knows no lives, commit an offset of the former one."""
     left = await world.start_proxy("left")

@@ -26,9 +26,9 @@ Play = Callable[[World], Coroutine[Any, Any, None]]
 RECORDS = ownership_topic(Group(GROUP), TOPIC)
 
 
-def history_of(play: Play, *, flush: str = "sync", seed: int = 1) -> Events:
+def history_of(play: Play, *, flush: str = "sync", seed: int = 1, **rules: Any) -> Events:
     async def run(simulated: SimulatedWorld) -> Events:
-        world = World(simulated, RULES, flush=flush)
+        world = World(simulated, {**RULES, **rules}, flush=flush)
         await world.start()
         await play(world)
         return simulated.events
@@ -99,6 +99,47 @@ async def _deleted_while_cut_off(world: World) -> None:
     await world.finished(within_s=60)
 
 
+async def _parked_before_they_are_deleted(world: World) -> RunningProxy:
+    """Have a proxy that owns the queues, with three messages of a key parked."""
+    fails = {"poison"}
+    first = await world.start_proxy("first")
+    hire(world, first, fails=fails)
+    world.send("poison", "poison", "poison")
+    send(world, 24)
+    await until_parked(first, 3)
+    await asyncio.sleep(8)
+    await world.simulated.delete_topic(RECORDS)
+    fails.clear()
+    return first
+
+
+async def _redriven(world: World, proxy: RunningProxy) -> None:
+    await asyncio.sleep(15)
+    world.send("poison")
+    send(world, 12)
+    await until_parked(proxy, 4)
+    await proxy.redrive()
+    await until_parked(proxy, 0)
+    await world.finished(within_s=60)
+
+
+async def _parked_with_an_owner(world: World) -> None:
+    await _redriven(world, await _parked_before_they_are_deleted(world))
+
+
+async def _parked_without_one(world: World) -> None:
+    (await _parked_before_they_are_deleted(world)).kill()
+    second = await world.start_proxy("second")
+    hire(world, second)
+    await _redriven(world, second)
+
+
+async def until_parked(proxy: RunningProxy, copies: int) -> None:
+    async with asyncio.timeout(60):
+        while await proxy.parked() != copies:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
 async def _lost_with_the_power(world: World) -> None:
     """Cut the owner off while the tail is lost; it returns once others wrote as much."""
     second = await second_owner(world)
@@ -156,6 +197,19 @@ def test_a_queue_continues_when_its_records_start_over(play: Play) -> None:
         assert [event["offset"] for event in of_queue if event["e"] == "commit"][-1] == end
         last_done = max(event["t_ns"] for event in of_queue if event["e"] == "finish")
         assert any(event["e"] == "record" and event["t_ns"] > last_done for event in of_queue)
+
+
+@pytest.mark.parametrize("play", [_parked_with_an_owner, _parked_without_one])
+def test_keys_stay_parked_when_their_records_are_deleted(play: Play) -> None:
+    """The copies show which keys were parked: no later message overtakes them."""
+    events = history_of(play, on_exhausted="park", max_deliveries=2)
+    sent = [event["msg"] for event in events if event["e"] == "send_ok"]
+    done = [event for event in events if event["e"] == "handle_end" and event["outcome"] == "ok"]
+    assert set(sent) == {event["msg"] for event in done}
+    poison = [event["msg"] for event in events if event.get("key") == "poison"]
+    handled = dict.fromkeys(event["msg"] for event in done if event["order"] == "poison")
+    assert list(handled) == poison
+    assert judge(events).violations.keys() <= {"W1"}  # epochs start over
 
 
 @pytest.mark.slow

@@ -98,7 +98,10 @@ class Form(Enum):
 def copied(
     stored: StoredMessage, about: Mapping[str, str], *, to: Topic, form: Form = Form.WHOLE
 ) -> OutgoingMessage:
-    """Return the copy of *stored* for the topic *to*. *about*: values for OF_COPIES."""
+    """Return the copy of *stored* for the topic *to*. *about*: values for OF_COPIES, any texts: one
+    that cannot be stored, such as a reason given by a receiver, must not prevent the copy.
+    """
+    about = {name: _storable(text) for name, text in about.items()}
     if property_of(stored.raw_properties, UNIQ_KEY) is None:
         about = {**about, UNIQ_KEY: stored.message_id}  # the id that handlers see
     if form is Form.WHOLE and (beside := _beside(stored.raw_properties, about)) is not None:
@@ -260,6 +263,14 @@ def _taken(
         raw_properties=raw,
         taken_from=copy,
     )
+
+
+def _storable(text: str) -> str:
+    """Return *text* with separators of properties as blanks, and halves of surrogate pairs as
+    question marks.
+    """
+    text = text.replace("\x01", " ").replace("\x02", " ")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _text(data: bytes) -> str:

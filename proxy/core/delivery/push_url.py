@@ -114,8 +114,11 @@ def callback_urls(value: str, allowed: AllowedHosts) -> list[PushUrl]:
 
 
 def shown(text: str) -> str:
-    """Return *text*, shortened for an error message."""
-    return text if len(text) <= 100 else text[:97] + "..."
+    """Return *text*, of any source, for an error message: short, and valid Unicode, which values
+    of HTTP headers need not be.
+    """
+    text = text if len(text) <= 100 else text[:97] + "..."
+    return text.encode("utf-8", "replace").decode()
 
 
 def _names(host: str) -> Iterable[str]:

@@ -16,7 +16,7 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Snapshot
 
 BY = "recovery"
-_REASON = "found among the parked copies, because the ownership records were damaged"
+_REASON = "found among the parked copies, because the ownership records were damaged or deleted"
 
 
 @dataclass(slots=True)

@@ -148,21 +148,16 @@ def copy_of(
     first_ms = last_ms - (job.last_failure_ns - job.first_failure_ns) // 1_000_000
     about: dict[str, Any] = {
         ORIGIN_TOPIC: pipeline.topic,
-        ORIGIN_ID: _clean(stored.message_id),
+        ORIGIN_ID: stored.message_id[:_MAX_TEXT],
         ORIGIN_QUEUE: pipeline.queue.qid,
         ORIGIN_OFFSET: job.offset,
         ORIGIN_EPOCH: pipeline.epoch,
         ATTEMPTS: job.attempts,
-        REASON: _clean(job.reason),
-        ORDER_KEY: _clean(key_text(job.key) or ""),
+        REASON: job.reason[:_MAX_TEXT],
+        ORDER_KEY: (key_text(job.key) or "")[:_MAX_TEXT],
         CHAIN: packed_key(job.key),
         FIRST_FAILURE: first_ms,
         LAST_FAILURE: last_ms,
     }
     said = {name: text for name, value in about.items() if (text := str(value))}
     return copied(stored, said, to=to, form=form)
-
-
-def _clean(text: str) -> str:
-    """Replace the two separators of a property string by blanks, and cut the text."""
-    return text.replace("\x01", " ").replace("\x02", " ")[:_MAX_TEXT]

@@ -53,11 +53,16 @@ class Begun:
     start_offset: int
 
     @property
+    def is_first(self) -> bool:
+        """Whether there are no earlier records, nor were any deleted by retention: the group is
+        new, or someone deleted their topic.
+        """
+        return self.last is None and self.epoch == 0
+
+    @property
     def knows_parked(self) -> bool:
         """Whether the records contain the complete list of parked keys."""
-        if self.last is None:
-            return self.epoch == 0  # otherwise the records are deleted or unreadable
-        return self.last.damage is None and not self.last.forgotten
+        return self.last is not None and self.last.damage is None and not self.last.forgotten
 
     @property
     def forgotten(self) -> bool:

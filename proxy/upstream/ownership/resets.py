@@ -24,6 +24,7 @@ from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.free_period import FreePeriod
 from proxy.upstream.ownership.period_start import Begun
+from proxy.upstream.parking.parked_recovery import twin_of
 
 _log = structlog.get_logger("ownership")
 
@@ -107,12 +108,13 @@ async def store_reset(
     return True
 
 
-def place_of(begun: Begun) -> Place:
-    """Return the group's position by the records of a queue without an owner.
+def place_of(begun: Begun, *, copies: int) -> Place:
+    """Return the group's position by the records of a queue without an owner, whose parked twin
+    has had that number of *copies*.
 
     Raises WrongState if they do not contain the parked keys.
     """
-    if not begun.knows_parked:
+    if not (begun.knows_parked or (begun.is_first and not copies)):
         raise WrongState(
             "the ownership records are damaged: let a client pull first, which repairs them"
         )
@@ -146,7 +148,10 @@ class FreeReset:
         Unavailable, RemotingError.
         """
         async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:
-            place = place_of(begun)
+            copies = 0
+            if begun.is_first:
+                _, copies = await twin_of(self._context.client, self._lane.name, self._queue)
+            place = place_of(begun, copies=copies)
             async with move(place) as (offset, why):
                 await self._store(begun, offset, until_ns=trusted_until_ns)
                 why = {"from": place.base, "to": offset, **why}

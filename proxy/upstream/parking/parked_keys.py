@@ -391,6 +391,7 @@ class Parking:
                     *(self._context, self._lane, twin),
                     on_reset=self.lost_tail,
                     on_new_life=self._end_life,
+                    on_gone=self._look_for_topic,
                 )
                 return
             except Exception as bug:  # no parked key may stop silently
@@ -443,14 +444,18 @@ class Parking:
             return await self._context.client.min_offset(self._queue)
         return committed or 0  # deleted copies are left to the reader, which reports them
 
-    async def _create(self) -> None:
-        client, queue = self._context.client, self._pipeline.queue
+    async def _is_there(self) -> bool:
         try:
-            if self._queue in await client.queues(self._queue.topic, fresh=True):
-                return
+            return self._queue in await self._context.client.queues(self._queue.topic, fresh=True)
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
+            return False
+
+    async def _create(self) -> None:
+        client, queue = self._context.client, self._pipeline.queue
+        if await self._is_there():
+            return
         beside = [
             each.queue_id
             for each in await client.queues(queue.topic)
@@ -467,6 +472,23 @@ class Parking:
         """Start over: the parked topic was deleted and created again."""
         self.lost_tail(0)
 
+    def _look_for_topic(self) -> None:
+        """Start over if the parked topic was deleted, as nobody else would create it again: its
+        keys would wait forever.
+        """
+        if self._restart is None or self._restart.done():
+            self._restart = spawn(self._restart_if_gone(), name=f"reset {self._queue}")
+
+    async def _restart_if_gone(self) -> None:
+        try:
+            if await self._is_there():
+                return
+        except RemotingError:
+            return  # the next read asks again
+        self._log.error("the parked topic was deleted: its copies are gone")
+        await cancel_and_wait(self._reader)
+        await self._restart_at(0)
+
     async def _restart_at(self, offset: int) -> None:
         twin = self._twin()
         left = twin.snapshot().cut_at(offset)
@@ -475,6 +497,7 @@ class Parking:
         await self._context.recorder.wait_until_idle(twin)
         while not self._pipeline.closed:
             try:
+                await self._create()
                 await self._context.log.append_snapshot(self._lane.name, self._queue, left)
                 await self._context.client.commit_offset(
                     *(self._lane.name, self._queue, left.base),

@@ -1,11 +1,14 @@
-"""Recovers the parked keys of a queue from their copies when its ownership records are damaged."""
+"""Recovers the parked keys of a queue from their copies when its ownership records are damaged or
+deleted.
+"""
 
 from __future__ import annotations
 
 import structlog
 
+from broker_core.client import BrokerClient
 from broker_core.errors import BrokerError
-from broker_core.names import Group
+from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from proxy.core.parking.parked_recovery import FoundParked
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -26,15 +29,7 @@ async def parked_in_twin(
     Raises RemotingError.
     """
     client = context.client
-    twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))
-    try:
-        if twin not in await client.queues(twin.topic, fresh=True):
-            return {}
-    except BrokerError as error:
-        if error.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        return {}
-    end = await client.max_offset(twin)
+    twin, end = await twin_of(client, group, pipeline.queue)
     if not end:
         return {}
     last, _ = await context.log.last(group, twin, by_period=True)
@@ -47,10 +42,26 @@ async def parked_in_twin(
         found.see(copy)
     if found.keys:
         _log.warning(
-            "keys with copies count as parked, as the records are damaged; redrive them if needed",
+            "keys with copies count as parked, as the records are damaged or deleted; redrive them"
+            " if needed",
             group=group,
             topic=pipeline.topic,
             queue=pipeline.place,
             keys=len(found.keys),
         )
     return found.keys
+
+
+async def twin_of(client: BrokerClient, group: Group, queue: QueueName) -> tuple[QueueName, int]:
+    """Return the parked twin of *queue*, and its end offset: 0 if it never had a copy.
+
+    Raises RemotingError.
+    """
+    twin = queue._replace(topic=parked_topic(group, queue.topic))
+    try:
+        there = twin in await client.queues(twin.topic, fresh=True)
+    except BrokerError as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        there = False
+    return twin, await client.max_offset(twin) if there else 0

@@ -16,7 +16,8 @@ from broker_core.batch_wait import BatchWait
 from broker_core.client import PullResult, PullStatus
 from broker_core.client.read_sessions import QueueReading
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.remoting.codes import ResponseCode
 from proxy.core.jobs.starvation import PATIENCE_NS, Patience
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Anchor
@@ -53,17 +54,24 @@ async def read_queue(
     *,
     on_reset: Callable[[int], None],
     on_new_life: Callable[[], None],
+    on_gone: Callable[[], None] = lambda: None,
 ) -> None:
     """Read until cancelled, or until the queue starts over.
 
     *on_reset* receives the end of a queue that has lost messages; *on_new_life* is called if the
-    topic was deleted and created again.
+    topic was deleted and created again, *on_gone* whenever the broker answers that it has no such
+    topic: reading continues.
     """
     sessions = context.sessions
     reading = None if sessions is None else sessions.reading(lane.name, pipeline.queue)
     context.reads.begin()
     try:
-        await _read(context, lane, pipeline, reading, on_reset=on_reset, on_new_life=on_new_life)
+        await _read(
+            *(context, lane, pipeline, reading),
+            on_reset=on_reset,
+            on_new_life=on_new_life,
+            on_gone=on_gone,
+        )
     finally:
         context.reads.end()
         if reading is not None:
@@ -78,6 +86,7 @@ async def _read(
     *,
     on_reset: Callable[[int], None],
     on_new_life: Callable[[], None],
+    on_gone: Callable[[], None],
 ) -> None:
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
@@ -101,6 +110,7 @@ async def _read(
             None if now else reading,
             max_messages=room,
             batch_wait=None if now else batch_wait,
+            on_gone=on_gone,
         )
         if result is None:
             doubtful = True
@@ -178,6 +188,7 @@ async def _pulled(
     *,
     max_messages: int,
     batch_wait: BatchWait | None,
+    on_gone: Callable[[], None],
 ) -> PullResult | None:
     """Return the broker's messages from the read position on; None, with a warning, if it fails.
 
@@ -208,6 +219,8 @@ async def _pulled(
             if batch_wait is not None:
                 batch_wait.came(len(result.messages), now_ns())
     except RemotingError as error:
+        if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            on_gone()
         _noisy.warning(
             f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
             "read failed; retrying",

@@ -112,6 +112,13 @@ def test_a_compressed_body_comes_back_plain_and_is_copied_compressed(
     assert (again.body, again.properties) == (plain, back.properties)
 
 
+@pytest.mark.parametrize("form", Form)
+def test_a_copy_can_be_stored_whatever_the_reason_of_its_failure_says(form: Form) -> None:
+    about = {**ABOUT, REASON: "moved to \udcff\x01\x02\x00"}
+    copy = stored_copy(copied(message(7, body=b"body", key="k"), about, to=TWIN, form=form))
+    assert copy.properties[REASON] == "moved to ?  \x00"
+
+
 def test_plain_properties_stay_next_to_those_of_the_gateway() -> None:
     stored = message(7, body=b"body", key="k", tag="red", colour="blue", WAIT="false")
     copy = copied(stored, ABOUT, to=TWIN)

@@ -114,3 +114,9 @@ def test_an_answer_too_long_to_be_read_says_nothing_of_its_errno() -> None:
 
 def test_the_errno_of_a_failure_is_not_looked_at() -> None:
     assert said(Answer(500, "application/json", body=b'{"errno": 0}'), ERRNO).failure is not None
+
+
+def test_a_location_that_is_not_utf_8_is_named_in_a_text_that_can_be_stored() -> None:
+    judgement = said(Answer(302, location="http://other/\udcff"))
+    assert judgement.failure is not None
+    assert "to http://other/?, " in judgement.failure.encode().decode()
