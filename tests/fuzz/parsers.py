@@ -75,7 +75,7 @@ MAX_FRAME_BYTES = 1 << 20
 _MOST_S = 0.5
 METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "topics", "report",
-    "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendDelaySync",
+    "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendEncoded", "sendDelaySync",
     "prepareTransaction", "endTransaction", "transactionChecks", "writableQueues",
 )  # fmt: skip
 #: Of a batch, without its body and properties.

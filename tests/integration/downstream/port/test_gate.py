@@ -93,6 +93,7 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
         ("sendSync", [message, 1000]),
         ("sendAsync", [message]),
         ("sendBatchSync", [[message, message]]),
+        ("sendEncoded", [producer.EncodedBatch("orders", None, 1, b"b", token=token)]),
         ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
         ("prepareTransaction", [producer.PrepareRequest(message, "tx", token=token)]),
         ("endTransaction", [producer.EndRequest(TRANSACTION, 1, token=token)]),
