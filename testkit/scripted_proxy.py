@@ -79,6 +79,8 @@ class ScriptedProxy:
     scripts: dict[str, deque[Callable[[Request], Awaitable[Any]]]] = field(default_factory=dict)
     not_held: set[int] = field(default_factory=set)
     stored: list[producer.Message] = field(default_factory=list)
+    #: Batches of ``sendEncoded``.
+    encoded: list[producer.EncodedBatch] = field(default_factory=list)
     address: str = ""
     waiting_pulls: int = 0
     _messages: deque[consumer.Message] = field(default_factory=deque)
@@ -276,6 +278,10 @@ class ScriptedProxy:
     async def _sendSync(self, request: Request) -> producer.Result:  # noqa: N802
         self.stored.append(request.argument)
         return producer.Result(code=0, msg="OK")
+
+    async def _sendEncoded(self, request: Request) -> producer.EncodedResult:  # noqa: N802
+        self.encoded.append(request.argument)
+        return producer.EncodedResult(code=0)
 
     async def _sendBatchSync(self, request: Request) -> producer.Result:  # noqa: N802
         self.stored += request.argument
