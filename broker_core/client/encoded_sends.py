@@ -110,13 +110,14 @@ class EncodedSends:
         stored them, the error of that one.
         """
         body = batch.part(begin, end)
-        pause_s, doubt = _FIRST_PAUSE_S, None
+        pause_s = _FIRST_PAUSE_S
+        doubt: RemotingError | None = None
         while True:
             try:
                 return queue, await self._try(batch, queue, body, deadline_ns)
             except RemotingError as error:
                 if is_in_doubt(error):
-                    doubt = error
+                    doubt = error.with_traceback(None)
                     if self._on_doubt is not None:
                         self._on_doubt(batch.topic, body, error)
                 moved = await has_moved(self._client, queue, error)
