@@ -20,8 +20,8 @@ from broker_core.client.read_sessions import ReadSessions
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
 from broker_core.client.results import (
-    EncodedReceipt,
     ElectedReplicas,
+    EncodedReceipt,
     LockAnswer,
     LogSpan,
     PulledRecords,

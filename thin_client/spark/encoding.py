@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, repeat
+from itertools import count, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,13 +106,11 @@ class Encoded:
             found.setdefault(Place(topic, qid, lane), []).append(row)
         yield from found.items()
 
-    def _of_one_topic(
-        self, topic: str, queues: Sequence[str]
-    ) -> Iterator[tuple[Place, list[int]]]:
+    def _of_one_topic(self, topic: str, queues: Sequence[str]) -> Iterator[tuple[Place, list[int]]]:
         number = np.where(self.keyed, np.abs(self.hashes) % len(queues), -1)
         order = np.argsort(number, kind="stable")  # rows of a queue stay in order
         borders = np.searchsorted(number[order], np.arange(-1, len(queues) + 1)).tolist()
-        for queue, (begin, end) in enumerate(zip(borders, borders[1:], strict=False), -1):
+        for queue, (begin, end) in enumerate(pairwise(borders), -1):
             if begin < end:
                 qid = None if queue < 0 else queues[queue]
                 yield Place(topic, qid, queue), order[begin:end].tolist()
@@ -261,13 +259,13 @@ class _Texts(NamedTuple):
 
     def each(self) -> list[bytes]:
         raw, bounds = self.raw, self.bounds.tolist()
-        return [raw[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+        return [raw[begin:end] for begin, end in pairwise(bounds)]
 
     def texts(self) -> list[str]:
         """Return the texts. Raises UnicodeDecodeError."""
         if self.raw.isascii():
             text, bounds = self.raw.decode(), self.bounds.tolist()
-            return [text[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+            return [text[begin:end] for begin, end in pairwise(bounds)]
         return [each.decode() for each in self.each()]
 
     def is_plain(self) -> bool:

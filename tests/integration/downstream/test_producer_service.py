@@ -13,11 +13,13 @@ from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import spawn
+from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
 from proxy.history.record import NullHistory
+from proxy.settings.proxy_settings import LimitSettings
 from testkit.eventually import eventually
 from testkit.lanes import Notes
-from testkit.thrift_client import ThriftClient
+from testkit.thrift_client import ThriftClient, connect
 from tests.support.fake_broker_client import FakeBrokerClient, queue
 from tests.support.producing import counted, sending
 from thrift_idl import producer

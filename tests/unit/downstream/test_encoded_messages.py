@@ -63,14 +63,14 @@ def test_a_message_is_taken_as_sendsync_takes_it(
             max_body_bytes=MOST,
         )
     except IllegalMessage:
-        with pytest.raises(IllegalMessage, match="^message 1 of 1: "):
+        with pytest.raises(IllegalMessage, match=r"^message 1 of 1: "):
             check(data)
     else:
         check(data)
 
 
 @pytest.mark.parametrize(
-    "name", sorted(RESERVED_PROPERTIES - {"KEYS", "TAGS", "UNIQ_KEY"}) + ["__RMQ.TRANSIENT.X"]
+    "name", [*sorted(RESERVED_PROPERTIES - {"KEYS", "TAGS", "UNIQ_KEY"}), "__RMQ.TRANSIENT.X"]
 )
 def test_no_reserved_property_passes(name: str) -> None:
     raw = f"color\x01red\x02UNIQ_KEY\x011\x02{name}\x012\x02".encode()
@@ -117,12 +117,12 @@ def test_the_number_of_messages_is_limited(count: int) -> None:
 def test_the_properties_to_decode_are_limited() -> None:
     """Their number is counted before objects are created for them."""
     raw = b"UNIQ_KEY\x011\x02" + b"".join(b"P%d\x011\x02" % n for n in range(4000))
-    with pytest.raises(IllegalMessage, match="^message 25 of 30: more than 100000 properties"):
+    with pytest.raises(IllegalMessage, match=r"^message 25 of 30: more than 100000 properties"):
         check(entry(properties=raw) * 30, 30)
 
 
 def test_a_refusal_names_the_message() -> None:
-    with pytest.raises(IllegalMessage, match="^message 2 of 3: a body of 0 bytes"):
+    with pytest.raises(IllegalMessage, match=r"^message 2 of 3: a body of 0 bytes"):
         check(entry() + entry(b"") + entry(), 3)
 
 

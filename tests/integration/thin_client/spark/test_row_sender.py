@@ -20,6 +20,8 @@ from thin_client.spark.outgoing import Origin
 from thin_client.spark.row_sender import RowSender
 from thrift_idl import producer
 
+pytestmark = pytest.mark.sockets  # lanes are threads of their own
+
 ORIGIN = Origin("job", 0, "orders", "sparkBatchId")
 
 
@@ -70,8 +72,7 @@ async def write(
 def encoded(proxy: ScriptedProxy) -> list[tuple[str | None, list[int]]]:
     """Return the queue of each request that was stored, and the values of its messages."""
     return [
-        (each.qid, [int(entry.body) for entry in decode_batch(each.body)])
-        for each in proxy.encoded
+        (each.qid, [int(entry.body) for entry in decode_batch(each.body)]) for each in proxy.encoded
     ]
 
 
@@ -83,8 +84,7 @@ async def test_rows_go_to_the_queues_of_their_keys() -> None:
         assert all(each.token == "secret" for each in proxy.encoded)
         assert all(each.count == len(decode_batch(each.body)) for each in proxy.encoded)
         found = {
-            qid: [n for each, some in encoded(proxy) if each == qid for n in some]
-            for qid in queues
+            qid: [n for each, some in encoded(proxy) if each == qid for n in some] for qid in queues
         }
     for at, qid in enumerate(queues):
         expected = [n for n in range(40) if abs(key_hash(f"k{n % 7}")) % 3 == at]
@@ -117,7 +117,8 @@ async def test_a_task_gives_up_with_the_reason_and_the_id() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("writableQueues", names("broker-a_0"))
         proxy.script("sendEncoded", *[answers(12, "no answer in time")] * 50)
-        with pytest.raises(SendFailed, match="answers no answer in time .* and 2 others") as failed:
+        why = r"answers no answer in time .* and 2 others"
+        with pytest.raises(SendFailed, match=why) as failed:
             await write(proxy, range(3), patience_s=0.2)
     assert (failed.value.code, failed.value.outcome_unknown) == (12, True)
     assert len(failed.value.failures) == 3
