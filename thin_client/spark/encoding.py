@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, pairwise, repeat
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ class Encoded:
             spread = -(-len(rows) // lanes) if place.qid is None else most
             for some in _cut(self.entries, rows, most=min(most, spread)):
                 entries = [self.entries[row] for row in some]
-                yield Part(place, entries, _Those(self.messages, some))
+                yield Part(place, entries, partial(self.messages, some))
 
     def _by_place(
         self, queues_of: Callable[[str], Sequence[str]]
@@ -114,14 +115,6 @@ class Encoded:
             if begin < end:
                 qid = None if queue < 0 else queues[queue]
                 yield Place(topic, qid, queue), order[begin:end].tolist()
-
-
-class _Those(NamedTuple):
-    messages: Callable[[Sequence[int]], list[Outgoing]]
-    rows: Sequence[int]
-
-    def __call__(self) -> list[Outgoing]:
-        return self.messages(self.rows)
 
 
 def _cut(entries: Sequence[bytes], rows: list[int], *, most: int) -> Iterator[list[int]]:
