@@ -106,8 +106,8 @@ class EncodedSends:
     ) -> tuple[QueueName, EncodedReceipt]:
         """Send messages *begin* to *end*, to *queue* or to the one that replaces it; return it.
 
-        Raises the error of the last attempt; if no queue is found after an attempt that may have
-        stored them, the error of that one.
+        Raises the error of the last attempt that may have stored them, whatever ended later ones;
+        without such an attempt, that of the last one.
         """
         body = batch.part(begin, end)
         pause_s = _FIRST_PAUSE_S
@@ -122,7 +122,7 @@ class EncodedSends:
                         self._on_doubt(batch.topic, body, error)
                 moved = await has_moved(self._client, queue, error)
                 if not (moved or error.retriable) or _left_s(deadline_ns) <= pause_s:
-                    raise (doubt if moved and doubt is not None else error) from None
+                    raise (doubt or error) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if moved or batch.qid is None:

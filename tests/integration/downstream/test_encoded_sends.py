@@ -8,7 +8,13 @@ import pytest
 
 from broker_core.client import SendStatus
 from broker_core.client.batch_limits import MOST_ENCODED
-from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotConnected,
+    RemotingError,
+    RequestTimeout,
+)
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
@@ -146,6 +152,25 @@ async def test_messages_that_are_not_on_disk_are_not_known_to_be_stored() -> Non
         result = await send(client, b"1")
     assert (result.code, result.stored, counts.messages) == (12, 0, 0)
     assert "was not flushed to disk in time" in result.msg
+
+
+@pytest.mark.parametrize(
+    "later",
+    [NotConnected("refused"), BrokerError(17, "no such queue"), BrokerError(13, "too large")],
+)
+async def test_messages_that_may_be_stored_stay_in_doubt(later: RemotingError) -> None:
+    """A later attempt that stored nothing says nothing of an earlier one."""
+
+    class Broker(FakeBrokerClient):
+        async def send_encoded(self, *arguments: Any, **named: Any) -> Any:
+            self.timeouts.append(None)
+            raise RequestTimeout("no answer") if len(self.timeouts) == 1 else later
+
+    broker = Broker(orders=3)
+    async with sending(broker) as client:
+        result = await send(client, b"1", b"2", timeoutMs=200)
+    assert (result.code, result.stored) == (12, 0), result.msg
+    assert len(broker.timeouts) > 1
 
 
 async def test_each_message_is_in_the_history() -> None:
