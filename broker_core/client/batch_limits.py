@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import NoSuchQueue, RemotingError
 
 #: Maximum size of one request; a larger message goes alone.
 MOST_MESSAGES, MOST_BYTES = 512, 1_000_000
@@ -86,6 +86,8 @@ class BatchLimits:
             end = min(max(fitting, begin + 1), begin + MOST_ENCODED)
             try:
                 await send(begin, end)
+            except NoSuchQueue:
+                raise  # fewer messages would not find it either
             except RemotingError as error:
                 if not error.illegal or end - begin == 1:
                     raise

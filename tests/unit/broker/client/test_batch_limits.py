@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.client import batch_limits
 from broker_core.client.batch_limits import MOST_ENCODED, MOST_MESSAGES, BatchLimits
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, NoSuchQueue
 
 _TOO_LONG = BrokerError(13, "too long")
 
@@ -137,3 +137,15 @@ async def test_the_first_illegal_message_ends_the_slices() -> None:
     with pytest.raises(BrokerError, match="too long"):
         await BatchLimits().in_slices("a", [1022 * (n + 1) for n in range(10)], broker.send)
     assert broker.taken[-1][1] == 4
+
+
+async def test_a_missing_queue_is_looked_for_once() -> None:
+    tried: list[tuple[int, int]] = []
+
+    async def send(begin: int, end: int) -> None:
+        tried.append((begin, end))
+        raise NoSuchQueue("topic orders has no queue broker-a_1")
+
+    with pytest.raises(NoSuchQueue):
+        await BatchLimits().in_slices("a", [1022 * (n + 1) for n in range(10)], send)
+    assert tried == [(0, 10)]
