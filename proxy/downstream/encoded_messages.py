@@ -28,6 +28,8 @@ _USUAL = re.compile(
     rb"(?:KEYS\x01[\x03-\x7f]{1,%d}+\x02)?+"
     rb"(?:TAGS\x01[\x03-\x7f]{1,%d}+\x02)?+" % (MAX_KEY_CHARS, MAX_TAG_CHARS)
 )
+#: Between the sizes of a message and of its body: magic number, checksum and flags, all of them 0.
+_ZEROS = bytes(12)
 _LIMITS = {KEYS: ("key", MAX_KEY_CHARS), TAGS: ("tag", MAX_TAG_CHARS)}
 _OWN_FIELDS = frozenset({UNIQ_KEY, KEYS, TAGS})
 
@@ -49,12 +51,12 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
         raise IllegalMessage(f"a batch of {count} messages: expected 1 to {MAX_MESSAGES}")
     ends: list[int] = []
     bodies: list[int] = []
-    is_usual, decoded = _USUAL.fullmatch, 0
+    is_usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
     try:
-        for flag, body_at, properties_at, end in frames_of(data):
+        for _, body_at, properties_at, end in frames_of(data):
             body_bytes = properties_at - 2 - body_at
-            if flag or not 0 < body_bytes <= max_body_bytes:
-                raise _illegal_content(flag, body_bytes, max_body_bytes)
+            if not begins(_ZEROS, body_at - 16) or not 0 < body_bytes <= max_body_bytes:
+                raise _illegal_content(data[body_at - 16 : body_at - 4], body_bytes, max_body_bytes)
             if not is_usual(data, properties_at, end):
                 decoded += data.count(b"\x02", properties_at, end)
                 if decoded > MAX_DECODED:
@@ -80,9 +82,11 @@ def ids_of(data: bytes) -> list[str]:
     return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in frames_of(data)]
 
 
-def _illegal_content(flag: int, body_bytes: int, max_body_bytes: int) -> IllegalMessage:
-    if flag:
-        return IllegalMessage(f"flags {flag:#x}: expected 0")
+def _illegal_content(zeros: bytes, body_bytes: int, max_body_bytes: int) -> IllegalMessage:
+    if zeros != _ZEROS:
+        return IllegalMessage(
+            f"{zeros.hex(' ', 4)} as magic number, checksum and flags: expected 0 for each"
+        )
     return IllegalMessage(f"a body of {body_bytes} bytes: expected 1 to {max_body_bytes}")
 
 

@@ -1,4 +1,4 @@
-"""What a client encodes itself may contain no more than a message of ``sendSync``."""
+"""Messages that a client encoded may contain no more than one of ``sendSync``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def test_no_reserved_property_passes(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (entry(flag=1), "message 1 of 1: flags 0x1: expected 0"),
+        (entry(flag=1), "message 1 of 1: 00000000 00000000 00000001 as magic number, checksum and"),
+        (entry()[:4] + b"\xda" + entry()[5:], "da000000 00000000 00000000 as magic number"),
+        (entry()[:11] + b"\x01" + entry()[12:], "00000000 00000001 00000000 as magic number"),
         (entry(b""), "message 1 of 1: a body of 0 bytes: expected 1 to 100"),
         (entry(bytes(101)), "message 1 of 1: a body of 101 bytes: expected 1 to 100"),
         (entry(properties=b""), "no property UNIQ_KEY"),
