@@ -26,13 +26,14 @@ _log = logging.getLogger("orderlane")
 #: Codes after which a request is repeated, as in ``thin_client.delivery``; after the first two its
 #: messages may be stored.
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
-#: Longest time that the proxy tries, in seconds.
-_TRY_S = 3.0
+#: Longest time that the proxy tries, in seconds, and the share of the time-out that it gets: it
+#: must have ended before the client asks another one, or its messages could follow later ones.
+_TRY_S, _SHARE = 3.0, 0.5
 
 
 @dataclass(slots=True)
 class Support:
-    """What the producers of a task know of the proxy and the topic.
+    """Facts about the proxy and the topic, shared by the producers of a task.
 
     ``is_missing``: the proxy is of an earlier version, without ``sendEncoded``.
     ``queue_was_missing``: a topic did not have a queue that its route named.
@@ -97,6 +98,8 @@ class EncodedProducer:
         stored, count = 0, len(part.entries)
         tries = _Tries(part, time.monotonic() + self._patience_s)
         while stored < count and not self._support.is_missing:
+            if self._closed.is_set():
+                raise tries.given_up(stored, "the task ended", None)
             call, sent = self._call(part, stored), False
             try:
                 connection = self._connected()
@@ -128,7 +131,7 @@ class EncodedProducer:
             qid=part.place.qid,
             count=len(entries),
             body=b"".join(entries),
-            timeoutMs=int(min(_TRY_S, self._timeout_s) * 1000),
+            timeoutMs=max(1, int(min(_TRY_S, _SHARE * self._timeout_s) * 1000)),
             version=client_version(),
             token=self._token,
         )

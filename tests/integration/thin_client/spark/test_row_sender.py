@@ -15,6 +15,8 @@ from tests.integration.thin_client.spark.bulk_site import Script, hangs_up
 from thin_client.delivery import UNIQUE_ID
 from thin_client.errors import SendFailed
 from thin_client.key_hash import key_hash
+from thin_client.spark.encoded_producer import EncodedProducer, Support
+from thin_client.spark.encoding import Rows
 from thin_client.spark.options import Connecting, WriteOptions
 from thin_client.spark.outgoing import Origin
 from thin_client.spark.row_sender import RowSender
@@ -82,6 +84,8 @@ async def test_rows_go_to_the_queues_of_their_keys() -> None:
         proxy.script("writableQueues", names(*queues))
         await write(proxy, range(20), range(20, 40), lanes=2)
         assert all(each.token == "secret" for each in proxy.encoded)
+        # The proxy gives up before the client, which waits for 5 s.
+        assert {each.timeoutMs for each in proxy.encoded} == {2500}
         assert all(each.count == len(decode_batch(each.body)) for each in proxy.encoded)
         found = {
             qid: [n for each, some in encoded(proxy) if each == qid for n in some] for qid in queues
@@ -153,6 +157,20 @@ async def test_messages_of_a_queue_that_moved_are_sent_by_key_and_the_route_is_r
         assert all(each.qid is None and each.hashId is not None for each in proxy.stored)
         # The second batch may have been on its way before the route was read.
         assert encoded(proxy)[-1] == ("broker-b_0", [6, 7, 8])
+
+
+async def test_nothing_is_sent_once_the_task_has_ended() -> None:
+    async with ScriptedProxy() as proxy:
+        connecting = Connecting(servers=(proxy.address,))
+        ended = EncodedProducer(connecting, Support(), patience_s=10.0)
+        ended.close()
+        origin, values = Origin("job", 0, "orders", None), {"value": pa.array([b"x"])}
+        parts = list(
+            Rows(origin, values, 0).encoded().parts(lambda _: ["broker-a_0"], most=1, lanes=1)
+        )
+        with pytest.raises(SendFailed, match="the task ended"):
+            await asyncio.to_thread(ended.send_parts, parts)
+        assert proxy.requests == []
 
 
 async def test_what_the_proxy_refuses_is_explained_as_for_other_sends() -> None:
