@@ -79,6 +79,8 @@ class ScriptedProxy:
     scripts: dict[str, deque[Callable[[Request], Awaitable[Any]]]] = field(default_factory=dict)
     not_held: set[int] = field(default_factory=set)
     stored: list[producer.Message] = field(default_factory=list)
+    #: Batches of ``sendEncoded``.
+    encoded: list[producer.EncodedBatch] = field(default_factory=list)
     address: str = ""
     waiting_pulls: int = 0
     _messages: deque[consumer.Message] = field(default_factory=deque)
@@ -128,6 +130,8 @@ class ScriptedProxy:
 
     async def plainly(self, request: Request) -> Any:
         """Return the answer to a call without a script; usable as a script."""
+        if request.method == "sendEncoded":
+            return self._store_encoded(request)
         return await getattr(self, f"_{request.method}")(request)
 
     def hang_up(self) -> None:
@@ -276,6 +280,10 @@ class ScriptedProxy:
     async def _sendSync(self, request: Request) -> producer.Result:  # noqa: N802
         self.stored.append(request.argument)
         return producer.Result(code=0, msg="OK")
+
+    def _store_encoded(self, request: Request) -> producer.EncodedResult:
+        self.encoded.append(request.argument)
+        return producer.EncodedResult(code=0)
 
     async def _sendBatchSync(self, request: Request) -> producer.Result:  # noqa: N802
         self.stored += request.argument

@@ -74,6 +74,12 @@ def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
     return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())
 
 
+def send_encoded(batch: producer.EncodedBatch) -> Call[producer.EncodedResult]:
+    """Return the call that stores messages of one queue that are encoded already."""
+    arguments = producer_service.sendEncoded_args(batch=batch)
+    return Call("sendEncoded", arguments, producer_service.sendEncoded_result())
+
+
 def prepare_transaction(
     request: producer.PrepareRequest, *, timeout_ms: int
 ) -> Call[producer.Prepared]:

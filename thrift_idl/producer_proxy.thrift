@@ -128,6 +128,41 @@ struct WritableQueues {
     3: optional list<string> qids
 }
 
+/**
+ * Messages of one topic for one queue, encoded by the client as RocketMQ's producers encode a batch.
+ * The proxy passes them on as they are.
+ */
+struct EncodedBatch {
+    1: required string topic,
+    /** The queue by name, as in broker-a_0; absent: one queue for all, which the proxy chooses. */
+    2: optional string qid,
+    /** The number of messages in the body. */
+    3: required i32 count,
+    /**
+     * The messages, each as: its size (i32, including this field), twice 0 (i32), 0 (i32, flags), the
+     * size of the body (i32), the body, the size of the properties (i16), the properties. All integers
+     * are big-endian. Properties are NAME 0x01 VALUE 0x02, repeated, in UTF-8: UNIQ_KEY with the
+     * message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
+     */
+    4: required binary body,
+    /** Milliseconds; absent or 0: 3000. */
+    5: optional i64 timeoutMs,
+    /** Name and version of the client library; for statistics only. */
+    6: optional string version,
+    /** Authenticates the client. */
+    75: optional string token
+}
+
+/** The result of an EncodedBatch. */
+struct EncodedResult {
+    /** 0: all are stored. Otherwise as in Result: 10, 11, 12, 14, 15, 20, 70, 71. */
+    1: required i32 code,
+    /** A readable text: what was wrong, and what would be right; absent with code 0. */
+    2: optional string msg,
+    /** The number of messages from the first one on that are known to be stored; absent: 0. */
+    3: optional i32 stored
+}
+
 /** Stores a message that consumers see only if its transaction is committed: a half message. */
 struct PrepareRequest {
     /** As for sendSync; the field token of the message is not used. */
@@ -211,6 +246,12 @@ service ProducerService {
      * the first failure's code, and the messages' results say which are stored.
      */
     Result sendBatchSync(1: list<Message> messages),
+    /**
+     * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+     * to be stored may be.
+     */
+    EncodedResult sendEncoded(1: EncodedBatch batch),
     /** As sendSync; the answer is also sent after the message is stored. */
     Result sendAsync(1: Message message),
     /** timeout in milliseconds. */

@@ -10,6 +10,7 @@ from broker_core.client.producer import Producer
 from broker_core.client.queue_ranges import QueueRange
 from broker_core.client.read_sessions import ReadSessions
 from broker_core.client.results import (
+    EncodedReceipt,
     LockAnswer,
     LogSpan,
     PulledRecords,
@@ -23,6 +24,7 @@ from broker_core.client.transactions import Transaction, TransactionProducer, Tr
 
 __all__ = [
     "BrokerClient",
+    "EncodedReceipt",
     "LockAnswer",
     "LogSpan",
     "Membership",

@@ -8,13 +8,16 @@ messages.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import NoSuchQueue, RemotingError
 
 #: Maximum size of one request; a larger message goes alone.
 MOST_MESSAGES, MOST_BYTES = 512, 1_000_000
+#: Maximum number of messages in a request with an encoded batch: a broker's answer names each.
+MOST_ENCODED = 4096
 #: Size of a batch per message, besides body and properties.
 _BESIDE_BYTES = 22
 _COUNTS_NS = 600_000_000_000
@@ -67,6 +70,34 @@ class BatchLimits:
                 halved = True
                 continue
             begin = end
+        self._learn(broker, most, halved=halved)
+
+    async def in_slices(
+        self, broker: str, ends: Sequence[int], send: Callable[[int, int], Awaitable[None]]
+    ) -> None:
+        """Do the same as ``in_pieces`` with the messages of an encoded batch, which end at *ends*.
+
+        A slice is found without a look at each message.
+        """
+        begin, most, halved = 0, self.of(broker), False
+        while begin < len(ends):
+            start = ends[begin - 1] if begin else 0
+            fitting = bisect_right(ends, start + most, lo=begin)
+            end = min(max(fitting, begin + 1), begin + MOST_ENCODED)
+            try:
+                await send(begin, end)
+            except NoSuchQueue:
+                raise  # fewer messages would not find it either
+            except RemotingError as error:
+                if not error.illegal or end - begin == 1:
+                    raise
+                most = (ends[end - 1] - start) // 2
+                halved = True
+                continue
+            begin = end
+        self._learn(broker, most, halved=halved)
+
+    def _learn(self, broker: str, most: int, *, halved: bool) -> None:
         if halved:  # otherwise one of the messages was illegal
             self._learned[broker] = most, now_ns() + _COUNTS_NS
 

@@ -21,6 +21,7 @@ from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
 from broker_core.client.results import (
     ElectedReplicas,
+    EncodedReceipt,
     LockAnswer,
     LogSpan,
     PulledRecords,
@@ -685,6 +686,29 @@ class BrokerClient:
             timeout_s=timeout_s,
             may_create=self._sends_create_topics,
             life=life,
+        )
+
+    async def send_encoded(
+        self,
+        queue: QueueName,
+        body: bytes,
+        *,
+        born_ms: int,
+        group: Group = DEFAULT_PRODUCER,
+        timeout_s: float | None = None,
+    ) -> EncodedReceipt:
+        """Send the messages of *body*, as ``encode_batch`` returns it, stored all or none.
+
+        Raises as ``send_batch``.
+        """
+        return await sending.send_encoded(
+            self._requests,
+            queue,
+            body,
+            born_ms=born_ms,
+            group=group,
+            timeout_s=timeout_s,
+            may_create=self._sends_create_topics,
         )
 
     # -- requests of brokers ---------------------------------------------------------------------

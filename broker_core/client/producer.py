@@ -24,6 +24,7 @@ from itertools import count
 
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
+from broker_core.client.encoded_sends import EncodedBatch, EncodedOutcome, EncodedSends
 from broker_core.client.queue_moves import has_moved, is_in_doubt, says_not_there
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
@@ -86,6 +87,7 @@ class Producer:
         find_queues: FindQueues | None = None,
         independent: bool = False,
         on_doubt: Callable[[Sequence[OutgoingMessage], RemotingError], None] | None = None,
+        on_encoded_doubt: Callable[[Topic, bytes, RemotingError], None] | None = None,
     ) -> None:
         """Create a producer.
 
@@ -96,6 +98,7 @@ class Producer:
             independent: callers are independent, so a failure does not affect others of the key
                 (rule 3)
             on_doubt: called for each attempt without an answer, which may have stored its messages
+            on_encoded_doubt: the same for messages that are encoded
         """
         self._client = client
         self._group = group
@@ -107,6 +110,14 @@ class Producer:
         self._slow = SlowBrokers()
         self._limits = BatchLimits()
         self._round = count()
+        self._encoded = EncodedSends(
+            client,
+            group=group,
+            choose=self._choose_encoded,
+            slow=self._slow,
+            limits=self._limits,
+            on_doubt=on_encoded_doubt,
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -163,6 +174,15 @@ class Producer:
             for each in self._lanes.leave(turn, failed=failed):
                 self._waiting[each].set()
         return batch.outcomes
+
+    async def send_encoded(
+        self, batch: EncodedBatch, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> EncodedOutcome:
+        """Send the messages of *batch* in order; the order of calls is up to the caller.
+
+        Retries as ``send_batch``.
+        """
+        return await self._encoded.send(batch, timeout_s=timeout_s)
 
     async def _wait(self, turn: Turn, batch: _Batch) -> bool:
         """Wait until the turn may go; return False if the time is up before."""
@@ -306,12 +326,20 @@ class Producer:
         remark = f"topic {topic} has no writable queue"
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
+    async def _choose_encoded(self, topic: Topic, qid: str | None) -> QueueName:
+        route = await self._route(topic)
+        if isinstance(route, RemotingError):
+            raise route
+        return self._any(route) if qid is None else named_queue(topic, qid, route)
+
     def _choose(self, queues: Sequence[QueueName], each: Outbound) -> QueueName:
         """Return the queue of its number, name or place, or the next one of a broker that is not
         resting.
         """
-        if (found := queue_of(each, queues)) is not None:
-            return found
+        found = queue_of(each, queues)
+        return self._any(queues) if found is None else found
+
+    def _any(self, queues: Sequence[QueueName]) -> QueueName:
         usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
         awake = [queue for queue in queues if queue.broker in usable]
         return awake[next(self._round) % len(awake)]
@@ -323,10 +351,7 @@ def queue_of(each: Outbound, route: Sequence[QueueName]) -> QueueName | None:
     Raises NoSuchQueue if there is none of that number or name.
     """
     if each.queue is not None:
-        named = _named(each.queue, route)
-        if named is None:
-            raise _no_queue(each, route)
-        return named
+        return named_queue(each.message.topic, each.queue, route)
     return None if each.place is None else route[abs(each.place) % len(route)]
 
 
@@ -342,19 +367,17 @@ class _Moved(Exception):
         self.begin = begin
 
 
-def _named(queue: int | str, route: Sequence[QueueName]) -> QueueName | None:
-    """Return the queue of *route* with this index or name; None if there is none."""
+def named_queue(topic: Topic, queue: int | str, route: Sequence[QueueName]) -> QueueName:
+    """Return the queue of *route* with this index or name. Raises NoSuchQueue if there is none."""
     if isinstance(queue, int):
-        return route[queue] if 0 <= queue < len(route) else None
-    return next((each for each in route if each.qid == queue), None)
-
-
-def _no_queue(each: Outbound, route: Sequence[QueueName]) -> NoSuchQueue:
-    if isinstance(each.queue, int):
-        expected = f"expected a number from 0 to {len(route) - 1}"
+        found = route[queue] if 0 <= queue < len(route) else None
+        expected = f"a number from 0 to {len(route) - 1}"
     else:
-        expected = f"expected one of its {len(route)} queues, as in {route[0].qid}"
-    return NoSuchQueue(f"topic {each.message.topic} has no queue {each.queue}: {expected}")
+        found = next((each for each in route if each.qid == queue), None)
+        expected = f"one of its {len(route)} queues, as in {route[0].qid}"
+    if found is None:
+        raise NoSuchQueue(f"topic {topic} has no queue {queue}: expected {expected}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

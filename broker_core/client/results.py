@@ -97,6 +97,14 @@ class SendReceipt:
     recall_handle: str | None = None
 
 
+class EncodedReceipt(NamedTuple):
+    """Receipt of an encoded batch: its queue, and the offset of its first message."""
+
+    queue: QueueName
+    offset: int
+    status: SendStatus = SendStatus.OK
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectedReplicas:
     """Replicas that elect their master: ids, and the epoch of the master."""

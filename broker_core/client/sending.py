@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker_core.client.message_ids import MessageIds
 from broker_core.client.requests import BrokerRequests
-from broker_core.client.results import SendReceipt, SendStatus
+from broker_core.client.results import EncodedReceipt, SendReceipt, SendStatus
 from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
 from broker_core.names import Group, QueueName
@@ -137,6 +137,43 @@ async def send_batch(
         timeout_s=timeout_s,
     )
     return _batch_receipts(queue, messages, answer)
+
+
+async def send_encoded(
+    requests: BrokerRequests,
+    queue: QueueName,
+    body: bytes,
+    *,
+    born_ms: int,
+    group: Group,
+    timeout_s: float | None,
+    may_create: bool,
+) -> EncodedReceipt:
+    """Send the messages of *body*, the body of a batch, in one request: stored all or none.
+
+    *born_ms*: their time of birth, since 1970. *may_create*: as in ``send``.
+    """
+    header = SendMessageHeader(
+        producer_group=group,
+        topic=queue.topic,
+        default_topic=MODEL_TOPIC if may_create else _NO_MODEL,
+        default_topic_queue_nums=_ALL_QUEUES,
+        queue_id=queue.queue_id,
+        born_timestamp=born_ms,
+        batch=True,
+    )
+    answer = await requests.ask(
+        queue.broker,
+        RequestCode.SEND_BATCH_MESSAGE,
+        header.to_v2(),
+        body=body,
+        ok=_STATUSES,
+        timeout_s=timeout_s,
+    )
+    place = SendMessageResponse.from_ext(answer.ext)
+    return EncodedReceipt(
+        queue._replace(queue_id=place.queue_id), place.queue_offset, _STATUSES[answer.code]
+    )
 
 
 def _in_life(header: SendMessageHeader, life: int | None) -> dict[str, str]:

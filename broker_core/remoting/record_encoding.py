@@ -99,39 +99,51 @@ def encode_run(
     wide = (SYS_BORN_V6 if len(born) > 8 else 0) | (SYS_STORE_V6 if len(store) > 8 else 0)
     plain_flag = envelope.sys_flag & ~(SYS_V6 | SYS_CHECKED) | wide
     pack, fixed = RECORD_HEADS[wide].pack, RECORD_HEADS[wide].size + 3 + len(topic)
+    crc32, short = zlib.crc32, _SHORT.pack
+    # Below this length neither a limit nor a run of zeros needs a look.
+    unsuspicious = MAX_ZEROS_IN_PROPERTIES if len(topic) <= MAX_NAME_CHARS else -1
     queue_id, born_ms, times = envelope.queue_id, envelope.born_ms, envelope.reconsume_times
     prepared, after_body = envelope.prepared_offset, bytes((len(topic) & 0xFF,)) + topic
     sizes: list[int] = []
     for flag, body, properties in entries:
         if properties and properties[-1] != 2:
             properties += b"\x02"
-        if len(properties) > MAX_PROPERTIES_BYTES or len(topic) > MAX_NAME_CHARS:
-            raise LocalProtocolError(
-                f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
-                f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
-            )
-        if TOO_MANY_ZEROS in properties:
-            raise LocalProtocolError(
-                f"properties hold more than {MAX_ZEROS_IN_PROPERTIES} zero bytes in a row"
-            )
-        size, sys_flag = fixed + len(body) + len(properties), plain_flag
         after_topic = len(properties)
+        if after_topic > unsuspicious:
+            _check_storable(topic, properties)
+        body_bytes = len(body)
+        size, sys_flag = fixed + body_bytes + after_topic, plain_flag
         is_checked = checked and after_topic <= MAX_CHECKED_BYTES
         if is_checked:
             size, sys_flag = size + CHECKSUM_BYTES, sys_flag | SYS_CHECKED
             after_topic += CHECKSUM_BYTES
         elif has_checksum(properties, len(properties)):
             raise LocalProtocolError("properties end with __CRC32#, which is the broker's own")
-        crc = zlib.crc32(body) & CRC_MASK
+        # Arguments one by one: a tuple of them would be built for each message.
+        # fmt: off
         head = pack(
-            *(size, MAGIC_V1, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms),
-            *(born, store_ms, store, times, prepared, len(body)),
+            size, MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, place, sys_flag,
+            born_ms, born, store_ms, store, times, prepared, body_bytes,
         )
-        end = after_body + _SHORT.pack(after_topic) + properties
+        # fmt: on
+        end = after_body + short(after_topic) + properties
         if is_checked:
-            end += checksum_property(zlib.crc32(end, zlib.crc32(body, zlib.crc32(head))))
+            end += checksum_property(crc32(end, crc32(body, crc32(head))))
         pieces += (head, body, end)
         sizes.append(size)
         queue_offset += 1
         place += size
     return sizes
+
+
+def _check_storable(topic: bytes, properties: bytes) -> None:
+    """Raise LocalProtocolError if the layout has no room for them, or for too many zeros."""
+    if len(properties) > MAX_PROPERTIES_BYTES or len(topic) > MAX_NAME_CHARS:
+        raise LocalProtocolError(
+            f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
+            f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
+        )
+    if TOO_MANY_ZEROS in properties:
+        raise LocalProtocolError(
+            f"properties hold more than {MAX_ZEROS_IN_PROPERTIES} zero bytes in a row"
+        )

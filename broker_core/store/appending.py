@@ -18,7 +18,7 @@ from broker_core.store.consume_queue import ENTRY, LOST_BYTES, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.delay_index import ended_entry
 from broker_core.store.deletions import deleted_topic
-from broker_core.store.entry_code import entry_code_of
+from broker_core.store.entry_code import entry_code_of, entry_codes_of
 from broker_core.store.log_scan import LogScan
 from broker_core.store.pending import Added, Pending, Stored
 
@@ -139,10 +139,10 @@ class Appender:
             if envelope.prepared_offset:
                 ended += ended_entry(place, own[0], envelope.prepared_offset)
             places: list[int] = []
-            for size, entry in zip(own, entries, strict=True):
-                code = entry_code_of(topic, entry.properties)
+            codes = entry_codes_of(topic, [properties for _, _, properties in entries])
+            to_queue.codes.update(codes)
+            for size, code in zip(own, codes, strict=True):
                 to_queue.entries.append(ENTRY.pack(place, size, code))
-                to_queue.codes.add(code)
                 places.append(place)
                 place += size
             stored.append(Stored(first, places, log_end))

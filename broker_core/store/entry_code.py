@@ -7,6 +7,7 @@ can compute it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from broker_core.names import DELAY_TOPICS, Topic
@@ -20,6 +21,15 @@ _DUE = DUE.encode() + b"\x01"
 def entry_code_of(topic: Topic, properties: bytes) -> int:
     """Return the code of a message with these encoded *properties*."""
     return due_ms_of(properties) if topic in DELAY_TOPICS else tag_hash_of(properties)
+
+
+def entry_codes_of(topic: Topic, those: Sequence[bytes]) -> list[int]:
+    """Return the code of each of *those* encoded properties."""
+    if topic in DELAY_TOPICS:
+        return list(map(due_ms_of, those))
+    if _TAGS not in b"".join(those):  # one search for all: most topics have no tags
+        return [0] * len(those)
+    return list(map(tag_hash_of, those))
 
 
 def due_ms_of(properties: bytes) -> int:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import structlog
 
 from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
+from broker_core.client.encoded_sends import EncodedBatch, EncodedOutcome
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import (
     BrokerError,
     NoSuchQueue,
@@ -27,6 +29,7 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import ADD, DelayRequests
+from proxy.downstream.encoded_messages import check_encoded, ids_of
 from proxy.downstream.outgoing import IllegalMessage, outbound, topic_named
 from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
 from proxy.downstream.send_counts import SendCounts
@@ -78,7 +81,11 @@ class ProducerService:
         self._noisy = NoisyLog(_log)
         # Requests of one connection are serialized; connections are independent.
         self._producer = Producer(
-            client, find_queues=self._queues, independent=True, on_doubt=self._record_doubt
+            client,
+            find_queues=self._queues,
+            independent=True,
+            on_doubt=self._record_doubt,
+            on_encoded_doubt=self._record_encoded_doubt,
         )
         self._delays = DelayRequests(
             client, find_queues=self._queues, max_body_bytes=max_body_bytes, failure=_failure
@@ -106,6 +113,11 @@ class ProducerService:
                 producer_service.sendBatchSync_args,
                 awaiting(self._send_batch),
                 *self._refusals(producer_service.sendBatchSync_result, producer.Result),
+            ),
+            "sendEncoded": Entry(
+                producer_service.sendEncoded_args,
+                awaiting(self._send_encoded),
+                *self._refusals(producer_service.sendEncoded_result, producer.EncodedResult),
             ),
             "sendDelaySync": Entry(
                 producer_service.sendDelaySync_args,
@@ -149,7 +161,7 @@ class ProducerService:
     # ---- methods --------------------------------------------------------------------------------
 
     async def _send_sync(self, arguments: Any, _reply: Reply) -> Any:
-        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
+        timeout_s = _timeout_s(arguments.timeout)
         result = await self._send([arguments.message], timeout_s=timeout_s)
         return producer_service.sendSync_result(success=result)
 
@@ -161,8 +173,12 @@ class ProducerService:
         result = await self._send(arguments.messages or [])
         return producer_service.sendBatchSync_result(success=result)
 
+    async def _send_encoded(self, arguments: Any, _reply: Reply) -> Any:
+        result = await self._counted(self._send_as_encoded(arguments.batch))
+        return producer_service.sendEncoded_result(success=result)
+
     async def _send_delay(self, arguments: Any, _reply: Reply) -> Any:
-        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
+        timeout_s = _timeout_s(arguments.timeout)
         delayed = arguments.delayMessage
         result = await self._counted(self._delays.request(delayed, timeout_s=timeout_s))
         if result.code == OK and delayed.action == ADD:
@@ -239,6 +255,33 @@ class ProducerService:
         text = f"{len(failures)} of {len(outcomes)} messages were not stored: {reason}"
         return producer.Result(code=code, msg=text, messages=_message_results(outcomes))
 
+    async def _send_as_encoded(self, sent: Any) -> Any:
+        """Send the messages of an EncodedBatch; return an EncodedResult."""
+        try:
+            if sent is None:
+                raise IllegalMessage("the request has no batch")
+            topic, body, count = topic_named(sent.topic), sent.body or b"", sent.count or 0
+            checked = check_encoded(body, count=count, max_body_bytes=self._max_body_bytes)
+        except IllegalMessage as error:
+            return producer.EncodedResult(code=ILLEGAL, msg=str(error))
+        batch = EncodedBatch(topic, body, checked.ends, sent.qid, wall_ms())
+        outcome = await self._producer.send_encoded(batch, timeout_s=_timeout_s(sent.timeoutMs))
+        self._record_encoded(batch, outcome)
+        failure = None if outcome.error is None else (_code_of(outcome.error), str(outcome.error))
+        stored = 0
+        for receipt, messages in outcome.receipts:
+            if receipt.status is _NOT_ON_DISK:
+                failure = _not_on_disk(receipt.queue)
+                break
+            stored += messages
+        self.counts.stored_batch(checked.body_bytes[:stored])
+        if failure is None:
+            return producer.EncodedResult(code=OK)
+        code, reason = failure
+        self._noisy.warning(f"code {code}", "send failed", code=code, reason=reason)
+        text = f"{count - stored} of {count} messages were not stored: {reason}"
+        return producer.EncodedResult(code=code, msg=text, stored=stored)
+
     def _record(self, receipts: Sequence[SendReceipt]) -> None:
         if self._history.enabled:
             self._history.write_many(
@@ -262,6 +305,30 @@ class ProducerService:
                     {"msg": each.properties[UNIQ_KEY], "topic": each.topic, "error": str(error)}
                     for each in messages
                 ],
+            )
+
+    def _record_encoded(self, batch: EncodedBatch, outcome: EncodedOutcome) -> None:
+        if self._history.enabled:
+            ids = iter(ids_of(batch.body))
+            self._history.write_many(
+                "send_ok",
+                [
+                    {
+                        "msg": message_id,
+                        "topic": receipt.queue.topic,
+                        "queue": receipt.queue.qid,
+                        "offset": receipt.offset + number,
+                    }
+                    for receipt, messages in outcome.receipts
+                    for number, message_id in enumerate(islice(ids, messages))
+                ],
+            )
+
+    def _record_encoded_doubt(self, topic: Topic, body: bytes, error: RemotingError) -> None:
+        if self._history.enabled:
+            self._history.write_many(
+                "send_info",
+                [{"msg": each, "topic": topic, "error": str(error)} for each in ids_of(body)],
             )
 
     # ---- routing --------------------------------------------------------------------------------
@@ -300,11 +367,17 @@ def _failure(outcome: Outcome) -> tuple[int, str] | None:
     if isinstance(outcome, SendReceipt):
         if outcome.status is not _NOT_ON_DISK:
             return None
-        return (
-            TIMED_OUT,
-            f"{outcome.queue}: the message was not flushed to disk in time: send it again",
-        )
+        return _not_on_disk(outcome.queue)
     return _code_of(outcome), str(outcome)
+
+
+def _not_on_disk(queue: QueueName) -> tuple[int, str]:
+    return TIMED_OUT, f"{queue}: the message was not flushed to disk in time: send it again"
+
+
+def _timeout_s(timeout_ms: int | None) -> float:
+    """Return a client's timeout, or the default without one."""
+    return min(max(timeout_ms or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
 
 
 def _code_of(error: RemotingError) -> int:

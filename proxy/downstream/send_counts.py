@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.jobs.measures import Histogram
@@ -27,6 +27,11 @@ class SendCounts:
         for each in body_bytes:
             self.messages += 1
             self.body_bytes += each
+
+    def stored_batch(self, body_bytes: Sequence[int]) -> None:
+        """Count the stored messages of an encoded batch, without a look at each."""
+        self.messages += len(body_bytes)
+        self.body_bytes += sum(body_bytes)
 
     def answered(self, reason: str | None, took_ns: int) -> None:
         """Count a request; *reason* is that of its failure, None without one."""

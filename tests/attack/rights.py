@@ -124,6 +124,9 @@ async def forged_records(at: Installation) -> str:
                 await _code(client, "sendSync", sent, _MS),
                 await _code(client, "sendAsync", sent),
                 await _code(client, "sendBatchSync", [sent]),
+                await _code(
+                    client, "sendEncoded", producer.EncodedBatch(name, None, 1, b"", token=token)
+                ),
                 await _code(client, "sendDelaySync", later, _MS),
                 await _code(
                     client, "prepareTransaction", producer.PrepareRequest(sent, "tx", token=token)

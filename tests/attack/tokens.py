@@ -28,6 +28,7 @@ def calls(token: str | None) -> dict[str, list[Any]]:
         "getConsumeStats": [consumer.ConsumeStatsRequest(group=GROUP, token=token)],
         "sendSync": [message, 1000],
         "sendBatchSync": [[message, MESSAGE]],
+        "sendEncoded": [producer.EncodedBatch(TOPIC, None, 1, b"", token=token)],
     }
 
 

@@ -24,7 +24,7 @@ from broker_core.remoting import (
 from broker_core.remoting.command import MAX_HEADER_FIELDS, RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting.key_hash import plain_key
-from broker_core.remoting.message import StoredMessage, decode_messages
+from broker_core.remoting.message import StoredMessage, decode_messages, decode_properties
 from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.read_sessions import changes_from_bytes, parts_from_bytes
 from broker_core.remoting.recall_handle import RecallHandle
@@ -55,6 +55,8 @@ from proxy.core.access import audit_record
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
+from proxy.downstream.encoded_messages import check_encoded, ids_of
+from proxy.downstream.outgoing import IllegalMessage, outgoing_message
 from proxy.downstream.port.credentials import TokenReader
 from proxy.downstream.port.elements.budget import (
     MAX_STRUCTS,
@@ -75,7 +77,7 @@ MAX_FRAME_BYTES = 1 << 20
 _MOST_S = 0.5
 METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "topics", "report",
-    "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendDelaySync",
+    "getConsumeStats", "sendSync", "sendAsync", "sendBatchSync", "sendEncoded", "sendDelaySync",
     "prepareTransaction", "endTransaction", "transactionChecks", "writableQueues",
 )  # fmt: skip
 #: Of a batch, without its body and properties.
@@ -212,6 +214,29 @@ def batch_bodies(data: bytes) -> None:
         return
     lengths = [_ENTRY_BYTES + len(each.body) + len(each.properties) for each in entries]
     assert sum(lengths) == len(data)
+
+
+def encoded_messages(data: bytes) -> None:
+    """Check messages that a client encoded: their number, then the messages."""
+    count, batch = sum(data[:1]), data[1:]
+    try:
+        found = check_encoded(batch, count=count, max_body_bytes=MAX_FRAME_BYTES)
+    except IllegalMessage:
+        return
+    entries = decode_batch(batch)
+    assert count == len(entries) == len(found.ends) == len(ids_of(batch))
+    assert found.body_bytes == [len(each.body) for each in entries]
+    for each in entries:
+        assert each.flag == 0
+        properties = decode_properties(each.properties)
+        outgoing_message(  # sendSync would take it, too
+            Topic("t"),
+            each.body,
+            key=properties.pop("KEYS", None),
+            tag=properties.pop("TAGS", None),
+            properties=properties,
+            max_body_bytes=MAX_FRAME_BYTES,
+        )
 
 
 def thrift_frames(data: bytes) -> None:

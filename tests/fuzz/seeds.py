@@ -102,6 +102,17 @@ def batch_bodies() -> Iterator[bytes]:
     yield encode_batch([one, OutgoingMessage(Topic("t"), b"")])
 
 
+def encoded_messages() -> Iterator[bytes]:
+    """Return messages in the usual form, and in others, each with their number before them."""
+    own = {"sparkBatchId": "job/0/1/a", "UNIQ_KEY": "1"}
+    usual = OutgoingMessage(Topic("t"), b"body", key="k", tag="a", properties=own)
+    other = OutgoingMessage(
+        Topic("t"), b"body", key="k\xfc", properties={"UNIQ_KEY": "1", "P": "2"}
+    )
+    yield b"\1" + encode_batch([usual])
+    yield b"\2" + encode_batch([usual, other])
+
+
 def thrift_frames() -> Iterator[bytes]:
     """Return a call of each method in both protocols."""
     yield from map(framed, VALID)

@@ -42,6 +42,7 @@ TARGETS = {
             parsers.remoting_bodies,
             parsers.stored_messages,
             parsers.batch_bodies,
+            parsers.encoded_messages,
             parsers.thrift_frames,
             parsers.ownership_records,
             parsers.audit_records,

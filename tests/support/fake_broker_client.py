@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from broker_core.client import (
+    EncodedReceipt,
     PulledRecords,
     PullResult,
     PullStatus,
@@ -21,6 +22,8 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.remoting.message_batch import decode_batch
+from broker_core.remoting.record_encoding import BatchEntry
 from proxy.downstream.bulk.service import BulkService
 from testkit.lanes import TOPIC
 from testkit.messages import record
@@ -40,6 +43,8 @@ class FakeBrokerClient:
             for queue_id in range(count)
         }
         self.sent: list[tuple[QueueName, list[OutgoingMessage]]] = []
+        self.encoded: list[tuple[QueueName, list[BatchEntry]]] = []
+        self.most_encoded_bytes = 1 << 30
         self.timeouts: list[float | None] = []
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.lowest: dict[QueueName, int] = {}
@@ -255,6 +260,24 @@ class FakeBrokerClient:
             )
             for index, message in enumerate(messages)
         ]
+
+    async def send_encoded(
+        self,
+        queue: QueueName,
+        body: bytes,
+        *,
+        born_ms: int,
+        group: Group = _PRODUCERS,
+        timeout_s: float | None = None,
+    ) -> EncodedReceipt:
+        """Note the messages; a body of more than ``most_encoded_bytes`` is refused."""
+        self.timeouts.append(timeout_s)
+        self._check("send", queue)
+        if len(body) > self.most_encoded_bytes:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "too large", request="send")
+        offset = sum(len(entries) for place, entries in self.encoded if place == queue)
+        self.encoded.append((queue, decode_batch(body)))
+        return EncodedReceipt(queue, offset, self.status)
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_core.names import Topic
 from broker_core.remoting.half_place import HalfPlace
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message_batch import encode_batch
 from testkit.lanes import GROUP, TOPIC
 from testkit.thrift_client import (
     BINARY,
@@ -22,6 +25,7 @@ CONTEXT = consumer.Context(GROUP, TOPIC, "broker-a_0#1")
 NACK = consumer.Nack(leaseId=1, retryAfterMs=5, reject=False, reason="r")
 ACKS = [consumer.AckBatch(CONTEXT, acked=[1, 2], nacked=[NACK], released=[3])]
 MESSAGE = producer.Message(topic=TOPIC, key="k", hashId=1, body=b"b", properties={"n": "v"})
+ENCODED = encode_batch([OutgoingMessage(Topic(TOPIC), b"b", properties={"UNIQ_KEY": "1"})])
 TRANSACTION = HalfPlace("broker-a", TOPIC, "tx", 0, 0, "id").to_text()
 PLACES = {TOPIC: {"broker-a_0": 0}}
 
@@ -39,6 +43,7 @@ CALLS: dict[str, list[Any]] = {
     "sendSync": [MESSAGE, 100],
     "sendAsync": [MESSAGE],
     "sendBatchSync": [[MESSAGE, MESSAGE]],
+    "sendEncoded": [producer.EncodedBatch(TOPIC, "broker-a_0", 1, ENCODED, 100)],
     "sendDelaySync": [producer.DelayMessage(topic=TOPIC, action=1), 100],
     "prepareTransaction": [producer.PrepareRequest(MESSAGE, "tx", 100, 60)],
     "endTransaction": [producer.EndRequest(TRANSACTION, 1, 100)],

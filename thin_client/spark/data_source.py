@@ -152,7 +152,7 @@ class OrderlaneDataSource(DataSource):
     ``batchBytes``              size; ``4m``             bytes that a task reads at a time
     ``requestTimeout``          duration; ``10s``        time to wait for a proxy's answer
     ``topic``                   text; column ``topic``   topic to write to
-    ``batchSize``               messages; ``500``        messages in one request of a writer
+    ``batchSize``               messages; ``2000``       messages in one request of a writer
     ``maxRowsPerSecond``        rows/s; no limit         maximum rate of each writing task
     ==========================  =======================  ==========================================
 

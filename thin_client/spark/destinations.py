@@ -18,6 +18,8 @@ from thrift_idl import producer
 
 #: Codes of refusals that do not pass by themselves: illegal name, no such topic, no token or right.
 _FINAL = frozenset({11, 14, 71})
+#: Time for which a task uses the same route, in seconds, as RocketMQ's producers do.
+ROUTE_S = 30.0
 
 
 class NumberedQueues:
@@ -68,3 +70,33 @@ def check_destination(
                     f" {answer.msg}"
                 )
             time.sleep(backoff_ns(failures, random.random()) / 1e9)
+
+
+class Routes:
+    """The names of topics' queues, in the order of their numbers; *ask* returns those of a topic.
+
+    Like RocketMQ's producers, a task reads them again after a while, since a topic may get more.
+    """
+
+    def __init__(self, ask: Callable[[str], Sequence[str]]) -> None:
+        self._ask = ask
+        self._topics: dict[str, Sequence[str]] = {}
+        self._since_s: float | None = None
+
+    def queues(self, topic: str) -> Sequence[str]:
+        """Return the names; none for a proxy of an earlier version. Raises as *ask*."""
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = self._ask(topic)
+        return found
+
+    def are_old(self, now_s: float) -> bool:
+        """Return whether it is time to forget the names."""
+        if self._since_s is None:
+            self._since_s = now_s
+        return now_s - self._since_s > ROUTE_S
+
+    def forget(self) -> None:
+        """Ask for all names again."""
+        self._topics.clear()
+        self._since_s = None

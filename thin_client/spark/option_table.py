@@ -83,7 +83,7 @@ OPTIONS: tuple[Option, ...] = (
            _WRITES),
     Option("extraColumns", "`error`", "Columns that cannot be written: `error`, or `ignore`.",
            _WRITES),
-    Option("batchSize", "`500`", "Messages that a task sends in one request; 1 to 10000.",
+    Option("batchSize", "`2000`", "Messages that a task sends in one request; 1 to 10000.",
            _WRITES),
     Option("concurrentRequests", "`4`", "Requests that a task has under way; those of a key follow "
            "each other. 1 to 16.", _WRITES),

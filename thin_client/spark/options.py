@@ -131,7 +131,7 @@ class WriteOptions:
 
     connecting: Connecting
     topic: str | None = None
-    batch_size: int = 500
+    batch_size: int = 2000
     concurrent_requests: int = 4
     max_rows_per_second: float | None = None
     batch_id_property: str = "sparkBatchId"
@@ -147,7 +147,7 @@ class WriteOptions:
         return cls(
             connecting=_connecting(given, group=""),
             topic=given.take("topic", text),
-            batch_size=given.get("batchSize", _batch_size, 500),
+            batch_size=given.get("batchSize", _batch_size, 2000),
             concurrent_requests=given.get("concurrentRequests", _requests, 4),
             max_rows_per_second=given.take("maxRowsPerSecond", number),
             batch_id_property=given.get("batchIdProperty", text, "sparkBatchId"),

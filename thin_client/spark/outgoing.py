@@ -1,10 +1,10 @@
 """Conversion of rows to messages, with names by which consumers recognize repeats. Pure.
 
 Spark may run a task or a micro-batch twice. A message's name contains its origin (job or
-micro-batch, partition, row) and a digest of its content. A task that runs again over the same rows
-creates the same names, so a consumer can drop the repeats. Over other rows (a source with another
-order, another number of partitions) it creates other names: a message may then be delivered twice,
-but a new message is never taken for a repeat.
+micro-batch, partition, row) and half of a digest of origin and content; the whole digest is its
+id. A task that runs again over the same rows creates the same names, so a consumer can drop the
+repeats. Over other rows (a source with another order, another number of partitions) it creates
+other names: a message may then be delivered twice, but a new message is never taken for a repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from broker_core.remoting.message import is_reserved
+from broker_core.errors import LocalProtocolError
+from broker_core.remoting.message import KEYS, TAGS, encode_properties, is_reserved
 from thin_client.delivery import UNIQUE_ID, Outgoing, json_path
 from thin_client.key_hash import plain_key
 from thin_client.spark.option_values import OptionError
@@ -46,7 +47,9 @@ KEY_ENCODINGS: Mapping[str, Callable[[bytes], str]] = {
     "hex": bytes.hex,
     "base64": lambda key: base64.b64encode(key).decode(),
 }
-_DIGEST_BYTES, _ID_BYTES = 8, 16
+_ID_BYTES = 16
+#: Digits of the digest that are in a message's name.
+_NAME_DIGITS = 16
 _TEXT_TYPES = ("varchar", "char", "string ")  # with a length or a collation
 
 
@@ -70,6 +73,26 @@ class Origin:
     topic: str | None
     name_property: str | None
     key_encoding: str = "utf8"
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of the task's messages."""
+        return f"{self.batch}/{self.partition}/"
+
+    def digests(
+        self, topic: str, qid: str | None = None, sharding_key: str | None = None
+    ) -> Callable[[int, bytes, bytes], str]:
+        """Return a function that computes the digest of a row's message, in hexadecimal digits,
+        from the number of the row, the encoded properties, and the body.
+        """
+        prefix, place = self.prefix, f"/{(topic, qid, sharding_key)!r}"
+
+        def digest(row: int, described: bytes, body: bytes) -> str:
+            # No property begins with 0x01, so it separates them from the body.
+            content = f"{prefix}{row}{place}".encode() + described + b"\x01" + body
+            return hashlib.blake2b(content, digest_size=_ID_BYTES).hexdigest()
+
+        return digest
 
     def messages(self, columns: Mapping[str, Sequence[Any]], *, first: int) -> list[Outgoing]:
         """Return the messages of *columns*; *first*: the task's number of the first row.
@@ -99,7 +122,7 @@ class Origin:
             topic = self.topic or named
             qid = qid_of(topic, number) if topic and number is not None else None
             if topic and number is not None and qid is None:
-                raise self._refused(
+                raise self.refused(
                     row, f"has the partition {number}, which the topic {topic!r} does not have"
                 )
             found.append(qid)
@@ -120,17 +143,17 @@ class Origin:
     ) -> Outgoing:
         topic = self.topic or topic
         if not topic:
-            raise self._refused(row, "has no topic: fill the column topic, or set the option topic")
+            raise self.refused(row, "has no topic: fill the column topic, or set the option topic")
         body, tombstone = body_of(value)
         text = self._key(row, key)
         own = self._properties(row, properties, headers)
         if tombstone is not None:
             own[TOMBSTONE] = tombstone
-        content = (topic, body, text, tag, sharding_key, *sorted(own.items()))
-        name = self._name(row, content if qid is None else (*content, qid))
+        described = self._described(row, own, text, tag)
+        digest = self.digests(topic, qid, sharding_key)(row, described, body)
         if self.name_property is not None:
-            own[self.name_property] = name
-        own[UNIQUE_ID] = message_id or _digest(name, _ID_BYTES).upper()
+            own[self.name_property] = f"{self.prefix}{row}/{digest[:_NAME_DIGITS]}"
+        own[UNIQUE_ID] = message_id or digest.upper()
         sharding = plain_key(sharding_key or "") or None
         return Outgoing(topic, body, text or None, sharding, tag or None, own, queue=qid or None)
 
@@ -140,7 +163,7 @@ class Origin:
         try:
             return KEY_ENCODINGS[self.key_encoding](key)
         except UnicodeDecodeError:
-            raise self._refused(
+            raise self.refused(
                 row,
                 f"has the key {key[:40]!r}, which is not UTF-8: set the option keyEncoding to hex"
                 " or base64",
@@ -168,25 +191,28 @@ class Origin:
         try:
             return None if value is None else value.decode()
         except UnicodeDecodeError:
-            raise self._refused(
+            raise self.refused(
                 row, f"has the header {name!r}, whose value is not UTF-8: encode it as text"
             ) from None
 
-    def _name(self, row: int, content: tuple[Any, ...]) -> str:
-        digest = _digest(repr(content), _DIGEST_BYTES)
-        return f"{self.batch}/{self.partition}/{row}/{digest}"
+    def _described(
+        self, row: int, own: Mapping[str, str], key: str | None, tag: str | None
+    ) -> bytes:
+        """Return the properties that the digest covers, encoded."""
+        named = {**dict(sorted(own.items())), KEYS: key or "", TAGS: tag or ""}
+        try:
+            return encode_properties(named)
+        except LocalProtocolError as error:
+            raise self.refused(row, f"cannot be sent: {error}") from None
 
-    def _refused(self, row: int, why: str) -> RowRefused:
+    def refused(self, row: int, why: str) -> RowRefused:
+        """Return the refusal of a row; *why* is the rest of the sentence."""
         return RowRefused(f"row {row} of partition {self.partition} {why}")
 
 
 @lru_cache(maxsize=1024)
 def _is_free(name: str) -> bool:
     return not is_reserved(name)
-
-
-def _digest(text: str, size: int) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def sharding_key(path: str, value: str | bytes | None) -> str | None:

@@ -1,15 +1,21 @@
-"""Sending the messages of a task over several connections, those of one key over one of them."""
+"""Sending the messages of a task over several connections, those of one key over one of them.
+
+All messages of a queue are sent over one connection, one request after the other. A proxy of an
+earlier version gets them by key instead, as messages that are not encoded.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
 
 from thin_client.delivery import Outgoing
+from thin_client.spark.encoding import Part
 
 
 class Sends(Protocol):
@@ -18,6 +24,9 @@ class Sends(Protocol):
     def send_batch(self, messages: Sequence[Outgoing]) -> object:
         """Store *messages* in order."""
 
+    def send_parts(self, parts: Sequence[Part]) -> object:
+        """Store the messages of *parts* in order."""
+
     def close(self) -> None:
         """End the connection."""
 
@@ -25,8 +34,9 @@ class Sends(Protocol):
 class Lanes:
     """A producer and a thread for each of *number* lanes.
 
-    All messages of one key, or without a key of one named queue, are in one lane; a lane sends one
-    request after the other. Use it as a context: its end waits for all messages.
+    All messages of one key, or without a key of one named queue, are in one lane, and all encoded
+    messages of one queue; a lane sends one request after the other. Between sends of both kinds
+    call ``wait``. Use it as a context: its end waits for all messages.
     """
 
     def __init__(self, number: int, make: Callable[[], Sends]) -> None:
@@ -58,7 +68,17 @@ class Lanes:
             parts[self._number(each)].append(each)
         for lane, part in zip(self._lanes, parts, strict=True):
             if part:
-                lane.send(part)
+                lane.send(partial(lane.producer.send_batch, part))
+
+    def send_encoded(self, parts: Iterable[Part]) -> None:
+        """Send *parts* as ``send`` does, those of a queue in their order."""
+        by_lane: list[list[Part]] = [[] for _ in self._lanes]
+        for each in parts:
+            number = next(self._turn) if each.place.qid is None else each.place.lane
+            by_lane[number % len(by_lane)].append(each)
+        for lane, some in zip(self._lanes, by_lane, strict=True):
+            if some:
+                lane.send(partial(lane.producer.send_parts, some))
 
     def wait(self) -> None:
         """Wait until all messages are stored. Raises the first lane's error."""
@@ -74,13 +94,13 @@ class Lanes:
 
 class _Lane:
     def __init__(self, producer: Sends) -> None:
-        self._producer = producer
+        self.producer = producer
         self._thread = ThreadPoolExecutor(1, "orderlane-send")
         self._sent: Future[object] | None = None
 
-    def send(self, messages: Sequence[Outgoing]) -> None:
+    def send(self, some: Callable[[], object]) -> None:
         self.wait()
-        self._sent = self._thread.submit(self._producer.send_batch, messages)
+        self._sent = self._thread.submit(some)
 
     def wait(self) -> None:
         if self._sent is not None:
@@ -88,5 +108,5 @@ class _Lane:
 
     def close(self) -> None:
         """End the connection, which ends a send under way, too."""
-        self._producer.close()
+        self.producer.close()
         self._thread.shutdown()

@@ -20,19 +20,11 @@ from pyspark.sql.datasource import (
 )
 
 from thin_client.delivery import new_message_id
-from thin_client.producer import Producer
-from thin_client.spark.destinations import NumberedQueues, check_destination
+from thin_client.spark.destinations import check_destination
 from thin_client.spark.option_table import WRITE, WRITE_STREAM
-from thin_client.spark.options import Connecting, OptionError, WriteOptions
-from thin_client.spark.outgoing import (
-    COLUMNS,
-    PARTITION,
-    Origin,
-    Pace,
-    check_columns,
-    portions,
-)
-from thin_client.spark.sending import Lanes
+from thin_client.spark.options import OptionError, WriteOptions
+from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
+from thin_client.spark.row_sender import RowSender
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import effective
 
@@ -117,26 +109,14 @@ def _origin(options: WriteOptions, batch: str) -> Origin:
 def _send_all(batches: Iterator[Any], options: WriteOptions, origin: Origin) -> Written:
     rate = options.max_rows_per_second
     pace = None if rate is None else Pace(rate, time.monotonic())
-    lanes = options.concurrent_requests
+    most = options.batch_size * options.concurrent_requests
     rows = 0
-    numbered = (PARTITION,) if options.kafka_names else ()
-    queues = NumberedQueues(lambda topic: check_destination(options.connecting, topic))
-    with Lanes(lanes, lambda: _producer(options.connecting)) as sending:
+    with RowSender(options, origin, patience_s=_PATIENCE_S) as sender:
         for batch in batches:
-            names = [name for name in batch.schema.names if name in (*COLUMNS, *numbered)]
-            for part in portions(batch.num_rows, options.batch_size * lanes, rows_per_second=rate):
+            for part in portions(batch.num_rows, most, rows_per_second=rate):
                 some = batch.slice(part.start, part.stop - part.start)
-                columns = {name: some.column(name).to_pylist() for name in names}
-                if PARTITION in columns:
-                    columns["qid"] = origin.qids(columns, queues.qid, first=rows)
-                sending.send(origin.messages(columns, first=rows))
+                sender.send(some, first=rows)
                 rows += some.num_rows
                 if pace is not None:
                     time.sleep(pace.wait_s(some.num_rows, time.monotonic()))
     return Written(rows)
-
-
-def _producer(connecting: Connecting) -> Producer:
-    return Producer(
-        connecting.servers, timeout_s=_PATIENCE_S, token=connecting.token, tls=connecting.tls
-    )

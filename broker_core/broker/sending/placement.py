@@ -28,7 +28,7 @@ from broker_core.remoting.message import (
 from broker_core.remoting.raw_properties import changed_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
-_LEVEL_MARK, _TIMER_MARK = b"DELAY\x01", b"TIMER_DE"  # one search for each in every message
+_LEVEL_MARK, _TIMER_MARK = b"DELAY\x01", b"TIMER_DE"  # one search for each in every request
 _LONGEST = 18  # digits of a 64-bit number
 _DELAYS = frozenset({DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS})
 _PREPARED = PREPARED.encode() + b"\x01"
@@ -60,6 +60,9 @@ def place(
     if _is_transactional(envelope, entries):
         (entry,) = entries
         return Placement(*place_half(envelope, entry, group=producer_group))
+    together = _together(entries)
+    if _LEVEL_MARK not in together and _TIMER_MARK not in together:
+        return Placement(envelope, entries)
     for entry in entries:
         raw = entry.properties
         if _LEVEL_MARK in raw or _TIMER_MARK in raw:
@@ -143,11 +146,21 @@ def _number(properties: dict[str, str], name: str) -> int:
     return int(text)
 
 
+def any_says_prepared(entries: list[BatchEntry]) -> bool:
+    """Return whether the properties of one of *entries* declare a half message."""
+    return _PREPARED in _together(entries) and any(map(says_prepared, entries))
+
+
 def says_prepared(entry: BatchEntry) -> bool:
     """Return whether the properties declare a half message."""
     if _PREPARED not in entry.properties:
         return False
     return decode_properties(entry.properties).get(PREPARED, "").lower() == "true"
+
+
+def _together(entries: list[BatchEntry]) -> bytes:
+    """Return the properties of all *entries*: a name that is not in it is in none of them."""
+    return b"".join([properties for _, _, properties in entries])
 
 
 def _is_transactional(envelope: Envelope, entries: list[BatchEntry]) -> bool:

@@ -10,7 +10,7 @@ from broker_core import chance
 from broker_core.broker.groups.retries import without_delay
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.counts import SendCounts
-from broker_core.broker.sending.placement import Placement, place, says_prepared
+from broker_core.broker.sending.placement import Placement, any_says_prepared, place
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.store_answers import ANSWERS
 from broker_core.broker.topics.directory import TopicDirectory
@@ -229,7 +229,7 @@ class SendProcessor:
             )
         if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
             entries = _batch(body, properties)
-            if header.sys_flag & SYS_TRANSACTION or any(map(says_prepared, entries)):
+            if header.sys_flag & SYS_TRANSACTION or any_says_prepared(entries):
                 raise _illegal(
                     "a batch must not contain transactional messages: send them one by one"
                 )

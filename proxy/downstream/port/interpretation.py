@@ -247,6 +247,10 @@ def _sends(messages: Iterable[Any]) -> Interpretation:
     return Interpretation(Right.PRODUCE, sends=topics)
 
 
+def _send_encoded(arguments: Any) -> Interpretation:
+    return _sends([arguments.batch])
+
+
 def _send_delay(arguments: Any) -> Interpretation:
     return Interpretation(Right.PRODUCE, sends=(topic_of_delay(arguments.delayMessage),))
 
@@ -310,6 +314,7 @@ _METHODS: Mapping[str, Callable[[Any], Interpretation]] = {
     "sendSync": _send,
     "sendAsync": _send,
     "sendBatchSync": _send_batch,
+    "sendEncoded": _send_encoded,
     "sendDelaySync": _send_delay,
     "prepareTransaction": _prepare,
     "endTransaction": _end,

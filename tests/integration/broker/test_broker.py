@@ -21,6 +21,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message_batch import encode_batch
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 from testkit.broker_process import Cluster, run_broker
@@ -77,6 +78,52 @@ async def test_what_is_sent_is_pulled_with_all_its_fields(cluster: Cluster) -> N
     assert before <= got.store_ms <= wall_ms()
     assert got.message_id == receipt.message_id
     assert got.offset_message_id == receipt.offset_message_id
+
+
+async def test_encoded_messages_are_stored_as_other_batches(cluster: Cluster) -> None:
+    """The records differ in their places alone, and filters find them by their tags."""
+    queue, other = (await cluster.create_topic(TOPIC))[:2]
+    client = await cluster.client()
+    tags = [None, "red", "blue", None, "red"]
+    sent = [
+        OutgoingMessage(
+            TOPIC, b"x" * n, key=f"k{n}", tag=tag, properties={"UNIQ_KEY": f"{n}"}, born_ms=7
+        )
+        for n, tag in enumerate(tags, 1)
+    ]
+    await client.send_batch(queue, sent)
+    for n in range(2):
+        receipt = await client.send_encoded(other, encode_batch(sent), born_ms=7)
+        assert (receipt.queue, receipt.offset) == (other, n * len(sent))
+    pulled = await client.pull(queue, group=GROUP, offset=0)
+    encoded = await client.pull(other, group=GROUP, offset=0)
+    assert len(encoded.messages) == 2 * len(sent)
+    for got, expected in zip(encoded.messages, pulled.messages * 2, strict=True):
+        for name in ("topic", "body", "raw_properties", "born_ms", "flag", "sys_flag", "size"):
+            assert getattr(got, name) == getattr(expected, name)
+    red = await client.pull(other, group=GROUP, offset=0, tags="red")
+    assert [len(each.body) for each in red.messages] == [2, 5, 2, 5]
+
+
+async def test_encoded_messages_that_are_malformed_or_delayed_are_refused(
+    cluster: Cluster,
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    good = OutgoingMessage(TOPIC, b"x")
+    delayed = OutgoingMessage(TOPIC, b"x", properties={"DELAY": "3"})
+    half = OutgoingMessage(TOPIC, b"x", properties={"TRAN_MSG": "true"})
+    for body, why in (
+        (encode_batch([good])[:-1], "cut short|do not fit"),
+        (b"", "contains no message"),
+        (encode_batch([good, delayed]), "must not contain delayed messages"),
+        (encode_batch([good, half]), "must not contain transactional messages"),
+        (encode_batch([good]) + bytes(5 << 20), "this broker accepts"),
+    ):
+        with pytest.raises(BrokerError, match=why) as refused:
+            await client.send_encoded(queue, body, born_ms=7)
+        assert refused.value.illegal
+    assert await read_all(client, queue) == []
 
 
 async def test_batches_and_single_sends_share_one_order(cluster: Cluster) -> None:

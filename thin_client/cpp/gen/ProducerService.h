@@ -40,6 +40,15 @@ class ProducerServiceIf {
   virtual void sendBatchSync(Result& _return, const std::vector<Message> & messages) = 0;
 
   /**
+   * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+   * to be stored may be.
+   *
+   * @param batch
+   */
+  virtual void sendEncoded(EncodedResult& _return, const EncodedBatch& batch) = 0;
+
+  /**
    * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
@@ -116,6 +125,9 @@ class ProducerServiceNull : virtual public ProducerServiceIf {
     return;
   }
   void sendBatchSync(Result& /* _return */, const std::vector<Message> & /* messages */) override {
+    return;
+  }
+  void sendEncoded(EncodedResult& /* _return */, const EncodedBatch& /* batch */) override {
     return;
   }
   void sendAsync(Result& /* _return */, const Message& /* message */) override {
@@ -357,6 +369,114 @@ class ProducerService_sendBatchSync_presult {
   Result* success;
 
   _ProducerService_sendBatchSync_presult__isset __isset;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+
+};
+
+typedef struct _ProducerService_sendEncoded_args__isset {
+  _ProducerService_sendEncoded_args__isset() : batch(false) {}
+  bool batch :1;
+} _ProducerService_sendEncoded_args__isset;
+
+class ProducerService_sendEncoded_args {
+ public:
+
+  ProducerService_sendEncoded_args(const ProducerService_sendEncoded_args&);
+  ProducerService_sendEncoded_args(ProducerService_sendEncoded_args&&) noexcept;
+  ProducerService_sendEncoded_args& operator=(const ProducerService_sendEncoded_args&);
+  ProducerService_sendEncoded_args& operator=(ProducerService_sendEncoded_args&&) noexcept;
+  ProducerService_sendEncoded_args() noexcept {
+  }
+
+  virtual ~ProducerService_sendEncoded_args() noexcept;
+  EncodedBatch batch;
+
+  _ProducerService_sendEncoded_args__isset __isset;
+
+  void __set_batch(const EncodedBatch& val);
+
+  bool operator == (const ProducerService_sendEncoded_args & rhs) const
+  {
+    if (!(batch == rhs.batch))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_sendEncoded_args &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_sendEncoded_args & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+
+class ProducerService_sendEncoded_pargs {
+ public:
+
+
+  virtual ~ProducerService_sendEncoded_pargs() noexcept;
+  const EncodedBatch* batch;
+
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_sendEncoded_result__isset {
+  _ProducerService_sendEncoded_result__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_sendEncoded_result__isset;
+
+class ProducerService_sendEncoded_result {
+ public:
+
+  ProducerService_sendEncoded_result(const ProducerService_sendEncoded_result&);
+  ProducerService_sendEncoded_result(ProducerService_sendEncoded_result&&) noexcept;
+  ProducerService_sendEncoded_result& operator=(const ProducerService_sendEncoded_result&);
+  ProducerService_sendEncoded_result& operator=(ProducerService_sendEncoded_result&&) noexcept;
+  ProducerService_sendEncoded_result() noexcept {
+  }
+
+  virtual ~ProducerService_sendEncoded_result() noexcept;
+  EncodedResult success;
+
+  _ProducerService_sendEncoded_result__isset __isset;
+
+  void __set_success(const EncodedResult& val);
+
+  bool operator == (const ProducerService_sendEncoded_result & rhs) const
+  {
+    if (!(success == rhs.success))
+      return false;
+    return true;
+  }
+  bool operator != (const ProducerService_sendEncoded_result &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const ProducerService_sendEncoded_result & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const;
+
+};
+
+typedef struct _ProducerService_sendEncoded_presult__isset {
+  _ProducerService_sendEncoded_presult__isset() : success(false) {}
+  bool success :1;
+} _ProducerService_sendEncoded_presult__isset;
+
+class ProducerService_sendEncoded_presult {
+ public:
+
+
+  virtual ~ProducerService_sendEncoded_presult() noexcept;
+  EncodedResult* success;
+
+  _ProducerService_sendEncoded_presult__isset __isset;
 
   uint32_t read(::apache::thrift::protocol::TProtocol* iprot);
 
@@ -1062,6 +1182,16 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void send_sendBatchSync(const std::vector<Message> & messages);
   void recv_sendBatchSync(Result& _return);
   /**
+   * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+   * to be stored may be.
+   *
+   * @param batch
+   */
+  void sendEncoded(EncodedResult& _return, const EncodedBatch& batch) override;
+  void send_sendEncoded(const EncodedBatch& batch);
+  void recv_sendEncoded(EncodedResult& _return);
+  /**
    * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
@@ -1129,6 +1259,7 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
   ProcessMap processMap_;
   void process_sendSync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendBatchSync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
+  void process_sendEncoded(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendAsync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_sendDelaySync(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
   void process_writableQueues(int32_t seqid, ::apache::thrift::protocol::TProtocol* iprot, ::apache::thrift::protocol::TProtocol* oprot, void* callContext);
@@ -1140,6 +1271,7 @@ class ProducerServiceProcessor : public ::apache::thrift::TDispatchProcessor {
     iface_(iface) {
     processMap_["sendSync"] = &ProducerServiceProcessor::process_sendSync;
     processMap_["sendBatchSync"] = &ProducerServiceProcessor::process_sendBatchSync;
+    processMap_["sendEncoded"] = &ProducerServiceProcessor::process_sendEncoded;
     processMap_["sendAsync"] = &ProducerServiceProcessor::process_sendAsync;
     processMap_["sendDelaySync"] = &ProducerServiceProcessor::process_sendDelaySync;
     processMap_["writableQueues"] = &ProducerServiceProcessor::process_writableQueues;
@@ -1203,6 +1335,23 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
       ifaces_[i]->sendBatchSync(_return, messages);
     }
     ifaces_[i]->sendBatchSync(_return, messages);
+    return;
+  }
+
+  /**
+   * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+   * to be stored may be.
+   *
+   * @param batch
+   */
+  void sendEncoded(EncodedResult& _return, const EncodedBatch& batch) override {
+    size_t sz = ifaces_.size();
+    size_t i = 0;
+    for (; i < (sz - 1); ++i) {
+      ifaces_[i]->sendEncoded(_return, batch);
+    }
+    ifaces_[i]->sendEncoded(_return, batch);
     return;
   }
 
@@ -1349,6 +1498,16 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   void sendBatchSync(Result& _return, const std::vector<Message> & messages) override;
   int32_t send_sendBatchSync(const std::vector<Message> & messages);
   void recv_sendBatchSync(Result& _return, const int32_t seqid);
+  /**
+   * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+   * to be stored may be.
+   *
+   * @param batch
+   */
+  void sendEncoded(EncodedResult& _return, const EncodedBatch& batch) override;
+  int32_t send_sendEncoded(const EncodedBatch& batch);
+  void recv_sendEncoded(EncodedResult& _return, const int32_t seqid);
   /**
    * As sendSync; the answer is also sent after the message is stored.
    *

@@ -1574,6 +1574,408 @@ void WritableQueues::printTo(std::ostream& out) const {
 }
 
 
+EncodedBatch::~EncodedBatch() noexcept {
+}
+
+
+void EncodedBatch::__set_topic(const std::string& val) {
+  this->topic = val;
+}
+
+void EncodedBatch::__set_qid(const std::string& val) {
+  this->qid = val;
+__isset.qid = true;
+}
+
+void EncodedBatch::__set_count(const int32_t val) {
+  this->count = val;
+}
+
+void EncodedBatch::__set_body(const std::string& val) {
+  this->body = val;
+}
+
+void EncodedBatch::__set_timeoutMs(const int64_t val) {
+  this->timeoutMs = val;
+__isset.timeoutMs = true;
+}
+
+void EncodedBatch::__set_version(const std::string& val) {
+  this->version = val;
+__isset.version = true;
+}
+
+void EncodedBatch::__set_token(const std::string& val) {
+  this->token = val;
+__isset.token = true;
+}
+std::ostream& operator<<(std::ostream& out, const EncodedBatch& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t EncodedBatch::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_topic = false;
+  bool isset_count = false;
+  bool isset_body = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->topic);
+          isset_topic = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->qid);
+          this->__isset.qid = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->count);
+          isset_count = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 4:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readBinary(this->body);
+          isset_body = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 5:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->timeoutMs);
+          this->__isset.timeoutMs = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 6:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->version);
+          this->__isset.version = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 75:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->token);
+          this->__isset.token = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_topic)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_count)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  if (!isset_body)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t EncodedBatch::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("EncodedBatch");
+
+  xfer += oprot->writeFieldBegin("topic", ::apache::thrift::protocol::T_STRING, 1);
+  xfer += oprot->writeString(this->topic);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.qid) {
+    xfer += oprot->writeFieldBegin("qid", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->qid);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldBegin("count", ::apache::thrift::protocol::T_I32, 3);
+  xfer += oprot->writeI32(this->count);
+  xfer += oprot->writeFieldEnd();
+
+  xfer += oprot->writeFieldBegin("body", ::apache::thrift::protocol::T_STRING, 4);
+  xfer += oprot->writeBinary(this->body);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.timeoutMs) {
+    xfer += oprot->writeFieldBegin("timeoutMs", ::apache::thrift::protocol::T_I64, 5);
+    xfer += oprot->writeI64(this->timeoutMs);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.version) {
+    xfer += oprot->writeFieldBegin("version", ::apache::thrift::protocol::T_STRING, 6);
+    xfer += oprot->writeString(this->version);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.token) {
+    xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
+    xfer += oprot->writeString(this->token);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(EncodedBatch &a, EncodedBatch &b) {
+  using ::std::swap;
+  swap(a.topic, b.topic);
+  swap(a.qid, b.qid);
+  swap(a.count, b.count);
+  swap(a.body, b.body);
+  swap(a.timeoutMs, b.timeoutMs);
+  swap(a.version, b.version);
+  swap(a.token, b.token);
+  swap(a.__isset, b.__isset);
+}
+
+EncodedBatch::EncodedBatch(const EncodedBatch& other56) {
+  topic = other56.topic;
+  qid = other56.qid;
+  count = other56.count;
+  body = other56.body;
+  timeoutMs = other56.timeoutMs;
+  version = other56.version;
+  token = other56.token;
+  __isset = other56.__isset;
+}
+EncodedBatch::EncodedBatch(EncodedBatch&& other57) noexcept {
+  topic = std::move(other57.topic);
+  qid = std::move(other57.qid);
+  count = other57.count;
+  body = std::move(other57.body);
+  timeoutMs = other57.timeoutMs;
+  version = std::move(other57.version);
+  token = std::move(other57.token);
+  __isset = other57.__isset;
+}
+EncodedBatch& EncodedBatch::operator=(const EncodedBatch& other58) {
+  topic = other58.topic;
+  qid = other58.qid;
+  count = other58.count;
+  body = other58.body;
+  timeoutMs = other58.timeoutMs;
+  version = other58.version;
+  token = other58.token;
+  __isset = other58.__isset;
+  return *this;
+}
+EncodedBatch& EncodedBatch::operator=(EncodedBatch&& other59) noexcept {
+  topic = std::move(other59.topic);
+  qid = std::move(other59.qid);
+  count = other59.count;
+  body = std::move(other59.body);
+  timeoutMs = other59.timeoutMs;
+  version = std::move(other59.version);
+  token = std::move(other59.token);
+  __isset = other59.__isset;
+  return *this;
+}
+void EncodedBatch::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "EncodedBatch(";
+  out << "topic=" << to_string(topic);
+  out << ", " << "qid="; (__isset.qid ? (out << to_string(qid)) : (out << "<null>"));
+  out << ", " << "count=" << to_string(count);
+  out << ", " << "body=" << to_string(body);
+  out << ", " << "timeoutMs="; (__isset.timeoutMs ? (out << to_string(timeoutMs)) : (out << "<null>"));
+  out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));
+  out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
+  out << ")";
+}
+
+
+EncodedResult::~EncodedResult() noexcept {
+}
+
+
+void EncodedResult::__set_code(const int32_t val) {
+  this->code = val;
+}
+
+void EncodedResult::__set_msg(const std::string& val) {
+  this->msg = val;
+__isset.msg = true;
+}
+
+void EncodedResult::__set_stored(const int32_t val) {
+  this->stored = val;
+__isset.stored = true;
+}
+std::ostream& operator<<(std::ostream& out, const EncodedResult& obj)
+{
+  obj.printTo(out);
+  return out;
+}
+
+
+uint32_t EncodedResult::read(::apache::thrift::protocol::TProtocol* iprot) {
+
+  ::apache::thrift::protocol::TInputRecursionTracker tracker(*iprot);
+  uint32_t xfer = 0;
+  std::string fname;
+  ::apache::thrift::protocol::TType ftype;
+  int16_t fid;
+
+  xfer += iprot->readStructBegin(fname);
+
+  using ::apache::thrift::protocol::TProtocolException;
+
+  bool isset_code = false;
+
+  while (true)
+  {
+    xfer += iprot->readFieldBegin(fname, ftype, fid);
+    if (ftype == ::apache::thrift::protocol::T_STOP) {
+      break;
+    }
+    switch (fid)
+    {
+      case 1:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->code);
+          isset_code = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 2:
+        if (ftype == ::apache::thrift::protocol::T_STRING) {
+          xfer += iprot->readString(this->msg);
+          this->__isset.msg = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      case 3:
+        if (ftype == ::apache::thrift::protocol::T_I32) {
+          xfer += iprot->readI32(this->stored);
+          this->__isset.stored = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
+      default:
+        xfer += iprot->skip(ftype);
+        break;
+    }
+    xfer += iprot->readFieldEnd();
+  }
+
+  xfer += iprot->readStructEnd();
+
+  if (!isset_code)
+    throw TProtocolException(TProtocolException::INVALID_DATA);
+  return xfer;
+}
+
+uint32_t EncodedResult::write(::apache::thrift::protocol::TProtocol* oprot) const {
+  uint32_t xfer = 0;
+  ::apache::thrift::protocol::TOutputRecursionTracker tracker(*oprot);
+  xfer += oprot->writeStructBegin("EncodedResult");
+
+  xfer += oprot->writeFieldBegin("code", ::apache::thrift::protocol::T_I32, 1);
+  xfer += oprot->writeI32(this->code);
+  xfer += oprot->writeFieldEnd();
+
+  if (this->__isset.msg) {
+    xfer += oprot->writeFieldBegin("msg", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->msg);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.stored) {
+    xfer += oprot->writeFieldBegin("stored", ::apache::thrift::protocol::T_I32, 3);
+    xfer += oprot->writeI32(this->stored);
+    xfer += oprot->writeFieldEnd();
+  }
+  xfer += oprot->writeFieldStop();
+  xfer += oprot->writeStructEnd();
+  return xfer;
+}
+
+void swap(EncodedResult &a, EncodedResult &b) {
+  using ::std::swap;
+  swap(a.code, b.code);
+  swap(a.msg, b.msg);
+  swap(a.stored, b.stored);
+  swap(a.__isset, b.__isset);
+}
+
+EncodedResult::EncodedResult(const EncodedResult& other60) {
+  code = other60.code;
+  msg = other60.msg;
+  stored = other60.stored;
+  __isset = other60.__isset;
+}
+EncodedResult::EncodedResult(EncodedResult&& other61) noexcept {
+  code = other61.code;
+  msg = std::move(other61.msg);
+  stored = other61.stored;
+  __isset = other61.__isset;
+}
+EncodedResult& EncodedResult::operator=(const EncodedResult& other62) {
+  code = other62.code;
+  msg = other62.msg;
+  stored = other62.stored;
+  __isset = other62.__isset;
+  return *this;
+}
+EncodedResult& EncodedResult::operator=(EncodedResult&& other63) noexcept {
+  code = other63.code;
+  msg = std::move(other63.msg);
+  stored = other63.stored;
+  __isset = other63.__isset;
+  return *this;
+}
+void EncodedResult::printTo(std::ostream& out) const {
+  using ::apache::thrift::to_string;
+  out << "EncodedResult(";
+  out << "code=" << to_string(code);
+  out << ", " << "msg="; (__isset.msg ? (out << to_string(msg)) : (out << "<null>"));
+  out << ", " << "stored="; (__isset.stored ? (out << to_string(stored)) : (out << "<null>"));
+  out << ")";
+}
+
+
 PrepareRequest::~PrepareRequest() noexcept {
 }
 
@@ -1729,38 +2131,38 @@ void swap(PrepareRequest &a, PrepareRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-PrepareRequest::PrepareRequest(const PrepareRequest& other56) {
-  message = other56.message;
-  group = other56.group;
-  timeoutMs = other56.timeoutMs;
-  checkAfterS = other56.checkAfterS;
-  token = other56.token;
-  __isset = other56.__isset;
+PrepareRequest::PrepareRequest(const PrepareRequest& other64) {
+  message = other64.message;
+  group = other64.group;
+  timeoutMs = other64.timeoutMs;
+  checkAfterS = other64.checkAfterS;
+  token = other64.token;
+  __isset = other64.__isset;
 }
-PrepareRequest::PrepareRequest(PrepareRequest&& other57) noexcept {
-  message = std::move(other57.message);
-  group = std::move(other57.group);
-  timeoutMs = other57.timeoutMs;
-  checkAfterS = other57.checkAfterS;
-  token = std::move(other57.token);
-  __isset = other57.__isset;
+PrepareRequest::PrepareRequest(PrepareRequest&& other65) noexcept {
+  message = std::move(other65.message);
+  group = std::move(other65.group);
+  timeoutMs = other65.timeoutMs;
+  checkAfterS = other65.checkAfterS;
+  token = std::move(other65.token);
+  __isset = other65.__isset;
 }
-PrepareRequest& PrepareRequest::operator=(const PrepareRequest& other58) {
-  message = other58.message;
-  group = other58.group;
-  timeoutMs = other58.timeoutMs;
-  checkAfterS = other58.checkAfterS;
-  token = other58.token;
-  __isset = other58.__isset;
+PrepareRequest& PrepareRequest::operator=(const PrepareRequest& other66) {
+  message = other66.message;
+  group = other66.group;
+  timeoutMs = other66.timeoutMs;
+  checkAfterS = other66.checkAfterS;
+  token = other66.token;
+  __isset = other66.__isset;
   return *this;
 }
-PrepareRequest& PrepareRequest::operator=(PrepareRequest&& other59) noexcept {
-  message = std::move(other59.message);
-  group = std::move(other59.group);
-  timeoutMs = other59.timeoutMs;
-  checkAfterS = other59.checkAfterS;
-  token = std::move(other59.token);
-  __isset = other59.__isset;
+PrepareRequest& PrepareRequest::operator=(PrepareRequest&& other67) noexcept {
+  message = std::move(other67.message);
+  group = std::move(other67.group);
+  timeoutMs = other67.timeoutMs;
+  checkAfterS = other67.checkAfterS;
+  token = std::move(other67.token);
+  __isset = other67.__isset;
   return *this;
 }
 void PrepareRequest::printTo(std::ostream& out) const {
@@ -1891,30 +2293,30 @@ void swap(Prepared &a, Prepared &b) {
   swap(a.__isset, b.__isset);
 }
 
-Prepared::Prepared(const Prepared& other60) {
-  code = other60.code;
-  msg = other60.msg;
-  transaction = other60.transaction;
-  __isset = other60.__isset;
+Prepared::Prepared(const Prepared& other68) {
+  code = other68.code;
+  msg = other68.msg;
+  transaction = other68.transaction;
+  __isset = other68.__isset;
 }
-Prepared::Prepared(Prepared&& other61) noexcept {
-  code = other61.code;
-  msg = std::move(other61.msg);
-  transaction = std::move(other61.transaction);
-  __isset = other61.__isset;
+Prepared::Prepared(Prepared&& other69) noexcept {
+  code = other69.code;
+  msg = std::move(other69.msg);
+  transaction = std::move(other69.transaction);
+  __isset = other69.__isset;
 }
-Prepared& Prepared::operator=(const Prepared& other62) {
-  code = other62.code;
-  msg = other62.msg;
-  transaction = other62.transaction;
-  __isset = other62.__isset;
+Prepared& Prepared::operator=(const Prepared& other70) {
+  code = other70.code;
+  msg = other70.msg;
+  transaction = other70.transaction;
+  __isset = other70.__isset;
   return *this;
 }
-Prepared& Prepared::operator=(Prepared&& other63) noexcept {
-  code = other63.code;
-  msg = std::move(other63.msg);
-  transaction = std::move(other63.transaction);
-  __isset = other63.__isset;
+Prepared& Prepared::operator=(Prepared&& other71) noexcept {
+  code = other71.code;
+  msg = std::move(other71.msg);
+  transaction = std::move(other71.transaction);
+  __isset = other71.__isset;
   return *this;
 }
 void Prepared::printTo(std::ostream& out) const {
@@ -2063,34 +2465,34 @@ void swap(EndRequest &a, EndRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-EndRequest::EndRequest(const EndRequest& other64) {
-  transaction = other64.transaction;
-  outcome = other64.outcome;
-  timeoutMs = other64.timeoutMs;
-  token = other64.token;
-  __isset = other64.__isset;
+EndRequest::EndRequest(const EndRequest& other72) {
+  transaction = other72.transaction;
+  outcome = other72.outcome;
+  timeoutMs = other72.timeoutMs;
+  token = other72.token;
+  __isset = other72.__isset;
 }
-EndRequest::EndRequest(EndRequest&& other65) noexcept {
-  transaction = std::move(other65.transaction);
-  outcome = other65.outcome;
-  timeoutMs = other65.timeoutMs;
-  token = std::move(other65.token);
-  __isset = other65.__isset;
+EndRequest::EndRequest(EndRequest&& other73) noexcept {
+  transaction = std::move(other73.transaction);
+  outcome = other73.outcome;
+  timeoutMs = other73.timeoutMs;
+  token = std::move(other73.token);
+  __isset = other73.__isset;
 }
-EndRequest& EndRequest::operator=(const EndRequest& other66) {
-  transaction = other66.transaction;
-  outcome = other66.outcome;
-  timeoutMs = other66.timeoutMs;
-  token = other66.token;
-  __isset = other66.__isset;
+EndRequest& EndRequest::operator=(const EndRequest& other74) {
+  transaction = other74.transaction;
+  outcome = other74.outcome;
+  timeoutMs = other74.timeoutMs;
+  token = other74.token;
+  __isset = other74.__isset;
   return *this;
 }
-EndRequest& EndRequest::operator=(EndRequest&& other67) noexcept {
-  transaction = std::move(other67.transaction);
-  outcome = other67.outcome;
-  timeoutMs = other67.timeoutMs;
-  token = std::move(other67.token);
-  __isset = other67.__isset;
+EndRequest& EndRequest::operator=(EndRequest&& other75) noexcept {
+  transaction = std::move(other75.transaction);
+  outcome = other75.outcome;
+  timeoutMs = other75.timeoutMs;
+  token = std::move(other75.token);
+  __isset = other75.__isset;
   return *this;
 }
 void EndRequest::printTo(std::ostream& out) const {
@@ -2167,14 +2569,14 @@ uint32_t ChecksRequest::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->topics.clear();
-            uint32_t _size68;
-            ::apache::thrift::protocol::TType _etype71;
-            xfer += iprot->readListBegin(_etype71, _size68);
-            this->topics.resize(_size68);
-            uint32_t _i72;
-            for (_i72 = 0; _i72 < _size68; ++_i72)
+            uint32_t _size76;
+            ::apache::thrift::protocol::TType _etype79;
+            xfer += iprot->readListBegin(_etype79, _size76);
+            this->topics.resize(_size76);
+            uint32_t _i80;
+            for (_i80 = 0; _i80 < _size76; ++_i80)
             {
-              xfer += iprot->readString(this->topics[_i72]);
+              xfer += iprot->readString(this->topics[_i80]);
             }
             xfer += iprot->readListEnd();
           }
@@ -2227,10 +2629,10 @@ uint32_t ChecksRequest::write(::apache::thrift::protocol::TProtocol* oprot) cons
   xfer += oprot->writeFieldBegin("topics", ::apache::thrift::protocol::T_LIST, 2);
   {
     xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRING, static_cast<uint32_t>(this->topics.size()));
-    std::vector<std::string> ::const_iterator _iter73;
-    for (_iter73 = this->topics.begin(); _iter73 != this->topics.end(); ++_iter73)
+    std::vector<std::string> ::const_iterator _iter81;
+    for (_iter81 = this->topics.begin(); _iter81 != this->topics.end(); ++_iter81)
     {
-      xfer += oprot->writeString((*_iter73));
+      xfer += oprot->writeString((*_iter81));
     }
     xfer += oprot->writeListEnd();
   }
@@ -2260,34 +2662,34 @@ void swap(ChecksRequest &a, ChecksRequest &b) {
   swap(a.__isset, b.__isset);
 }
 
-ChecksRequest::ChecksRequest(const ChecksRequest& other74) {
-  group = other74.group;
-  topics = other74.topics;
-  maxWaitMs = other74.maxWaitMs;
-  token = other74.token;
-  __isset = other74.__isset;
+ChecksRequest::ChecksRequest(const ChecksRequest& other82) {
+  group = other82.group;
+  topics = other82.topics;
+  maxWaitMs = other82.maxWaitMs;
+  token = other82.token;
+  __isset = other82.__isset;
 }
-ChecksRequest::ChecksRequest(ChecksRequest&& other75) noexcept {
-  group = std::move(other75.group);
-  topics = std::move(other75.topics);
-  maxWaitMs = other75.maxWaitMs;
-  token = std::move(other75.token);
-  __isset = other75.__isset;
+ChecksRequest::ChecksRequest(ChecksRequest&& other83) noexcept {
+  group = std::move(other83.group);
+  topics = std::move(other83.topics);
+  maxWaitMs = other83.maxWaitMs;
+  token = std::move(other83.token);
+  __isset = other83.__isset;
 }
-ChecksRequest& ChecksRequest::operator=(const ChecksRequest& other76) {
-  group = other76.group;
-  topics = other76.topics;
-  maxWaitMs = other76.maxWaitMs;
-  token = other76.token;
-  __isset = other76.__isset;
+ChecksRequest& ChecksRequest::operator=(const ChecksRequest& other84) {
+  group = other84.group;
+  topics = other84.topics;
+  maxWaitMs = other84.maxWaitMs;
+  token = other84.token;
+  __isset = other84.__isset;
   return *this;
 }
-ChecksRequest& ChecksRequest::operator=(ChecksRequest&& other77) noexcept {
-  group = std::move(other77.group);
-  topics = std::move(other77.topics);
-  maxWaitMs = other77.maxWaitMs;
-  token = std::move(other77.token);
-  __isset = other77.__isset;
+ChecksRequest& ChecksRequest::operator=(ChecksRequest&& other85) noexcept {
+  group = std::move(other85.group);
+  topics = std::move(other85.topics);
+  maxWaitMs = other85.maxWaitMs;
+  token = std::move(other85.token);
+  __isset = other85.__isset;
   return *this;
 }
 void ChecksRequest::printTo(std::ostream& out) const {
@@ -2438,34 +2840,34 @@ void swap(TransactionCheck &a, TransactionCheck &b) {
   swap(a.__isset, b.__isset);
 }
 
-TransactionCheck::TransactionCheck(const TransactionCheck& other78) {
-  transaction = other78.transaction;
-  message = other78.message;
-  messageId = other78.messageId;
-  bornAtMs = other78.bornAtMs;
-  __isset = other78.__isset;
+TransactionCheck::TransactionCheck(const TransactionCheck& other86) {
+  transaction = other86.transaction;
+  message = other86.message;
+  messageId = other86.messageId;
+  bornAtMs = other86.bornAtMs;
+  __isset = other86.__isset;
 }
-TransactionCheck::TransactionCheck(TransactionCheck&& other79) noexcept {
-  transaction = std::move(other79.transaction);
-  message = std::move(other79.message);
-  messageId = std::move(other79.messageId);
-  bornAtMs = other79.bornAtMs;
-  __isset = other79.__isset;
+TransactionCheck::TransactionCheck(TransactionCheck&& other87) noexcept {
+  transaction = std::move(other87.transaction);
+  message = std::move(other87.message);
+  messageId = std::move(other87.messageId);
+  bornAtMs = other87.bornAtMs;
+  __isset = other87.__isset;
 }
-TransactionCheck& TransactionCheck::operator=(const TransactionCheck& other80) {
-  transaction = other80.transaction;
-  message = other80.message;
-  messageId = other80.messageId;
-  bornAtMs = other80.bornAtMs;
-  __isset = other80.__isset;
+TransactionCheck& TransactionCheck::operator=(const TransactionCheck& other88) {
+  transaction = other88.transaction;
+  message = other88.message;
+  messageId = other88.messageId;
+  bornAtMs = other88.bornAtMs;
+  __isset = other88.__isset;
   return *this;
 }
-TransactionCheck& TransactionCheck::operator=(TransactionCheck&& other81) noexcept {
-  transaction = std::move(other81.transaction);
-  message = std::move(other81.message);
-  messageId = std::move(other81.messageId);
-  bornAtMs = other81.bornAtMs;
-  __isset = other81.__isset;
+TransactionCheck& TransactionCheck::operator=(TransactionCheck&& other89) noexcept {
+  transaction = std::move(other89.transaction);
+  message = std::move(other89.message);
+  messageId = std::move(other89.messageId);
+  bornAtMs = other89.bornAtMs;
+  __isset = other89.__isset;
   return *this;
 }
 void TransactionCheck::printTo(std::ostream& out) const {
@@ -2545,14 +2947,14 @@ uint32_t ChecksAnswer::read(::apache::thrift::protocol::TProtocol* iprot) {
         if (ftype == ::apache::thrift::protocol::T_LIST) {
           {
             this->checks.clear();
-            uint32_t _size82;
-            ::apache::thrift::protocol::TType _etype85;
-            xfer += iprot->readListBegin(_etype85, _size82);
-            this->checks.resize(_size82);
-            uint32_t _i86;
-            for (_i86 = 0; _i86 < _size82; ++_i86)
+            uint32_t _size90;
+            ::apache::thrift::protocol::TType _etype93;
+            xfer += iprot->readListBegin(_etype93, _size90);
+            this->checks.resize(_size90);
+            uint32_t _i94;
+            for (_i94 = 0; _i94 < _size90; ++_i94)
             {
-              xfer += this->checks[_i86].read(iprot);
+              xfer += this->checks[_i94].read(iprot);
             }
             xfer += iprot->readListEnd();
           }
@@ -2593,10 +2995,10 @@ uint32_t ChecksAnswer::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeFieldBegin("checks", ::apache::thrift::protocol::T_LIST, 3);
     {
       xfer += oprot->writeListBegin(::apache::thrift::protocol::T_STRUCT, static_cast<uint32_t>(this->checks.size()));
-      std::vector<TransactionCheck> ::const_iterator _iter87;
-      for (_iter87 = this->checks.begin(); _iter87 != this->checks.end(); ++_iter87)
+      std::vector<TransactionCheck> ::const_iterator _iter95;
+      for (_iter95 = this->checks.begin(); _iter95 != this->checks.end(); ++_iter95)
       {
-        xfer += (*_iter87).write(oprot);
+        xfer += (*_iter95).write(oprot);
       }
       xfer += oprot->writeListEnd();
     }
@@ -2615,30 +3017,30 @@ void swap(ChecksAnswer &a, ChecksAnswer &b) {
   swap(a.__isset, b.__isset);
 }
 
-ChecksAnswer::ChecksAnswer(const ChecksAnswer& other88) {
-  code = other88.code;
-  msg = other88.msg;
-  checks = other88.checks;
-  __isset = other88.__isset;
+ChecksAnswer::ChecksAnswer(const ChecksAnswer& other96) {
+  code = other96.code;
+  msg = other96.msg;
+  checks = other96.checks;
+  __isset = other96.__isset;
 }
-ChecksAnswer::ChecksAnswer(ChecksAnswer&& other89) noexcept {
-  code = other89.code;
-  msg = std::move(other89.msg);
-  checks = std::move(other89.checks);
-  __isset = other89.__isset;
+ChecksAnswer::ChecksAnswer(ChecksAnswer&& other97) noexcept {
+  code = other97.code;
+  msg = std::move(other97.msg);
+  checks = std::move(other97.checks);
+  __isset = other97.__isset;
 }
-ChecksAnswer& ChecksAnswer::operator=(const ChecksAnswer& other90) {
-  code = other90.code;
-  msg = other90.msg;
-  checks = other90.checks;
-  __isset = other90.__isset;
+ChecksAnswer& ChecksAnswer::operator=(const ChecksAnswer& other98) {
+  code = other98.code;
+  msg = other98.msg;
+  checks = other98.checks;
+  __isset = other98.__isset;
   return *this;
 }
-ChecksAnswer& ChecksAnswer::operator=(ChecksAnswer&& other91) noexcept {
-  code = other91.code;
-  msg = std::move(other91.msg);
-  checks = std::move(other91.checks);
-  __isset = other91.__isset;
+ChecksAnswer& ChecksAnswer::operator=(ChecksAnswer&& other99) noexcept {
+  code = other99.code;
+  msg = std::move(other99.msg);
+  checks = std::move(other99.checks);
+  __isset = other99.__isset;
   return *this;
 }
 void ChecksAnswer::printTo(std::ostream& out) const {

@@ -35,6 +35,10 @@ class QueuesRequest;
 
 class WritableQueues;
 
+class EncodedBatch;
+
+class EncodedResult;
+
 class PrepareRequest;
 
 class Prepared;
@@ -763,6 +767,197 @@ class WritableQueues : public virtual ::apache::thrift::TBase {
 void swap(WritableQueues &a, WritableQueues &b);
 
 std::ostream& operator<<(std::ostream& out, const WritableQueues& obj);
+
+typedef struct _EncodedBatch__isset {
+  _EncodedBatch__isset() : qid(false), timeoutMs(false), version(false), token(false) {}
+  bool qid :1;
+  bool timeoutMs :1;
+  bool version :1;
+  bool token :1;
+} _EncodedBatch__isset;
+
+/**
+ * Messages of one topic for one queue, encoded by the client as RocketMQ's producers encode a batch.
+ * The proxy passes them on as they are.
+ */
+class EncodedBatch : public virtual ::apache::thrift::TBase {
+ public:
+
+  EncodedBatch(const EncodedBatch&);
+  EncodedBatch(EncodedBatch&&) noexcept;
+  EncodedBatch& operator=(const EncodedBatch&);
+  EncodedBatch& operator=(EncodedBatch&&) noexcept;
+  EncodedBatch() noexcept
+               : topic(),
+                 qid(),
+                 count(0),
+                 body(),
+                 timeoutMs(0),
+                 version(),
+                 token() {
+  }
+
+  virtual ~EncodedBatch() noexcept;
+  std::string topic;
+  /**
+   * The queue by name, as in broker-a_0; absent: one queue for all, which the proxy chooses.
+   */
+  std::string qid;
+  /**
+   * The number of messages in the body.
+   */
+  int32_t count;
+  /**
+   * The messages, each as: its size (i32, including this field), twice 0 (i32), 0 (i32, flags), the
+   * size of the body (i32), the body, the size of the properties (i16), the properties. All integers
+   * are big-endian. Properties are NAME 0x01 VALUE 0x02, repeated, in UTF-8: UNIQ_KEY with the
+   * message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
+   */
+  std::string body;
+  /**
+   * Milliseconds; absent or 0: 3000.
+   */
+  int64_t timeoutMs;
+  /**
+   * Name and version of the client library; for statistics only.
+   */
+  std::string version;
+  /**
+   * Authenticates the client.
+   */
+  std::string token;
+
+  _EncodedBatch__isset __isset;
+
+  void __set_topic(const std::string& val);
+
+  void __set_qid(const std::string& val);
+
+  void __set_count(const int32_t val);
+
+  void __set_body(const std::string& val);
+
+  void __set_timeoutMs(const int64_t val);
+
+  void __set_version(const std::string& val);
+
+  void __set_token(const std::string& val);
+
+  bool operator == (const EncodedBatch & rhs) const
+  {
+    if (!(topic == rhs.topic))
+      return false;
+    if (__isset.qid != rhs.__isset.qid)
+      return false;
+    else if (__isset.qid && !(qid == rhs.qid))
+      return false;
+    if (!(count == rhs.count))
+      return false;
+    if (!(body == rhs.body))
+      return false;
+    if (__isset.timeoutMs != rhs.__isset.timeoutMs)
+      return false;
+    else if (__isset.timeoutMs && !(timeoutMs == rhs.timeoutMs))
+      return false;
+    if (__isset.version != rhs.__isset.version)
+      return false;
+    else if (__isset.version && !(version == rhs.version))
+      return false;
+    if (__isset.token != rhs.__isset.token)
+      return false;
+    else if (__isset.token && !(token == rhs.token))
+      return false;
+    return true;
+  }
+  bool operator != (const EncodedBatch &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const EncodedBatch & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(EncodedBatch &a, EncodedBatch &b);
+
+std::ostream& operator<<(std::ostream& out, const EncodedBatch& obj);
+
+typedef struct _EncodedResult__isset {
+  _EncodedResult__isset() : msg(false), stored(false) {}
+  bool msg :1;
+  bool stored :1;
+} _EncodedResult__isset;
+
+/**
+ * The result of an EncodedBatch.
+ */
+class EncodedResult : public virtual ::apache::thrift::TBase {
+ public:
+
+  EncodedResult(const EncodedResult&);
+  EncodedResult(EncodedResult&&) noexcept;
+  EncodedResult& operator=(const EncodedResult&);
+  EncodedResult& operator=(EncodedResult&&) noexcept;
+  EncodedResult() noexcept
+                : code(0),
+                  msg(),
+                  stored(0) {
+  }
+
+  virtual ~EncodedResult() noexcept;
+  /**
+   * 0: all are stored. Otherwise as in Result: 10, 11, 12, 14, 15, 20, 70, 71.
+   */
+  int32_t code;
+  /**
+   * A readable text: what was wrong, and what would be right; absent with code 0.
+   */
+  std::string msg;
+  /**
+   * The number of messages from the first one on that are known to be stored; absent: 0.
+   */
+  int32_t stored;
+
+  _EncodedResult__isset __isset;
+
+  void __set_code(const int32_t val);
+
+  void __set_msg(const std::string& val);
+
+  void __set_stored(const int32_t val);
+
+  bool operator == (const EncodedResult & rhs) const
+  {
+    if (!(code == rhs.code))
+      return false;
+    if (__isset.msg != rhs.__isset.msg)
+      return false;
+    else if (__isset.msg && !(msg == rhs.msg))
+      return false;
+    if (__isset.stored != rhs.__isset.stored)
+      return false;
+    else if (__isset.stored && !(stored == rhs.stored))
+      return false;
+    return true;
+  }
+  bool operator != (const EncodedResult &rhs) const {
+    return !(*this == rhs);
+  }
+
+  bool operator < (const EncodedResult & ) const;
+
+  uint32_t read(::apache::thrift::protocol::TProtocol* iprot) override;
+  uint32_t write(::apache::thrift::protocol::TProtocol* oprot) const override;
+
+  virtual void printTo(std::ostream& out) const;
+};
+
+void swap(EncodedResult &a, EncodedResult &b);
+
+std::ostream& operator<<(std::ostream& out, const EncodedResult& obj);
 
 typedef struct _PrepareRequest__isset {
   _PrepareRequest__isset() : timeoutMs(false), checkAfterS(false), token(false) {}

@@ -17,6 +17,8 @@ import DelayMessage = ttypes.DelayMessage
 import DelayResult = ttypes.DelayResult
 import QueuesRequest = ttypes.QueuesRequest
 import WritableQueues = ttypes.WritableQueues
+import EncodedBatch = ttypes.EncodedBatch
+import EncodedResult = ttypes.EncodedResult
 import PrepareRequest = ttypes.PrepareRequest
 import Prepared = ttypes.Prepared
 import EndRequest = ttypes.EndRequest
@@ -52,6 +54,20 @@ declare class Client {
      * the first failure's code, and the messages' results say which are stored.
      */
     sendBatchSync(messages: Message[], callback?: (error: void, response: Result)=>void): void;
+
+    /**
+     * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+     * to be stored may be.
+     */
+    sendEncoded(batch: EncodedBatch): Promise<EncodedResult>;
+
+    /**
+     * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+     * to be stored may be.
+     */
+    sendEncoded(batch: EncodedBatch, callback?: (error: void, response: EncodedResult)=>void): void;
 
     /**
      * As sendSync; the answer is also sent after the message is stored.
@@ -125,6 +141,7 @@ declare class Processor {
   process(input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendSync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendBatchSync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
+    process_sendEncoded(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendAsync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_sendDelaySync(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;
     process_writableQueues(seqid: number, input: thrift.TProtocol, output: thrift.TProtocol): void;

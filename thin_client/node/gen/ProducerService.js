@@ -253,6 +253,112 @@ const ProducerService_sendBatchSync_result = class {
   }
 
 };
+const ProducerService_sendEncoded_args = class {
+  constructor(args) {
+    this.batch = null;
+    if (args) {
+      if (args.batch !== undefined && args.batch !== null) {
+        this.batch = new ttypes.EncodedBatch(args.batch);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.batch = new ttypes.EncodedBatch();
+          this.batch.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_sendEncoded_args');
+    if (this.batch !== null && this.batch !== undefined) {
+      output.writeFieldBegin('batch', Thrift.Type.STRUCT, 1);
+      this.batch.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const ProducerService_sendEncoded_result = class {
+  constructor(args) {
+    this.success = null;
+    if (args) {
+      if (args.success !== undefined && args.success !== null) {
+        this.success = new ttypes.EncodedResult(args.success);
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 0:
+        if (ftype == Thrift.Type.STRUCT) {
+          this.success = new ttypes.EncodedResult();
+          this.success.read(input);
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 0:
+          input.skip(ftype);
+          break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('ProducerService_sendEncoded_result');
+    if (this.success !== null && this.success !== undefined) {
+      output.writeFieldBegin('success', Thrift.Type.STRUCT, 0);
+      this.success.write(output);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
 const ProducerService_sendAsync_args = class {
   constructor(args) {
     this.message = null;
@@ -1015,6 +1121,57 @@ const ProducerServiceClient = exports.Client = class ProducerServiceClient {
     return callback('sendBatchSync failed: unknown result');
   }
 
+  sendEncoded (batch) {
+    this._seqid = this.new_seqid();
+    const self = this;
+    return new Promise((resolve, reject) => {
+      self._reqs[self.seqid()] = (error, result) => {
+        return error ? reject(error) : resolve(result);
+      };
+      self.send_sendEncoded(batch);
+    });
+  }
+
+  send_sendEncoded (batch) {
+    const output = new this.pClass(this.output);
+    const params = {
+      batch: batch
+    };
+    const args = new ProducerService_sendEncoded_args(params);
+    try {
+      output.writeMessageBegin('sendEncoded', Thrift.MessageType.CALL, this.seqid());
+      args.write(output);
+      output.writeMessageEnd();
+      return this.output.flush();
+    }
+    catch (e) {
+      delete this._reqs[this.seqid()];
+      if (typeof output.reset === 'function') {
+        output.reset();
+      }
+      throw e;
+    }
+  }
+
+  recv_sendEncoded (input, mtype, rseqid) {
+    const callback = this._reqs[rseqid] || function() {};
+    delete this._reqs[rseqid];
+    if (mtype == Thrift.MessageType.EXCEPTION) {
+      const x = new Thrift.TApplicationException();
+      x.read(input);
+      input.readMessageEnd();
+      return callback(x);
+    }
+    const result = new ProducerService_sendEncoded_result();
+    result.read(input);
+    input.readMessageEnd();
+
+    if (null !== result.success) {
+      return callback(null, result.success);
+    }
+    return callback('sendEncoded failed: unknown result');
+  }
+
   sendAsync (message) {
     this._seqid = this.new_seqid();
     const self = this;
@@ -1408,6 +1565,43 @@ const ProducerServiceProcessor = exports.Processor = class ProducerServiceProces
         } else {
           result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
           output.writeMessageBegin("sendBatchSync", Thrift.MessageType.EXCEPTION, seqid);
+        }
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    }
+  }
+  process_sendEncoded (seqid, input, output) {
+    const args = new ProducerService_sendEncoded_args();
+    args.read(input);
+    input.readMessageEnd();
+    if (this._handler.sendEncoded.length === 1) {
+      Promise.resolve(this._handler.sendEncoded.bind(this._handler)(
+        args.batch
+      )).then(result => {
+        const result_obj = new ProducerService_sendEncoded_result({success: result});
+        output.writeMessageBegin("sendEncoded", Thrift.MessageType.REPLY, seqid);
+        result_obj.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      }).catch(err => {
+        let result;
+        result = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+        output.writeMessageBegin("sendEncoded", Thrift.MessageType.EXCEPTION, seqid);
+        result.write(output);
+        output.writeMessageEnd();
+        output.flush();
+      });
+    } else {
+      this._handler.sendEncoded(args.batch, (err, result) => {
+        let result_obj;
+        if ((err === null || typeof err === 'undefined')) {
+          result_obj = new ProducerService_sendEncoded_result((err !== null || typeof err === 'undefined') ? err : {success: result});
+          output.writeMessageBegin("sendEncoded", Thrift.MessageType.REPLY, seqid);
+        } else {
+          result_obj = new Thrift.TApplicationException(Thrift.TApplicationExceptionType.UNKNOWN, err.message);
+          output.writeMessageBegin("sendEncoded", Thrift.MessageType.EXCEPTION, seqid);
         }
         result_obj.write(output);
         output.writeMessageEnd();

@@ -107,6 +107,33 @@ declare class WritableQueues {
   }
 
 /**
+ * Messages of one topic for one queue, encoded by the client as RocketMQ's producers encode a batch.
+ * The proxy passes them on as they are.
+ */
+declare class EncodedBatch {
+    public topic: string;
+    public qid?: string;
+    public count: number;
+    public body: Buffer;
+    public timeoutMs?: Int64;
+    public version?: string;
+    public token?: string;
+
+      constructor(args?: { topic: string; qid?: string; count: number; body: Buffer; timeoutMs?: Int64; version?: string; token?: string; });
+  }
+
+/**
+ * The result of an EncodedBatch.
+ */
+declare class EncodedResult {
+    public code: number;
+    public msg?: string;
+    public stored?: number;
+
+      constructor(args?: { code: number; msg?: string; stored?: number; });
+  }
+
+/**
  * Stores a message that consumers see only if its transaction is committed: a half message.
  */
 declare class PrepareRequest {

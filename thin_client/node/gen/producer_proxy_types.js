@@ -939,6 +939,240 @@ const WritableQueues = module.exports.WritableQueues = class {
   }
 
 };
+const EncodedBatch = module.exports.EncodedBatch = class {
+  constructor(args) {
+    this.topic = null;
+    this.qid = null;
+    this.count = null;
+    this.body = null;
+    this.timeoutMs = null;
+    this.version = null;
+    this.token = null;
+    if (args) {
+      if (args.topic !== undefined && args.topic !== null) {
+        this.topic = args.topic;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field topic is unset!');
+      }
+      if (args.qid !== undefined && args.qid !== null) {
+        this.qid = args.qid;
+      }
+      if (args.count !== undefined && args.count !== null) {
+        this.count = args.count;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field count is unset!');
+      }
+      if (args.body !== undefined && args.body !== null) {
+        this.body = args.body;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field body is unset!');
+      }
+      if (args.timeoutMs !== undefined && args.timeoutMs !== null) {
+        this.timeoutMs = args.timeoutMs;
+      }
+      if (args.version !== undefined && args.version !== null) {
+        this.version = args.version;
+      }
+      if (args.token !== undefined && args.token !== null) {
+        this.token = args.token;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.STRING) {
+          this.topic = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.qid = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.I32) {
+          this.count = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 4:
+        if (ftype == Thrift.Type.STRING) {
+          this.body = input.readBinary();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 5:
+        if (ftype == Thrift.Type.I64) {
+          this.timeoutMs = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 6:
+        if (ftype == Thrift.Type.STRING) {
+          this.version = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 75:
+        if (ftype == Thrift.Type.STRING) {
+          this.token = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('EncodedBatch');
+    if (this.topic !== null && this.topic !== undefined) {
+      output.writeFieldBegin('topic', Thrift.Type.STRING, 1);
+      output.writeString(this.topic);
+      output.writeFieldEnd();
+    }
+    if (this.qid !== null && this.qid !== undefined) {
+      output.writeFieldBegin('qid', Thrift.Type.STRING, 2);
+      output.writeString(this.qid);
+      output.writeFieldEnd();
+    }
+    if (this.count !== null && this.count !== undefined) {
+      output.writeFieldBegin('count', Thrift.Type.I32, 3);
+      output.writeI32(this.count);
+      output.writeFieldEnd();
+    }
+    if (this.body !== null && this.body !== undefined) {
+      output.writeFieldBegin('body', Thrift.Type.STRING, 4);
+      output.writeBinary(this.body);
+      output.writeFieldEnd();
+    }
+    if (this.timeoutMs !== null && this.timeoutMs !== undefined) {
+      output.writeFieldBegin('timeoutMs', Thrift.Type.I64, 5);
+      output.writeI64(this.timeoutMs);
+      output.writeFieldEnd();
+    }
+    if (this.version !== null && this.version !== undefined) {
+      output.writeFieldBegin('version', Thrift.Type.STRING, 6);
+      output.writeString(this.version);
+      output.writeFieldEnd();
+    }
+    if (this.token !== null && this.token !== undefined) {
+      output.writeFieldBegin('token', Thrift.Type.STRING, 75);
+      output.writeString(this.token);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
+const EncodedResult = module.exports.EncodedResult = class {
+  constructor(args) {
+    this.code = null;
+    this.msg = null;
+    this.stored = null;
+    if (args) {
+      if (args.code !== undefined && args.code !== null) {
+        this.code = args.code;
+      } else {
+        throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field code is unset!');
+      }
+      if (args.msg !== undefined && args.msg !== null) {
+        this.msg = args.msg;
+      }
+      if (args.stored !== undefined && args.stored !== null) {
+        this.stored = args.stored;
+      }
+    }
+  }
+
+  read (input) {
+    input.readStructBegin();
+    while (true) {
+      const ret = input.readFieldBegin();
+      const ftype = ret.ftype;
+      const fid = ret.fid;
+      if (ftype == Thrift.Type.STOP) {
+        break;
+      }
+      switch (fid) {
+        case 1:
+        if (ftype == Thrift.Type.I32) {
+          this.code = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 2:
+        if (ftype == Thrift.Type.STRING) {
+          this.msg = input.readString();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        case 3:
+        if (ftype == Thrift.Type.I32) {
+          this.stored = input.readI32();
+        } else {
+          input.skip(ftype);
+        }
+        break;
+        default:
+          input.skip(ftype);
+      }
+      input.readFieldEnd();
+    }
+    input.readStructEnd();
+    return;
+  }
+
+  write (output) {
+    output.writeStructBegin('EncodedResult');
+    if (this.code !== null && this.code !== undefined) {
+      output.writeFieldBegin('code', Thrift.Type.I32, 1);
+      output.writeI32(this.code);
+      output.writeFieldEnd();
+    }
+    if (this.msg !== null && this.msg !== undefined) {
+      output.writeFieldBegin('msg', Thrift.Type.STRING, 2);
+      output.writeString(this.msg);
+      output.writeFieldEnd();
+    }
+    if (this.stored !== null && this.stored !== undefined) {
+      output.writeFieldBegin('stored', Thrift.Type.I32, 3);
+      output.writeI32(this.stored);
+      output.writeFieldEnd();
+    }
+    output.writeFieldStop();
+    output.writeStructEnd();
+    return;
+  }
+
+};
 const PrepareRequest = module.exports.PrepareRequest = class {
   constructor(args) {
     this.message = null;

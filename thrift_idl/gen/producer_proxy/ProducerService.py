@@ -41,6 +41,18 @@ class Iface(object):
         """
         pass
 
+    def sendEncoded(self, batch):
+        """
+        Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+        or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+        to be stored may be.
+
+        Parameters:
+         - batch
+
+        """
+        pass
+
     def sendAsync(self, message):
         """
         As sendSync; the answer is also sent after the message is stored.
@@ -182,6 +194,42 @@ class Client(Iface):
         if result.success is not None:
             return result.success
         raise TApplicationException(TApplicationException.MISSING_RESULT, "sendBatchSync failed: unknown result")
+
+    def sendEncoded(self, batch):
+        """
+        Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+        or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+        to be stored may be.
+
+        Parameters:
+         - batch
+
+        """
+        self.send_sendEncoded(batch)
+        return self.recv_sendEncoded()
+
+    def send_sendEncoded(self, batch):
+        self._oprot.writeMessageBegin('sendEncoded', TMessageType.CALL, self._seqid)
+        args = sendEncoded_args()
+        args.batch = batch
+        args.write(self._oprot)
+        self._oprot.writeMessageEnd()
+        self._oprot.trans.flush()
+
+    def recv_sendEncoded(self):
+        iprot = self._iprot
+        (fname, mtype, rseqid) = iprot.readMessageBegin()
+        if mtype == TMessageType.EXCEPTION:
+            x = TApplicationException()
+            x.read(iprot)
+            iprot.readMessageEnd()
+            raise x
+        result = sendEncoded_result()
+        result.read(iprot)
+        iprot.readMessageEnd()
+        if result.success is not None:
+            return result.success
+        raise TApplicationException(TApplicationException.MISSING_RESULT, "sendEncoded failed: unknown result")
 
     def sendAsync(self, message):
         """
@@ -398,6 +446,7 @@ class Processor(Iface, TProcessor):
         self._processMap = {}
         self._processMap["sendSync"] = Processor.process_sendSync
         self._processMap["sendBatchSync"] = Processor.process_sendBatchSync
+        self._processMap["sendEncoded"] = Processor.process_sendEncoded
         self._processMap["sendAsync"] = Processor.process_sendAsync
         self._processMap["sendDelaySync"] = Processor.process_sendDelaySync
         self._processMap["writableQueues"] = Processor.process_writableQueues
@@ -468,6 +517,29 @@ class Processor(Iface, TProcessor):
             msg_type = TMessageType.EXCEPTION
             result = TApplicationException(TApplicationException.INTERNAL_ERROR, 'Internal error')
         oprot.writeMessageBegin("sendBatchSync", msg_type, seqid)
+        result.write(oprot)
+        oprot.writeMessageEnd()
+        oprot.trans.flush()
+
+    def process_sendEncoded(self, seqid, iprot, oprot):
+        args = sendEncoded_args()
+        args.read(iprot)
+        iprot.readMessageEnd()
+        result = sendEncoded_result()
+        try:
+            result.success = self._handler.sendEncoded(args.batch)
+            msg_type = TMessageType.REPLY
+        except TTransport.TTransportException:
+            raise
+        except TApplicationException as ex:
+            logging.exception('TApplication exception in handler')
+            msg_type = TMessageType.EXCEPTION
+            result = ex
+        except Exception:
+            logging.exception('Unexpected exception in handler')
+            msg_type = TMessageType.EXCEPTION
+            result = TApplicationException(TApplicationException.INTERNAL_ERROR, 'Internal error')
+        oprot.writeMessageBegin("sendEncoded", msg_type, seqid)
         result.write(oprot)
         oprot.writeMessageEnd()
         oprot.trans.flush()
@@ -925,6 +997,153 @@ class sendBatchSync_result(object):
 all_structs.append(sendBatchSync_result)
 sendBatchSync_result.thrift_spec = (
     (0, TType.STRUCT, 'success', [Result, None], None, ),  # 0
+)
+
+
+class sendEncoded_args(object):
+    """
+    Attributes:
+     - batch
+
+    """
+
+    __slots__ = (
+        'batch',
+    )
+
+
+    def __init__(self, batch=None,):
+        self.batch = batch
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRUCT:
+                    self.batch = EncodedBatch()
+                    self.batch.read(iprot)
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('sendEncoded_args')
+        if self.batch is not None:
+            oprot.writeFieldBegin('batch', TType.STRUCT, 1)
+            self.batch.write(oprot)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+all_structs.append(sendEncoded_args)
+sendEncoded_args.thrift_spec = (
+    None,  # 0
+    (1, TType.STRUCT, 'batch', [EncodedBatch, None], None, ),  # 1
+)
+
+
+class sendEncoded_result(object):
+    """
+    Attributes:
+     - success
+
+    """
+
+    __slots__ = (
+        'success',
+    )
+
+
+    def __init__(self, success=None,):
+        self.success = success
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 0:
+                if ftype == TType.STRUCT:
+                    self.success = EncodedResult()
+                    self.success.read(iprot)
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('sendEncoded_result')
+        if self.success is not None:
+            oprot.writeFieldBegin('success', TType.STRUCT, 0)
+            self.success.write(oprot)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+all_structs.append(sendEncoded_result)
+sendEncoded_result.thrift_spec = (
+    (0, TType.STRUCT, 'success', [EncodedResult, None], None, ),  # 0
 )
 
 

@@ -940,6 +940,254 @@ class WritableQueues(object):
         return not (self == other)
 
 
+class EncodedBatch(object):
+    """
+    Messages of one topic for one queue, encoded by the client as RocketMQ's producers encode a batch.
+    The proxy passes them on as they are.
+
+    Attributes:
+     - topic
+     - qid: The queue by name, as in broker-a_0; absent: one queue for all, which the proxy chooses.
+     - count: The number of messages in the body.
+     - body: The messages, each as: its size (i32, including this field), twice 0 (i32), 0 (i32, flags), the
+    size of the body (i32), the body, the size of the properties (i16), the properties. All integers
+    are big-endian. Properties are NAME 0x01 VALUE 0x02, repeated, in UTF-8: UNIQ_KEY with the
+    message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
+     - timeoutMs: Milliseconds; absent or 0: 3000.
+     - version: Name and version of the client library; for statistics only.
+     - token: Authenticates the client.
+
+    """
+
+    __slots__ = (
+        'topic',
+        'qid',
+        'count',
+        'body',
+        'timeoutMs',
+        'version',
+        'token',
+    )
+
+
+    def __init__(self, topic=None, qid=None, count=None, body=None, timeoutMs=None, version=None, token=None,):
+        self.topic = topic
+        self.qid = qid
+        self.count = count
+        self.body = body
+        self.timeoutMs = timeoutMs
+        self.version = version
+        self.token = token
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.STRING:
+                    self.topic = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.qid = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I32:
+                    self.count = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.STRING:
+                    self.body = iprot.readBinary()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 5:
+                if ftype == TType.I64:
+                    self.timeoutMs = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 6:
+                if ftype == TType.STRING:
+                    self.version = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 75:
+                if ftype == TType.STRING:
+                    self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('EncodedBatch')
+        if self.topic is not None:
+            oprot.writeFieldBegin('topic', TType.STRING, 1)
+            oprot.writeString(self.topic.encode('utf-8') if sys.version_info[0] == 2 else self.topic)
+            oprot.writeFieldEnd()
+        if self.qid is not None:
+            oprot.writeFieldBegin('qid', TType.STRING, 2)
+            oprot.writeString(self.qid.encode('utf-8') if sys.version_info[0] == 2 else self.qid)
+            oprot.writeFieldEnd()
+        if self.count is not None:
+            oprot.writeFieldBegin('count', TType.I32, 3)
+            oprot.writeI32(self.count)
+            oprot.writeFieldEnd()
+        if self.body is not None:
+            oprot.writeFieldBegin('body', TType.STRING, 4)
+            oprot.writeBinary(self.body)
+            oprot.writeFieldEnd()
+        if self.timeoutMs is not None:
+            oprot.writeFieldBegin('timeoutMs', TType.I64, 5)
+            oprot.writeI64(self.timeoutMs)
+            oprot.writeFieldEnd()
+        if self.version is not None:
+            oprot.writeFieldBegin('version', TType.STRING, 6)
+            oprot.writeString(self.version.encode('utf-8') if sys.version_info[0] == 2 else self.version)
+            oprot.writeFieldEnd()
+        if self.token is not None:
+            oprot.writeFieldBegin('token', TType.STRING, 75)
+            oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.topic is None:
+            raise TProtocolException(message='Required field topic is unset!')
+        if self.count is None:
+            raise TProtocolException(message='Required field count is unset!')
+        if self.body is None:
+            raise TProtocolException(message='Required field body is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
+class EncodedResult(object):
+    """
+    The result of an EncodedBatch.
+
+    Attributes:
+     - code: 0: all are stored. Otherwise as in Result: 10, 11, 12, 14, 15, 20, 70, 71.
+     - msg: A readable text: what was wrong, and what would be right; absent with code 0.
+     - stored: The number of messages from the first one on that are known to be stored; absent: 0.
+
+    """
+
+    __slots__ = (
+        'code',
+        'msg',
+        'stored',
+    )
+
+
+    def __init__(self, code=None, msg=None, stored=None,):
+        self.code = code
+        self.msg = msg
+        self.stored = stored
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.code = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.msg = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I32:
+                    self.stored = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('EncodedResult')
+        if self.code is not None:
+            oprot.writeFieldBegin('code', TType.I32, 1)
+            oprot.writeI32(self.code)
+            oprot.writeFieldEnd()
+        if self.msg is not None:
+            oprot.writeFieldBegin('msg', TType.STRING, 2)
+            oprot.writeString(self.msg.encode('utf-8') if sys.version_info[0] == 2 else self.msg)
+            oprot.writeFieldEnd()
+        if self.stored is not None:
+            oprot.writeFieldBegin('stored', TType.I32, 3)
+            oprot.writeI32(self.stored)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.code is None:
+            raise TProtocolException(message='Required field code is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
 class PrepareRequest(object):
     """
     Stores a message that consumers see only if its transaction is committed: a half message.
@@ -1936,6 +2184,92 @@ WritableQueues.thrift_spec = (
     (1, TType.I32, 'code', None, None, ),  # 1
     (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
     (3, TType.LIST, 'qids', (TType.STRING, 'UTF8', False), None, ),  # 3
+)
+all_structs.append(EncodedBatch)
+EncodedBatch.thrift_spec = (
+    None,  # 0
+    (1, TType.STRING, 'topic', 'UTF8', None, ),  # 1
+    (2, TType.STRING, 'qid', 'UTF8', None, ),  # 2
+    (3, TType.I32, 'count', None, None, ),  # 3
+    (4, TType.STRING, 'body', 'BINARY', None, ),  # 4
+    (5, TType.I64, 'timeoutMs', None, None, ),  # 5
+    (6, TType.STRING, 'version', 'UTF8', None, ),  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    None,  # 70
+    None,  # 71
+    None,  # 72
+    None,  # 73
+    None,  # 74
+    (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
+)
+all_structs.append(EncodedResult)
+EncodedResult.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'code', None, None, ),  # 1
+    (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
+    (3, TType.I32, 'stored', None, None, ),  # 3
 )
 all_structs.append(PrepareRequest)
 PrepareRequest.thrift_spec = (

@@ -23,6 +23,7 @@ from proxy.settings.types import host_port
 from testkit.certificates import Certificates, make_certificates
 from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
 from testkit.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull
+from tests.support.thrift_calls import ENCODED
 from thrift_idl import consumer, producer, producer_service
 
 TOKEN, OLD_TOKEN = "correct horse", "battery staple"
@@ -93,6 +94,7 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
         ("sendSync", [message, 1000]),
         ("sendAsync", [message]),
         ("sendBatchSync", [[message, message]]),
+        ("sendEncoded", [producer.EncodedBatch("orders", None, 1, b"b", token=token)]),
         ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
         ("prepareTransaction", [producer.PrepareRequest(message, "tx", token=token)]),
         ("endTransaction", [producer.EndRequest(TRANSACTION, 1, token=token)]),
@@ -347,6 +349,10 @@ async def test_no_client_sends_to_internal_topics(tmp_path: Path) -> None:
                         ("sendSync", message, 1000),
                         ("sendAsync", message),
                         ("sendBatchSync", [message]),
+                        (
+                            "sendEncoded",
+                            producer.EncodedBatch(name, None, 1, ENCODED, token=TOKEN),
+                        ),
                         ("sendDelaySync", later, 1000),
                     ):
                         answer = await ask(client, method, arguments)

@@ -16,6 +16,7 @@ from proxy.settings.types import host_port
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC, run_gateway
 from testkit.thrift_client import connect, our_pull
+from tests.support.thrift_calls import ENCODED
 from thrift_idl import consumer, producer
 
 DEAD = f"%DLQ%{GROUP}"
@@ -53,6 +54,7 @@ def calls(name: str) -> list[tuple[str, list[Any]]]:
         ("sendSync", [producer.Message(topic=name, body=b"x", token=token), 1000]),
         ("sendAsync", [producer.Message(topic=name, body=b"x", token=token)]),
         ("sendBatchSync", [[producer.Message(topic=name, body=b"x", token=token)]]),
+        ("sendEncoded", [producer.EncodedBatch(name, None, 1, ENCODED, token=token)]),
         (
             "sendDelaySync",
             [producer.DelayMessage(topic=name, action=1, timestamp=1, body=b"x", token=token), 9],

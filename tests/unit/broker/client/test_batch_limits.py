@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.client import batch_limits
-from broker_core.client.batch_limits import MOST_MESSAGES, BatchLimits
-from broker_core.errors import BrokerError
+from broker_core.client.batch_limits import MOST_ENCODED, MOST_MESSAGES, BatchLimits
+from broker_core.errors import BrokerError, NoSuchQueue
 
 _TOO_LONG = BrokerError(13, "too long")
 
@@ -105,3 +105,47 @@ async def test_a_single_message_that_is_refused_is_halved_until_that_would_not_h
     assert limits.of("b") > 9_000
     assert not limits.refused("a", 900), "it is refused for something else"
     assert limits.of("a") == size
+
+
+# ---- encoded batches ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1_100, 3_000, 65_536, 4_000_000])
+async def test_slices_are_whole_messages_in_order_whatever_the_broker_takes(limit: int) -> None:
+    sizes = [1000] * 1000
+    ends = [1022 * (n + 1) for n in range(len(sizes))]
+    limits, broker = BatchLimits(), TakesAtMost(sizes, limit)
+    await limits.in_slices("a", ends, broker.send)
+    assert whole(broker.taken)
+    assert broker.taken[-1][1] == len(sizes)
+    refused = broker.refused
+    await limits.in_slices("a", ends, broker.send)
+    assert broker.refused == refused  # the limit is known by now
+
+
+async def test_a_slice_of_small_messages_has_a_limited_number() -> None:
+    sizes = [1] * (2 * MOST_ENCODED + 1)
+    ends = [23 * (n + 1) for n in range(len(sizes))]
+    broker = TakesAtMost(sizes, 1 << 30)
+    await BatchLimits().in_slices("a", ends, broker.send)
+    assert [end - begin for begin, end in broker.taken] == [MOST_ENCODED, MOST_ENCODED, 1]
+
+
+async def test_the_first_illegal_message_ends_the_slices() -> None:
+    sizes = [1000] * 10
+    broker = TakesAtMost(sizes, 1 << 30, illegal=(4,))
+    with pytest.raises(BrokerError, match="too long"):
+        await BatchLimits().in_slices("a", [1022 * (n + 1) for n in range(10)], broker.send)
+    assert broker.taken[-1][1] == 4
+
+
+async def test_a_missing_queue_is_looked_for_once() -> None:
+    tried: list[tuple[int, int]] = []
+
+    async def send(begin: int, end: int) -> None:
+        tried.append((begin, end))
+        raise NoSuchQueue("topic orders has no queue broker-a_1")
+
+    with pytest.raises(NoSuchQueue):
+        await BatchLimits().in_slices("a", [1022 * (n + 1) for n in range(10)], send)
+    assert tried == [(0, 10)]

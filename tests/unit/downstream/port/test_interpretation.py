@@ -71,6 +71,7 @@ CALLS: list[tuple[str, list[Any], set[Access], tuple[str, ...]]] = [
     ("sendSync", [MESSAGE, 1], set(), ("orders",)),
     ("sendAsync", [MESSAGE], set(), ("orders",)),
     ("sendBatchSync", [[MESSAGE, producer.Message(topic="x"), None]], set(), ("orders", "x", "")),
+    ("sendEncoded", [producer.EncodedBatch("orders", "q", 1, b"b")], set(), ("orders",)),
     ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1), 1], set(), ("orders",)),
     ("sendDelaySync", [CANCELLED, 1], set(), ("orders",)),
     ("prepareTransaction", [producer.PrepareRequest(MESSAGE, "tx")], set(), ("orders",)),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from thin_client.delivery import Outgoing
+from thin_client.spark.encoding import Part, Place
 from thin_client.spark.sending import Lanes
 
 
@@ -16,6 +17,7 @@ class Recorder:
 
     def __init__(self, gate: threading.Barrier | None = None, *, fails: bool = False) -> None:
         self.batches: list[list[Outgoing]] = []
+        self.parts: list[Part] = []
         self.closed = False
         self._gate = gate
         self._fails = fails
@@ -26,6 +28,9 @@ class Recorder:
         if self._fails:
             raise ValueError("not stored")
         self.batches.append(list(messages))
+
+    def send_parts(self, parts: Sequence[Part]) -> None:
+        self.parts += parts
 
     def close(self) -> None:
         self.closed = True
@@ -86,3 +91,27 @@ def test_an_error_of_a_lane_is_the_tasks_and_closes_all() -> None:
     with pytest.raises(ValueError, match="not stored"):
         send_twice()
     assert all(each.closed for each in producers)
+
+
+def test_encoded_messages_of_a_queue_stay_in_its_lane_and_in_order() -> None:
+    def part(number: int, name: bytes) -> Part:
+        return Part(Place("t", f"broker-a_{number}", number), [name], list)
+
+    producers = [Recorder(), Recorder()]
+    waiting = iter(producers)
+    with Lanes(2, lambda: next(waiting)) as lanes:
+        for name in (b"1", b"2"):
+            lanes.send_encoded(part(number, name) for number in range(5))
+    for lane, producer in enumerate(producers):
+        for number in range(lane, 5, 2):
+            own = [each.entries for each in producer.parts if each.place.lane == number]
+            assert own == [[b"1"], [b"2"]]
+
+
+def test_encoded_messages_for_any_queue_take_turns() -> None:
+    producers = [Recorder(), Recorder()]
+    waiting = iter(producers)
+    parts = [Part(Place("t", None, -1), [b"x"], list) for _ in range(4)]
+    with Lanes(2, lambda: next(waiting)) as lanes:
+        lanes.send_encoded(parts)
+    assert [len(each.parts) for each in producers] == [2, 2]

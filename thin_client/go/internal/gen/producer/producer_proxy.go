@@ -2390,6 +2390,617 @@ func (p *WritableQueues) String() string {
   return fmt.Sprintf("WritableQueues(%+v)", *p)
 }
 
+// Messages of one topic for one queue, encoded by the client as RocketMQ's producers encode a batch.
+// The proxy passes them on as they are.
+//
+// Attributes:
+//  - Topic
+//  - Qid: The queue by name, as in broker-a_0; absent: one queue for all, which the proxy chooses.
+//  - Count: The number of messages in the body.
+//  - Body: The messages, each as: its size (i32, including this field), twice 0 (i32), 0 (i32, flags), the
+// size of the body (i32), the body, the size of the properties (i16), the properties. All integers
+// are big-endian. Properties are NAME 0x01 VALUE 0x02, repeated, in UTF-8: UNIQ_KEY with the
+// message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
+//  - TimeoutMs: Milliseconds; absent or 0: 3000.
+//  - Version: Name and version of the client library; for statistics only.
+//  - Token: Authenticates the client.
+type EncodedBatch struct {
+  Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
+  Qid *string `thrift:"qid,2" db:"qid" json:"qid,omitempty"`
+  Count int32 `thrift:"count,3,required" db:"count" json:"count"`
+  Body []byte `thrift:"body,4,required" db:"body" json:"body"`
+  TimeoutMs *int64 `thrift:"timeoutMs,5" db:"timeoutMs" json:"timeoutMs,omitempty"`
+  Version *string `thrift:"version,6" db:"version" json:"version,omitempty"`
+  // unused fields # 7 to 74
+  Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
+}
+
+func NewEncodedBatch() *EncodedBatch {
+  return &EncodedBatch{}
+}
+
+
+func (p *EncodedBatch) GetTopic() string {
+  return p.Topic
+}
+var EncodedBatch_Qid_DEFAULT string
+func (p *EncodedBatch) GetQid() string {
+  if !p.IsSetQid() {
+    return EncodedBatch_Qid_DEFAULT
+  }
+return *p.Qid
+}
+
+func (p *EncodedBatch) GetCount() int32 {
+  return p.Count
+}
+
+func (p *EncodedBatch) GetBody() []byte {
+  return p.Body
+}
+var EncodedBatch_TimeoutMs_DEFAULT int64
+func (p *EncodedBatch) GetTimeoutMs() int64 {
+  if !p.IsSetTimeoutMs() {
+    return EncodedBatch_TimeoutMs_DEFAULT
+  }
+return *p.TimeoutMs
+}
+var EncodedBatch_Version_DEFAULT string
+func (p *EncodedBatch) GetVersion() string {
+  if !p.IsSetVersion() {
+    return EncodedBatch_Version_DEFAULT
+  }
+return *p.Version
+}
+var EncodedBatch_Token_DEFAULT string
+func (p *EncodedBatch) GetToken() string {
+  if !p.IsSetToken() {
+    return EncodedBatch_Token_DEFAULT
+  }
+return *p.Token
+}
+func (p *EncodedBatch) IsSetQid() bool {
+  return p.Qid != nil
+}
+
+func (p *EncodedBatch) IsSetTimeoutMs() bool {
+  return p.TimeoutMs != nil
+}
+
+func (p *EncodedBatch) IsSetVersion() bool {
+  return p.Version != nil
+}
+
+func (p *EncodedBatch) IsSetToken() bool {
+  return p.Token != nil
+}
+
+func (p *EncodedBatch) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetTopic bool = false;
+  var issetCount bool = false;
+  var issetBody bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetTopic = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+        issetCount = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 4:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField4(ctx, iprot); err != nil {
+          return err
+        }
+        issetBody = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 5:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField5(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 6:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField6(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 75:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField75(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetTopic{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Topic is not set"));
+  }
+  if !issetCount{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Count is not set"));
+  }
+  if !issetBody{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Body is not set"));
+  }
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Topic = v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Qid = &v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.Count = v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadBinary(ctx); err != nil {
+  return thrift.PrependError("error reading field 4: ", err)
+} else {
+  p.Body = v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField5(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 5: ", err)
+} else {
+  p.TimeoutMs = &v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField6(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 6: ", err)
+} else {
+  p.Version = &v
+}
+  return nil
+}
+
+func (p *EncodedBatch)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 75: ", err)
+} else {
+  p.Token = &v
+}
+  return nil
+}
+
+func (p *EncodedBatch) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "EncodedBatch"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+    if err := p.writeField4(ctx, oprot); err != nil { return err }
+    if err := p.writeField5(ctx, oprot); err != nil { return err }
+    if err := p.writeField6(ctx, oprot); err != nil { return err }
+    if err := p.writeField75(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *EncodedBatch) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "topic", thrift.STRING, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:topic: ", p), err) }
+  if err := oprot.WriteString(ctx, string(p.Topic)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.topic (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:topic: ", p), err) }
+  return err
+}
+
+func (p *EncodedBatch) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetQid() {
+    if err := oprot.WriteFieldBegin(ctx, "qid", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:qid: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Qid)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.qid (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:qid: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedBatch) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "count", thrift.I32, 3); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:count: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Count)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.count (3) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:count: ", p), err) }
+  return err
+}
+
+func (p *EncodedBatch) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "body", thrift.STRING, 4); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:body: ", p), err) }
+  if err := oprot.WriteBinary(ctx, p.Body); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.body (4) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 4:body: ", p), err) }
+  return err
+}
+
+func (p *EncodedBatch) writeField5(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetTimeoutMs() {
+    if err := oprot.WriteFieldBegin(ctx, "timeoutMs", thrift.I64, 5); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 5:timeoutMs: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.TimeoutMs)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.timeoutMs (5) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 5:timeoutMs: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedBatch) writeField6(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetVersion() {
+    if err := oprot.WriteFieldBegin(ctx, "version", thrift.STRING, 6); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 6:version: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Version)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.version (6) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 6:version: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedBatch) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetToken() {
+    if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 75:token: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Token)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.token (75) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 75:token: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedBatch) Equals(other *EncodedBatch) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Topic != other.Topic { return false }
+  if p.Qid != other.Qid {
+    if p.Qid == nil || other.Qid == nil {
+      return false
+    }
+    if (*p.Qid) != (*other.Qid) { return false }
+  }
+  if p.Count != other.Count { return false }
+  if bytes.Compare(p.Body, other.Body) != 0 { return false }
+  if p.TimeoutMs != other.TimeoutMs {
+    if p.TimeoutMs == nil || other.TimeoutMs == nil {
+      return false
+    }
+    if (*p.TimeoutMs) != (*other.TimeoutMs) { return false }
+  }
+  if p.Version != other.Version {
+    if p.Version == nil || other.Version == nil {
+      return false
+    }
+    if (*p.Version) != (*other.Version) { return false }
+  }
+  if p.Token != other.Token {
+    if p.Token == nil || other.Token == nil {
+      return false
+    }
+    if (*p.Token) != (*other.Token) { return false }
+  }
+  return true
+}
+
+func (p *EncodedBatch) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("EncodedBatch(%+v)", *p)
+}
+
+// The result of an EncodedBatch.
+//
+// Attributes:
+//  - Code: 0: all are stored. Otherwise as in Result: 10, 11, 12, 14, 15, 20, 70, 71.
+//  - Msg: A readable text: what was wrong, and what would be right; absent with code 0.
+//  - Stored: The number of messages from the first one on that are known to be stored; absent: 0.
+type EncodedResult_ struct {
+  Code int32 `thrift:"code,1,required" db:"code" json:"code"`
+  Msg *string `thrift:"msg,2" db:"msg" json:"msg,omitempty"`
+  Stored *int32 `thrift:"stored,3" db:"stored" json:"stored,omitempty"`
+}
+
+func NewEncodedResult_() *EncodedResult_ {
+  return &EncodedResult_{}
+}
+
+
+func (p *EncodedResult_) GetCode() int32 {
+  return p.Code
+}
+var EncodedResult__Msg_DEFAULT string
+func (p *EncodedResult_) GetMsg() string {
+  if !p.IsSetMsg() {
+    return EncodedResult__Msg_DEFAULT
+  }
+return *p.Msg
+}
+var EncodedResult__Stored_DEFAULT int32
+func (p *EncodedResult_) GetStored() int32 {
+  if !p.IsSetStored() {
+    return EncodedResult__Stored_DEFAULT
+  }
+return *p.Stored
+}
+func (p *EncodedResult_) IsSetMsg() bool {
+  return p.Msg != nil
+}
+
+func (p *EncodedResult_) IsSetStored() bool {
+  return p.Stored != nil
+}
+
+func (p *EncodedResult_) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+  var issetCode bool = false;
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+        issetCode = true
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 2:
+      if fieldTypeId == thrift.STRING {
+        if err := p.ReadField2(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 3:
+      if fieldTypeId == thrift.I32 {
+        if err := p.ReadField3(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  if !issetCode{
+    return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("Required field Code is not set"));
+  }
+  return nil
+}
+
+func (p *EncodedResult_)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 1: ", err)
+} else {
+  p.Code = v
+}
+  return nil
+}
+
+func (p *EncodedResult_)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadString(ctx); err != nil {
+  return thrift.PrependError("error reading field 2: ", err)
+} else {
+  p.Msg = &v
+}
+  return nil
+}
+
+func (p *EncodedResult_)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI32(ctx); err != nil {
+  return thrift.PrependError("error reading field 3: ", err)
+} else {
+  p.Stored = &v
+}
+  return nil
+}
+
+func (p *EncodedResult_) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "EncodedResult"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+    if err := p.writeField2(ctx, oprot); err != nil { return err }
+    if err := p.writeField3(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *EncodedResult_) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "code", thrift.I32, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:code: ", p), err) }
+  if err := oprot.WriteI32(ctx, int32(p.Code)); err != nil {
+  return thrift.PrependError(fmt.Sprintf("%T.code (1) field write error: ", p), err) }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:code: ", p), err) }
+  return err
+}
+
+func (p *EncodedResult_) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetMsg() {
+    if err := oprot.WriteFieldBegin(ctx, "msg", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:msg: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Msg)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.msg (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:msg: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedResult_) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetStored() {
+    if err := oprot.WriteFieldBegin(ctx, "stored", thrift.I32, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:stored: ", p), err) }
+    if err := oprot.WriteI32(ctx, int32(*p.Stored)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.stored (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:stored: ", p), err) }
+  }
+  return err
+}
+
+func (p *EncodedResult_) Equals(other *EncodedResult_) bool {
+  if p == other {
+    return true
+  } else if p == nil || other == nil {
+    return false
+  }
+  if p.Code != other.Code { return false }
+  if p.Msg != other.Msg {
+    if p.Msg == nil || other.Msg == nil {
+      return false
+    }
+    if (*p.Msg) != (*other.Msg) { return false }
+  }
+  if p.Stored != other.Stored {
+    if p.Stored == nil || other.Stored == nil {
+      return false
+    }
+    if (*p.Stored) != (*other.Stored) { return false }
+  }
+  return true
+}
+
+func (p *EncodedResult_) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("EncodedResult_(%+v)", *p)
+}
+
 // Stores a message that consumers see only if its transaction is committed: a half message.
 //
 // Attributes:
@@ -3938,6 +4549,13 @@ type ProducerService interface {
   // Parameters:
   //  - Messages
   SendBatchSync(ctx context.Context, messages []*Message) (_r *Result_, _err error)
+  // Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+  // or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+  // to be stored may be.
+  //
+  // Parameters:
+  //  - Batch
+  SendEncoded(ctx context.Context, batch *EncodedBatch) (_r *EncodedResult_, _err error)
   // As sendSync; the answer is also sent after the message is stored.
   //
   // Parameters:
@@ -4051,22 +4669,44 @@ func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*M
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendBatchSync failed: unknown result")
 }
 
-// As sendSync; the answer is also sent after the message is stored.
+// Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+// or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+// to be stored may be.
 //
 // Parameters:
-//  - Message
-func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message) (_r *Result_, _err error) {
-  var _args22 ProducerServiceSendAsyncArgs
-  _args22.Message = message
-  var _result24 ProducerServiceSendAsyncResult
+//  - Batch
+func (p *ProducerServiceClient) SendEncoded(ctx context.Context, batch *EncodedBatch) (_r *EncodedResult_, _err error) {
+  var _args22 ProducerServiceSendEncodedArgs
+  _args22.Batch = batch
+  var _result24 ProducerServiceSendEncodedResult
   var _meta23 thrift.ResponseMeta
-  _meta23, _err = p.Client_().Call(ctx, "sendAsync", &_args22, &_result24)
+  _meta23, _err = p.Client_().Call(ctx, "sendEncoded", &_args22, &_result24)
   p.SetLastResponseMeta_(_meta23)
   if _err != nil {
     return
   }
   if _ret25 := _result24.GetSuccess(); _ret25 != nil {
     return _ret25, nil
+  }
+  return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendEncoded failed: unknown result")
+}
+
+// As sendSync; the answer is also sent after the message is stored.
+//
+// Parameters:
+//  - Message
+func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message) (_r *Result_, _err error) {
+  var _args26 ProducerServiceSendAsyncArgs
+  _args26.Message = message
+  var _result28 ProducerServiceSendAsyncResult
+  var _meta27 thrift.ResponseMeta
+  _meta27, _err = p.Client_().Call(ctx, "sendAsync", &_args26, &_result28)
+  p.SetLastResponseMeta_(_meta27)
+  if _err != nil {
+    return
+  }
+  if _ret29 := _result28.GetSuccess(); _ret29 != nil {
+    return _ret29, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendAsync failed: unknown result")
 }
@@ -4077,18 +4717,18 @@ func (p *ProducerServiceClient) SendAsync(ctx context.Context, message *Message)
 //  - DelayMessage
 //  - Timeout
 func (p *ProducerServiceClient) SendDelaySync(ctx context.Context, delayMessage *DelayMessage, timeout int64) (_r *DelayResult_, _err error) {
-  var _args26 ProducerServiceSendDelaySyncArgs
-  _args26.DelayMessage = delayMessage
-  _args26.Timeout = timeout
-  var _result28 ProducerServiceSendDelaySyncResult
-  var _meta27 thrift.ResponseMeta
-  _meta27, _err = p.Client_().Call(ctx, "sendDelaySync", &_args26, &_result28)
-  p.SetLastResponseMeta_(_meta27)
+  var _args30 ProducerServiceSendDelaySyncArgs
+  _args30.DelayMessage = delayMessage
+  _args30.Timeout = timeout
+  var _result32 ProducerServiceSendDelaySyncResult
+  var _meta31 thrift.ResponseMeta
+  _meta31, _err = p.Client_().Call(ctx, "sendDelaySync", &_args30, &_result32)
+  p.SetLastResponseMeta_(_meta31)
   if _err != nil {
     return
   }
-  if _ret29 := _result28.GetSuccess(); _ret29 != nil {
-    return _ret29, nil
+  if _ret33 := _result32.GetSuccess(); _ret33 != nil {
+    return _ret33, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendDelaySync failed: unknown result")
 }
@@ -4098,17 +4738,17 @@ func (p *ProducerServiceClient) SendDelaySync(ctx context.Context, delayMessage 
 // Parameters:
 //  - Request
 func (p *ProducerServiceClient) WritableQueues(ctx context.Context, request *QueuesRequest) (_r *WritableQueues, _err error) {
-  var _args30 ProducerServiceWritableQueuesArgs
-  _args30.Request = request
-  var _result32 ProducerServiceWritableQueuesResult
-  var _meta31 thrift.ResponseMeta
-  _meta31, _err = p.Client_().Call(ctx, "writableQueues", &_args30, &_result32)
-  p.SetLastResponseMeta_(_meta31)
+  var _args34 ProducerServiceWritableQueuesArgs
+  _args34.Request = request
+  var _result36 ProducerServiceWritableQueuesResult
+  var _meta35 thrift.ResponseMeta
+  _meta35, _err = p.Client_().Call(ctx, "writableQueues", &_args34, &_result36)
+  p.SetLastResponseMeta_(_meta35)
   if _err != nil {
     return
   }
-  if _ret33 := _result32.GetSuccess(); _ret33 != nil {
-    return _ret33, nil
+  if _ret37 := _result36.GetSuccess(); _ret37 != nil {
+    return _ret37, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "writableQueues failed: unknown result")
 }
@@ -4118,17 +4758,17 @@ func (p *ProducerServiceClient) WritableQueues(ctx context.Context, request *Que
 // Parameters:
 //  - Request
 func (p *ProducerServiceClient) PrepareTransaction(ctx context.Context, request *PrepareRequest) (_r *Prepared, _err error) {
-  var _args34 ProducerServicePrepareTransactionArgs
-  _args34.Request = request
-  var _result36 ProducerServicePrepareTransactionResult
-  var _meta35 thrift.ResponseMeta
-  _meta35, _err = p.Client_().Call(ctx, "prepareTransaction", &_args34, &_result36)
-  p.SetLastResponseMeta_(_meta35)
+  var _args38 ProducerServicePrepareTransactionArgs
+  _args38.Request = request
+  var _result40 ProducerServicePrepareTransactionResult
+  var _meta39 thrift.ResponseMeta
+  _meta39, _err = p.Client_().Call(ctx, "prepareTransaction", &_args38, &_result40)
+  p.SetLastResponseMeta_(_meta39)
   if _err != nil {
     return
   }
-  if _ret37 := _result36.GetSuccess(); _ret37 != nil {
-    return _ret37, nil
+  if _ret41 := _result40.GetSuccess(); _ret41 != nil {
+    return _ret41, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "prepareTransaction failed: unknown result")
 }
@@ -4138,17 +4778,17 @@ func (p *ProducerServiceClient) PrepareTransaction(ctx context.Context, request 
 // Parameters:
 //  - Request
 func (p *ProducerServiceClient) EndTransaction(ctx context.Context, request *EndRequest) (_r *Result_, _err error) {
-  var _args38 ProducerServiceEndTransactionArgs
-  _args38.Request = request
-  var _result40 ProducerServiceEndTransactionResult
-  var _meta39 thrift.ResponseMeta
-  _meta39, _err = p.Client_().Call(ctx, "endTransaction", &_args38, &_result40)
-  p.SetLastResponseMeta_(_meta39)
+  var _args42 ProducerServiceEndTransactionArgs
+  _args42.Request = request
+  var _result44 ProducerServiceEndTransactionResult
+  var _meta43 thrift.ResponseMeta
+  _meta43, _err = p.Client_().Call(ctx, "endTransaction", &_args42, &_result44)
+  p.SetLastResponseMeta_(_meta43)
   if _err != nil {
     return
   }
-  if _ret41 := _result40.GetSuccess(); _ret41 != nil {
-    return _ret41, nil
+  if _ret45 := _result44.GetSuccess(); _ret45 != nil {
+    return _ret45, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "endTransaction failed: unknown result")
 }
@@ -4160,17 +4800,17 @@ func (p *ProducerServiceClient) EndTransaction(ctx context.Context, request *End
 // Parameters:
 //  - Request
 func (p *ProducerServiceClient) TransactionChecks(ctx context.Context, request *ChecksRequest) (_r *ChecksAnswer, _err error) {
-  var _args42 ProducerServiceTransactionChecksArgs
-  _args42.Request = request
-  var _result44 ProducerServiceTransactionChecksResult
-  var _meta43 thrift.ResponseMeta
-  _meta43, _err = p.Client_().Call(ctx, "transactionChecks", &_args42, &_result44)
-  p.SetLastResponseMeta_(_meta43)
+  var _args46 ProducerServiceTransactionChecksArgs
+  _args46.Request = request
+  var _result48 ProducerServiceTransactionChecksResult
+  var _meta47 thrift.ResponseMeta
+  _meta47, _err = p.Client_().Call(ctx, "transactionChecks", &_args46, &_result48)
+  p.SetLastResponseMeta_(_meta47)
   if _err != nil {
     return
   }
-  if _ret45 := _result44.GetSuccess(); _ret45 != nil {
-    return _ret45, nil
+  if _ret49 := _result48.GetSuccess(); _ret49 != nil {
+    return _ret49, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "transactionChecks failed: unknown result")
 }
@@ -4195,16 +4835,17 @@ func (p *ProducerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewProducerServiceProcessor(handler ProducerService) *ProducerServiceProcessor {
 
-  self46 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self46.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
-  self46.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
-  self46.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
-  self46.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
-  self46.processorMap["writableQueues"] = &producerServiceProcessorWritableQueues{handler:handler}
-  self46.processorMap["prepareTransaction"] = &producerServiceProcessorPrepareTransaction{handler:handler}
-  self46.processorMap["endTransaction"] = &producerServiceProcessorEndTransaction{handler:handler}
-  self46.processorMap["transactionChecks"] = &producerServiceProcessorTransactionChecks{handler:handler}
-return self46
+  self50 := &ProducerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self50.processorMap["sendSync"] = &producerServiceProcessorSendSync{handler:handler}
+  self50.processorMap["sendBatchSync"] = &producerServiceProcessorSendBatchSync{handler:handler}
+  self50.processorMap["sendEncoded"] = &producerServiceProcessorSendEncoded{handler:handler}
+  self50.processorMap["sendAsync"] = &producerServiceProcessorSendAsync{handler:handler}
+  self50.processorMap["sendDelaySync"] = &producerServiceProcessorSendDelaySync{handler:handler}
+  self50.processorMap["writableQueues"] = &producerServiceProcessorWritableQueues{handler:handler}
+  self50.processorMap["prepareTransaction"] = &producerServiceProcessorPrepareTransaction{handler:handler}
+  self50.processorMap["endTransaction"] = &producerServiceProcessorEndTransaction{handler:handler}
+  self50.processorMap["transactionChecks"] = &producerServiceProcessorTransactionChecks{handler:handler}
+return self50
 }
 
 func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -4215,12 +4856,12 @@ func (p *ProducerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x47 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x51 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x47.Write(ctx, oprot)
+  x51.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x47
+  return false, x51
 
 }
 
@@ -4229,7 +4870,7 @@ type producerServiceProcessorSendSync struct {
 }
 
 func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err48 error
+  var _write_err52 error
   args := ProducerServiceSendSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4275,21 +4916,21 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc49 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
+    _exc53 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err48 = thrift.WrapTException(err2)
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := _exc49.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
-      _write_err48 = thrift.WrapTException(err2)
+    if err2 := _exc53.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
-      _write_err48 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
-      _write_err48 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+      _write_err52 = thrift.WrapTException(err2)
     }
-    if _write_err48 != nil {
-      return false, thrift.WrapTException(_write_err48)
+    if _write_err52 != nil {
+      return false, thrift.WrapTException(_write_err52)
     }
     return true, err
   } else {
@@ -4297,19 +4938,19 @@ func (p *producerServiceProcessorSendSync) Process(ctx context.Context, seqId in
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err48 = thrift.WrapTException(err2)
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err48 == nil && err2 != nil {
-    _write_err48 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err48 == nil && err2 != nil {
-    _write_err48 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err48 == nil && err2 != nil {
-    _write_err48 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
+    _write_err52 = thrift.WrapTException(err2)
   }
-  if _write_err48 != nil {
-    return false, thrift.WrapTException(_write_err48)
+  if _write_err52 != nil {
+    return false, thrift.WrapTException(_write_err52)
   }
   return true, err
 }
@@ -4319,7 +4960,7 @@ type producerServiceProcessorSendBatchSync struct {
 }
 
 func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err50 error
+  var _write_err54 error
   args := ProducerServiceSendBatchSyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4365,21 +5006,21 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc51 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
+    _exc55 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendBatchSync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err50 = thrift.WrapTException(err2)
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := _exc51.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
-      _write_err50 = thrift.WrapTException(err2)
+    if err2 := _exc55.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
-      _write_err50 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
-      _write_err50 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+      _write_err54 = thrift.WrapTException(err2)
     }
-    if _write_err50 != nil {
-      return false, thrift.WrapTException(_write_err50)
+    if _write_err54 != nil {
+      return false, thrift.WrapTException(_write_err54)
     }
     return true, err
   } else {
@@ -4387,19 +5028,109 @@ func (p *producerServiceProcessorSendBatchSync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendBatchSync", thrift.REPLY, seqId); err2 != nil {
-    _write_err50 = thrift.WrapTException(err2)
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err50 == nil && err2 != nil {
-    _write_err50 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err50 == nil && err2 != nil {
-    _write_err50 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err50 == nil && err2 != nil {
-    _write_err50 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
+    _write_err54 = thrift.WrapTException(err2)
   }
-  if _write_err50 != nil {
-    return false, thrift.WrapTException(_write_err50)
+  if _write_err54 != nil {
+    return false, thrift.WrapTException(_write_err54)
+  }
+  return true, err
+}
+
+type producerServiceProcessorSendEncoded struct {
+  handler ProducerService
+}
+
+func (p *producerServiceProcessorSendEncoded) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+  var _write_err56 error
+  args := ProducerServiceSendEncodedArgs{}
+  if err2 := args.Read(ctx, iprot); err2 != nil {
+    iprot.ReadMessageEnd(ctx)
+    x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+    oprot.WriteMessageBegin(ctx, "sendEncoded", thrift.EXCEPTION, seqId)
+    x.Write(ctx, oprot)
+    oprot.WriteMessageEnd(ctx)
+    oprot.Flush(ctx)
+    return false, thrift.WrapTException(err2)
+  }
+  iprot.ReadMessageEnd(ctx)
+
+  tickerCancel := func() {}
+  // Start a goroutine to do server side connectivity check.
+  if thrift.ServerConnectivityCheckInterval > 0 {
+    var cancel context.CancelFunc
+    ctx, cancel = context.WithCancel(ctx)
+    defer cancel()
+    var tickerCtx context.Context
+    tickerCtx, tickerCancel = context.WithCancel(context.Background())
+    defer tickerCancel()
+    go func(ctx context.Context, cancel context.CancelFunc) {
+      ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+      defer ticker.Stop()
+      for {
+        select {
+        case <-ctx.Done():
+          return
+        case <-ticker.C:
+          if !iprot.Transport().IsOpen() {
+            cancel()
+            return
+          }
+        }
+      }
+    }(tickerCtx, cancel)
+  }
+
+  result := ProducerServiceSendEncodedResult{}
+  if retval, err2 := p.handler.SendEncoded(ctx, args.Batch); err2 != nil {
+    tickerCancel()
+    err = thrift.WrapTException(err2)
+    if errors.Is(err2, thrift.ErrAbandonRequest) {
+      return false, thrift.WrapTException(err2)
+    }
+    _exc57 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendEncoded: " + err2.Error())
+    if err2 := oprot.WriteMessageBegin(ctx, "sendEncoded", thrift.EXCEPTION, seqId); err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
+    }
+    if err2 := _exc57.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
+    }
+    if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+      _write_err56 = thrift.WrapTException(err2)
+    }
+    if _write_err56 != nil {
+      return false, thrift.WrapTException(_write_err56)
+    }
+    return true, err
+  } else {
+    result.Success = retval
+  }
+  tickerCancel()
+  if err2 := oprot.WriteMessageBegin(ctx, "sendEncoded", thrift.REPLY, seqId); err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
+  }
+  if err2 := result.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
+  }
+  if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
+    _write_err56 = thrift.WrapTException(err2)
+  }
+  if _write_err56 != nil {
+    return false, thrift.WrapTException(_write_err56)
   }
   return true, err
 }
@@ -4409,7 +5140,7 @@ type producerServiceProcessorSendAsync struct {
 }
 
 func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err52 error
+  var _write_err58 error
   args := ProducerServiceSendAsyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4455,21 +5186,21 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc53 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
+    _exc59 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendAsync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err52 = thrift.WrapTException(err2)
+      _write_err58 = thrift.WrapTException(err2)
     }
-    if err2 := _exc53.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
-      _write_err52 = thrift.WrapTException(err2)
+    if err2 := _exc59.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
-      _write_err52 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
-      _write_err52 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+      _write_err58 = thrift.WrapTException(err2)
     }
-    if _write_err52 != nil {
-      return false, thrift.WrapTException(_write_err52)
+    if _write_err58 != nil {
+      return false, thrift.WrapTException(_write_err58)
     }
     return true, err
   } else {
@@ -4477,19 +5208,19 @@ func (p *producerServiceProcessorSendAsync) Process(ctx context.Context, seqId i
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendAsync", thrift.REPLY, seqId); err2 != nil {
-    _write_err52 = thrift.WrapTException(err2)
+    _write_err58 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err52 == nil && err2 != nil {
-    _write_err52 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err52 == nil && err2 != nil {
-    _write_err52 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err52 == nil && err2 != nil {
-    _write_err52 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
+    _write_err58 = thrift.WrapTException(err2)
   }
-  if _write_err52 != nil {
-    return false, thrift.WrapTException(_write_err52)
+  if _write_err58 != nil {
+    return false, thrift.WrapTException(_write_err58)
   }
   return true, err
 }
@@ -4499,7 +5230,7 @@ type producerServiceProcessorSendDelaySync struct {
 }
 
 func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err54 error
+  var _write_err60 error
   args := ProducerServiceSendDelaySyncArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4545,21 +5276,21 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc55 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
+    _exc61 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing sendDelaySync: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err54 = thrift.WrapTException(err2)
+      _write_err60 = thrift.WrapTException(err2)
     }
-    if err2 := _exc55.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
-      _write_err54 = thrift.WrapTException(err2)
+    if err2 := _exc61.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
-      _write_err54 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
-      _write_err54 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+      _write_err60 = thrift.WrapTException(err2)
     }
-    if _write_err54 != nil {
-      return false, thrift.WrapTException(_write_err54)
+    if _write_err60 != nil {
+      return false, thrift.WrapTException(_write_err60)
     }
     return true, err
   } else {
@@ -4567,19 +5298,19 @@ func (p *producerServiceProcessorSendDelaySync) Process(ctx context.Context, seq
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "sendDelaySync", thrift.REPLY, seqId); err2 != nil {
-    _write_err54 = thrift.WrapTException(err2)
+    _write_err60 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err54 == nil && err2 != nil {
-    _write_err54 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err54 == nil && err2 != nil {
-    _write_err54 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err54 == nil && err2 != nil {
-    _write_err54 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
+    _write_err60 = thrift.WrapTException(err2)
   }
-  if _write_err54 != nil {
-    return false, thrift.WrapTException(_write_err54)
+  if _write_err60 != nil {
+    return false, thrift.WrapTException(_write_err60)
   }
   return true, err
 }
@@ -4589,7 +5320,7 @@ type producerServiceProcessorWritableQueues struct {
 }
 
 func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err56 error
+  var _write_err62 error
   args := ProducerServiceWritableQueuesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4635,21 +5366,21 @@ func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, se
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc57 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing writableQueues: " + err2.Error())
+    _exc63 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing writableQueues: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err56 = thrift.WrapTException(err2)
+      _write_err62 = thrift.WrapTException(err2)
     }
-    if err2 := _exc57.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
-      _write_err56 = thrift.WrapTException(err2)
+    if err2 := _exc63.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
-      _write_err56 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
-      _write_err56 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+      _write_err62 = thrift.WrapTException(err2)
     }
-    if _write_err56 != nil {
-      return false, thrift.WrapTException(_write_err56)
+    if _write_err62 != nil {
+      return false, thrift.WrapTException(_write_err62)
     }
     return true, err
   } else {
@@ -4657,19 +5388,19 @@ func (p *producerServiceProcessorWritableQueues) Process(ctx context.Context, se
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "writableQueues", thrift.REPLY, seqId); err2 != nil {
-    _write_err56 = thrift.WrapTException(err2)
+    _write_err62 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err56 == nil && err2 != nil {
-    _write_err56 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err56 == nil && err2 != nil {
-    _write_err56 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err56 == nil && err2 != nil {
-    _write_err56 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
+    _write_err62 = thrift.WrapTException(err2)
   }
-  if _write_err56 != nil {
-    return false, thrift.WrapTException(_write_err56)
+  if _write_err62 != nil {
+    return false, thrift.WrapTException(_write_err62)
   }
   return true, err
 }
@@ -4679,7 +5410,7 @@ type producerServiceProcessorPrepareTransaction struct {
 }
 
 func (p *producerServiceProcessorPrepareTransaction) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err58 error
+  var _write_err64 error
   args := ProducerServicePrepareTransactionArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4725,21 +5456,21 @@ func (p *producerServiceProcessorPrepareTransaction) Process(ctx context.Context
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc59 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing prepareTransaction: " + err2.Error())
+    _exc65 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing prepareTransaction: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "prepareTransaction", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err58 = thrift.WrapTException(err2)
+      _write_err64 = thrift.WrapTException(err2)
     }
-    if err2 := _exc59.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
-      _write_err58 = thrift.WrapTException(err2)
+    if err2 := _exc65.Write(ctx, oprot); _write_err64 == nil && err2 != nil {
+      _write_err64 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
-      _write_err58 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err64 == nil && err2 != nil {
+      _write_err64 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
-      _write_err58 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err64 == nil && err2 != nil {
+      _write_err64 = thrift.WrapTException(err2)
     }
-    if _write_err58 != nil {
-      return false, thrift.WrapTException(_write_err58)
+    if _write_err64 != nil {
+      return false, thrift.WrapTException(_write_err64)
     }
     return true, err
   } else {
@@ -4747,19 +5478,19 @@ func (p *producerServiceProcessorPrepareTransaction) Process(ctx context.Context
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "prepareTransaction", thrift.REPLY, seqId); err2 != nil {
-    _write_err58 = thrift.WrapTException(err2)
+    _write_err64 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err58 == nil && err2 != nil {
-    _write_err58 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err64 == nil && err2 != nil {
+    _write_err64 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err58 == nil && err2 != nil {
-    _write_err58 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err64 == nil && err2 != nil {
+    _write_err64 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err58 == nil && err2 != nil {
-    _write_err58 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err64 == nil && err2 != nil {
+    _write_err64 = thrift.WrapTException(err2)
   }
-  if _write_err58 != nil {
-    return false, thrift.WrapTException(_write_err58)
+  if _write_err64 != nil {
+    return false, thrift.WrapTException(_write_err64)
   }
   return true, err
 }
@@ -4769,7 +5500,7 @@ type producerServiceProcessorEndTransaction struct {
 }
 
 func (p *producerServiceProcessorEndTransaction) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err60 error
+  var _write_err66 error
   args := ProducerServiceEndTransactionArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4815,21 +5546,21 @@ func (p *producerServiceProcessorEndTransaction) Process(ctx context.Context, se
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc61 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing endTransaction: " + err2.Error())
+    _exc67 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing endTransaction: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "endTransaction", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err60 = thrift.WrapTException(err2)
+      _write_err66 = thrift.WrapTException(err2)
     }
-    if err2 := _exc61.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
-      _write_err60 = thrift.WrapTException(err2)
+    if err2 := _exc67.Write(ctx, oprot); _write_err66 == nil && err2 != nil {
+      _write_err66 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
-      _write_err60 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err66 == nil && err2 != nil {
+      _write_err66 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
-      _write_err60 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err66 == nil && err2 != nil {
+      _write_err66 = thrift.WrapTException(err2)
     }
-    if _write_err60 != nil {
-      return false, thrift.WrapTException(_write_err60)
+    if _write_err66 != nil {
+      return false, thrift.WrapTException(_write_err66)
     }
     return true, err
   } else {
@@ -4837,19 +5568,19 @@ func (p *producerServiceProcessorEndTransaction) Process(ctx context.Context, se
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "endTransaction", thrift.REPLY, seqId); err2 != nil {
-    _write_err60 = thrift.WrapTException(err2)
+    _write_err66 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err60 == nil && err2 != nil {
-    _write_err60 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err66 == nil && err2 != nil {
+    _write_err66 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err60 == nil && err2 != nil {
-    _write_err60 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err66 == nil && err2 != nil {
+    _write_err66 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err60 == nil && err2 != nil {
-    _write_err60 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err66 == nil && err2 != nil {
+    _write_err66 = thrift.WrapTException(err2)
   }
-  if _write_err60 != nil {
-    return false, thrift.WrapTException(_write_err60)
+  if _write_err66 != nil {
+    return false, thrift.WrapTException(_write_err66)
   }
   return true, err
 }
@@ -4859,7 +5590,7 @@ type producerServiceProcessorTransactionChecks struct {
 }
 
 func (p *producerServiceProcessorTransactionChecks) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err62 error
+  var _write_err68 error
   args := ProducerServiceTransactionChecksArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -4905,21 +5636,21 @@ func (p *producerServiceProcessorTransactionChecks) Process(ctx context.Context,
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc63 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing transactionChecks: " + err2.Error())
+    _exc69 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing transactionChecks: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "transactionChecks", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err62 = thrift.WrapTException(err2)
+      _write_err68 = thrift.WrapTException(err2)
     }
-    if err2 := _exc63.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
-      _write_err62 = thrift.WrapTException(err2)
+    if err2 := _exc69.Write(ctx, oprot); _write_err68 == nil && err2 != nil {
+      _write_err68 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
-      _write_err62 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err68 == nil && err2 != nil {
+      _write_err68 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
-      _write_err62 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err68 == nil && err2 != nil {
+      _write_err68 = thrift.WrapTException(err2)
     }
-    if _write_err62 != nil {
-      return false, thrift.WrapTException(_write_err62)
+    if _write_err68 != nil {
+      return false, thrift.WrapTException(_write_err68)
     }
     return true, err
   } else {
@@ -4927,19 +5658,19 @@ func (p *producerServiceProcessorTransactionChecks) Process(ctx context.Context,
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "transactionChecks", thrift.REPLY, seqId); err2 != nil {
-    _write_err62 = thrift.WrapTException(err2)
+    _write_err68 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err62 == nil && err2 != nil {
-    _write_err62 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err68 == nil && err2 != nil {
+    _write_err68 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err62 == nil && err2 != nil {
-    _write_err62 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err68 == nil && err2 != nil {
+    _write_err68 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err62 == nil && err2 != nil {
-    _write_err62 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err68 == nil && err2 != nil {
+    _write_err68 = thrift.WrapTException(err2)
   }
-  if _write_err62 != nil {
-    return false, thrift.WrapTException(_write_err62)
+  if _write_err68 != nil {
+    return false, thrift.WrapTException(_write_err68)
   }
   return true, err
 }
@@ -5243,13 +5974,13 @@ func (p *ProducerServiceSendBatchSyncArgs)  ReadField1(ctx context.Context, ipro
   tSlice := make([]*Message, 0, size)
   p.Messages =  tSlice
   for i := 0; i < size; i ++ {
-    _elem64 := &Message{
+    _elem70 := &Message{
     PartitionId: -1,
 }
-    if err := _elem64.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem64), err)
+    if err := _elem70.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem70), err)
     }
-    p.Messages = append(p.Messages, _elem64)
+    p.Messages = append(p.Messages, _elem70)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -5394,6 +6125,204 @@ func (p *ProducerServiceSendBatchSyncResult) String() string {
     return "<nil>"
   }
   return fmt.Sprintf("ProducerServiceSendBatchSyncResult(%+v)", *p)
+}
+
+// Attributes:
+//  - Batch
+type ProducerServiceSendEncodedArgs struct {
+  Batch *EncodedBatch `thrift:"batch,1" db:"batch" json:"batch"`
+}
+
+func NewProducerServiceSendEncodedArgs() *ProducerServiceSendEncodedArgs {
+  return &ProducerServiceSendEncodedArgs{}
+}
+
+var ProducerServiceSendEncodedArgs_Batch_DEFAULT *EncodedBatch
+func (p *ProducerServiceSendEncodedArgs) GetBatch() *EncodedBatch {
+  if !p.IsSetBatch() {
+    return ProducerServiceSendEncodedArgs_Batch_DEFAULT
+  }
+return p.Batch
+}
+func (p *ProducerServiceSendEncodedArgs) IsSetBatch() bool {
+  return p.Batch != nil
+}
+
+func (p *ProducerServiceSendEncodedArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 1:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField1(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedArgs)  ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Batch = &EncodedBatch{}
+  if err := p.Batch.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Batch), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "sendEncoded_args"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField1(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedArgs) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if err := oprot.WriteFieldBegin(ctx, "batch", thrift.STRUCT, 1); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:batch: ", p), err) }
+  if err := p.Batch.Write(ctx, oprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Batch), err)
+  }
+  if err := oprot.WriteFieldEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write field end error 1:batch: ", p), err) }
+  return err
+}
+
+func (p *ProducerServiceSendEncodedArgs) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceSendEncodedArgs(%+v)", *p)
+}
+
+// Attributes:
+//  - Success
+type ProducerServiceSendEncodedResult struct {
+  Success *EncodedResult_ `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewProducerServiceSendEncodedResult() *ProducerServiceSendEncodedResult {
+  return &ProducerServiceSendEncodedResult{}
+}
+
+var ProducerServiceSendEncodedResult_Success_DEFAULT *EncodedResult_
+func (p *ProducerServiceSendEncodedResult) GetSuccess() *EncodedResult_ {
+  if !p.IsSetSuccess() {
+    return ProducerServiceSendEncodedResult_Success_DEFAULT
+  }
+return p.Success
+}
+func (p *ProducerServiceSendEncodedResult) IsSetSuccess() bool {
+  return p.Success != nil
+}
+
+func (p *ProducerServiceSendEncodedResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+  if _, err := iprot.ReadStructBegin(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+  }
+
+
+  for {
+    _, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+    if err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+    }
+    if fieldTypeId == thrift.STOP { break; }
+    switch fieldId {
+    case 0:
+      if fieldTypeId == thrift.STRUCT {
+        if err := p.ReadField0(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    default:
+      if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+        return err
+      }
+    }
+    if err := iprot.ReadFieldEnd(ctx); err != nil {
+      return err
+    }
+  }
+  if err := iprot.ReadStructEnd(ctx); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedResult)  ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+  p.Success = &EncodedResult_{}
+  if err := p.Success.Read(ctx, iprot); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Success), err)
+  }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+  if err := oprot.WriteStructBegin(ctx, "sendEncoded_result"); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
+  if p != nil {
+    if err := p.writeField0(ctx, oprot); err != nil { return err }
+  }
+  if err := oprot.WriteFieldStop(ctx); err != nil {
+    return thrift.PrependError("write field stop error: ", err) }
+  if err := oprot.WriteStructEnd(ctx); err != nil {
+    return thrift.PrependError("write struct stop error: ", err) }
+  return nil
+}
+
+func (p *ProducerServiceSendEncodedResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetSuccess() {
+    if err := oprot.WriteFieldBegin(ctx, "success", thrift.STRUCT, 0); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err) }
+    if err := p.Success.Write(ctx, oprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Success), err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err) }
+  }
+  return err
+}
+
+func (p *ProducerServiceSendEncodedResult) String() string {
+  if p == nil {
+    return "<nil>"
+  }
+  return fmt.Sprintf("ProducerServiceSendEncodedResult(%+v)", *p)
 }
 
 // Attributes:

@@ -28,6 +28,15 @@ public class ProducerService {
     public Result sendBatchSync(java.util.List<Message> messages) throws org.apache.thrift.TException;
 
     /**
+     * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
+     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
+     * to be stored may be.
+     *
+     * @param batch
+     */
+    public EncodedResult sendEncoded(EncodedBatch batch) throws org.apache.thrift.TException;
+
+    /**
      * As sendSync; the answer is also sent after the message is stored.
      *
      * @param message
@@ -79,6 +88,8 @@ public class ProducerService {
     public void sendSync(Message message, long timeout, org.apache.thrift.async.AsyncMethodCallback<Result> resultHandler) throws org.apache.thrift.TException;
 
     public void sendBatchSync(java.util.List<Message> messages, org.apache.thrift.async.AsyncMethodCallback<Result> resultHandler) throws org.apache.thrift.TException;
+
+    public void sendEncoded(EncodedBatch batch, org.apache.thrift.async.AsyncMethodCallback<EncodedResult> resultHandler) throws org.apache.thrift.TException;
 
     public void sendAsync(Message message, org.apache.thrift.async.AsyncMethodCallback<Result> resultHandler) throws org.apache.thrift.TException;
 
@@ -163,6 +174,30 @@ public class ProducerService {
         return result.success;
       }
       throw new org.apache.thrift.TApplicationException(org.apache.thrift.TApplicationException.MISSING_RESULT, "sendBatchSync failed: unknown result");
+    }
+
+    @Override
+    public EncodedResult sendEncoded(EncodedBatch batch) throws org.apache.thrift.TException
+    {
+      send_sendEncoded(batch);
+      return recv_sendEncoded();
+    }
+
+    public void send_sendEncoded(EncodedBatch batch) throws org.apache.thrift.TException
+    {
+      sendEncoded_args args = new sendEncoded_args();
+      args.setBatch(batch);
+      sendBase("sendEncoded", args);
+    }
+
+    public EncodedResult recv_sendEncoded() throws org.apache.thrift.TException
+    {
+      sendEncoded_result result = new sendEncoded_result();
+      receiveBase(result, "sendEncoded");
+      if (result.isSetSuccess()) {
+        return result.success;
+      }
+      throw new org.apache.thrift.TApplicationException(org.apache.thrift.TApplicationException.MISSING_RESULT, "sendEncoded failed: unknown result");
     }
 
     @Override
@@ -403,6 +438,41 @@ public class ProducerService {
     }
 
     @Override
+    public void sendEncoded(EncodedBatch batch, org.apache.thrift.async.AsyncMethodCallback<EncodedResult> resultHandler) throws org.apache.thrift.TException {
+      checkReady();
+      sendEncoded_call method_call = new sendEncoded_call(batch, resultHandler, this, ___protocolFactory, ___transport);
+      this.___currentMethod = method_call;
+      ___manager.call(method_call);
+    }
+
+    public static class sendEncoded_call extends org.apache.thrift.async.TAsyncMethodCall<EncodedResult> {
+      private EncodedBatch batch;
+      public sendEncoded_call(EncodedBatch batch, org.apache.thrift.async.AsyncMethodCallback<EncodedResult> resultHandler, org.apache.thrift.async.TAsyncClient client, org.apache.thrift.protocol.TProtocolFactory protocolFactory, org.apache.thrift.transport.TNonblockingTransport transport) throws org.apache.thrift.TException {
+        super(client, protocolFactory, transport, resultHandler, false);
+        this.batch = batch;
+      }
+
+      @Override
+      public void write_args(org.apache.thrift.protocol.TProtocol prot) throws org.apache.thrift.TException {
+        prot.writeMessageBegin(new org.apache.thrift.protocol.TMessage("sendEncoded", org.apache.thrift.protocol.TMessageType.CALL, 0));
+        sendEncoded_args args = new sendEncoded_args();
+        args.setBatch(batch);
+        args.write(prot);
+        prot.writeMessageEnd();
+      }
+
+      @Override
+      public EncodedResult getResult() throws org.apache.thrift.TException {
+        if (getState() != org.apache.thrift.async.TAsyncMethodCall.State.RESPONSE_READ) {
+          throw new java.lang.IllegalStateException("Method call not finished!");
+        }
+        org.apache.thrift.transport.TMemoryInputTransport memoryTransport = new org.apache.thrift.transport.TMemoryInputTransport(getFrameBuffer().array());
+        org.apache.thrift.protocol.TProtocol prot = client.getProtocolFactory().getProtocol(memoryTransport);
+        return (new Client(prot)).recv_sendEncoded();
+      }
+    }
+
+    @Override
     public void sendAsync(Message message, org.apache.thrift.async.AsyncMethodCallback<Result> resultHandler) throws org.apache.thrift.TException {
       checkReady();
       sendAsync_call method_call = new sendAsync_call(message, resultHandler, this, ___protocolFactory, ___transport);
@@ -630,6 +700,7 @@ public class ProducerService {
     private static <I extends Iface> java.util.Map<java.lang.String,  org.apache.thrift.ProcessFunction<I, ? extends org.apache.thrift.TBase>> getProcessMap(java.util.Map<java.lang.String, org.apache.thrift.ProcessFunction<I, ? extends  org.apache.thrift.TBase>> processMap) {
       processMap.put("sendSync", new sendSync());
       processMap.put("sendBatchSync", new sendBatchSync());
+      processMap.put("sendEncoded", new sendEncoded());
       processMap.put("sendAsync", new sendAsync());
       processMap.put("sendDelaySync", new sendDelaySync());
       processMap.put("writableQueues", new writableQueues());
@@ -691,6 +762,34 @@ public class ProducerService {
       public sendBatchSync_result getResult(I iface, sendBatchSync_args args) throws org.apache.thrift.TException {
         sendBatchSync_result result = new sendBatchSync_result();
         result.success = iface.sendBatchSync(args.messages);
+        return result;
+      }
+    }
+
+    public static class sendEncoded<I extends Iface> extends org.apache.thrift.ProcessFunction<I, sendEncoded_args> {
+      public sendEncoded() {
+        super("sendEncoded");
+      }
+
+      @Override
+      public sendEncoded_args getEmptyArgsInstance() {
+        return new sendEncoded_args();
+      }
+
+      @Override
+      protected boolean isOneway() {
+        return false;
+      }
+
+      @Override
+      protected boolean rethrowUnhandledExceptions() {
+        return false;
+      }
+
+      @Override
+      public sendEncoded_result getResult(I iface, sendEncoded_args args) throws org.apache.thrift.TException {
+        sendEncoded_result result = new sendEncoded_result();
+        result.success = iface.sendEncoded(args.batch);
         return result;
       }
     }
@@ -878,6 +977,7 @@ public class ProducerService {
     private static <I extends AsyncIface> java.util.Map<java.lang.String,  org.apache.thrift.AsyncProcessFunction<I, ? extends  org.apache.thrift.TBase,?>> getProcessMap(java.util.Map<java.lang.String,  org.apache.thrift.AsyncProcessFunction<I, ? extends  org.apache.thrift.TBase, ?>> processMap) {
       processMap.put("sendSync", new sendSync());
       processMap.put("sendBatchSync", new sendBatchSync());
+      processMap.put("sendEncoded", new sendEncoded());
       processMap.put("sendAsync", new sendAsync());
       processMap.put("sendDelaySync", new sendDelaySync());
       processMap.put("writableQueues", new writableQueues());
@@ -1018,6 +1118,73 @@ public class ProducerService {
       @Override
       public void start(I iface, sendBatchSync_args args, org.apache.thrift.async.AsyncMethodCallback<Result> resultHandler) throws org.apache.thrift.TException {
         iface.sendBatchSync(args.messages,resultHandler);
+      }
+    }
+
+    public static class sendEncoded<I extends AsyncIface> extends org.apache.thrift.AsyncProcessFunction<I, sendEncoded_args, EncodedResult> {
+      public sendEncoded() {
+        super("sendEncoded");
+      }
+
+      @Override
+      public sendEncoded_args getEmptyArgsInstance() {
+        return new sendEncoded_args();
+      }
+
+      @Override
+      public org.apache.thrift.async.AsyncMethodCallback<EncodedResult> getResultHandler(final org.apache.thrift.server.AbstractNonblockingServer.AsyncFrameBuffer fb, final int seqid) {
+        final org.apache.thrift.AsyncProcessFunction fcall = this;
+        return new org.apache.thrift.async.AsyncMethodCallback<EncodedResult>() {
+          @Override
+          public void onComplete(EncodedResult o) {
+            sendEncoded_result result = new sendEncoded_result();
+            result.success = o;
+            try {
+              fcall.sendResponse(fb, result, org.apache.thrift.protocol.TMessageType.REPLY,seqid);
+            } catch (org.apache.thrift.transport.TTransportException e) {
+              _LOGGER.error("TTransportException writing to internal frame buffer", e);
+              fb.close();
+            } catch (java.lang.Exception e) {
+              _LOGGER.error("Exception writing to internal frame buffer", e);
+              onError(e);
+            }
+          }
+          @Override
+          public void onError(java.lang.Exception e) {
+            byte msgType = org.apache.thrift.protocol.TMessageType.REPLY;
+            org.apache.thrift.TSerializable msg;
+            sendEncoded_result result = new sendEncoded_result();
+            if (e instanceof org.apache.thrift.transport.TTransportException) {
+              _LOGGER.error("TTransportException inside handler", e);
+              fb.close();
+              return;
+            } else if (e instanceof org.apache.thrift.TApplicationException) {
+              _LOGGER.error("TApplicationException inside handler", e);
+              msgType = org.apache.thrift.protocol.TMessageType.EXCEPTION;
+              msg = (org.apache.thrift.TApplicationException)e;
+            } else {
+              _LOGGER.error("Exception inside handler", e);
+              msgType = org.apache.thrift.protocol.TMessageType.EXCEPTION;
+              msg = new org.apache.thrift.TApplicationException(org.apache.thrift.TApplicationException.INTERNAL_ERROR, e.getMessage());
+            }
+            try {
+              fcall.sendResponse(fb,msg,msgType,seqid);
+            } catch (java.lang.Exception ex) {
+              _LOGGER.error("Exception writing to internal frame buffer", ex);
+              fb.close();
+            }
+          }
+        };
+      }
+
+      @Override
+      protected boolean isOneway() {
+        return false;
+      }
+
+      @Override
+      public void start(I iface, sendEncoded_args args, org.apache.thrift.async.AsyncMethodCallback<EncodedResult> resultHandler) throws org.apache.thrift.TException {
+        iface.sendEncoded(args.batch,resultHandler);
       }
     }
 
@@ -3098,6 +3265,773 @@ public class ProducerService {
         java.util.BitSet incoming = iprot.readBitSet(1);
         if (incoming.get(0)) {
           struct.success = new Result();
+          struct.success.read(iprot);
+          struct.setSuccessIsSet(true);
+        }
+      }
+    }
+
+    private static <S extends org.apache.thrift.scheme.IScheme> S scheme(org.apache.thrift.protocol.TProtocol proto) {
+      return (org.apache.thrift.scheme.StandardScheme.class.equals(proto.getScheme()) ? STANDARD_SCHEME_FACTORY : TUPLE_SCHEME_FACTORY).getScheme();
+    }
+  }
+
+  @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
+  public static class sendEncoded_args implements org.apache.thrift.TBase<sendEncoded_args, sendEncoded_args._Fields>, java.io.Serializable, Cloneable, Comparable<sendEncoded_args>   {
+    private static final org.apache.thrift.protocol.TStruct STRUCT_DESC = new org.apache.thrift.protocol.TStruct("sendEncoded_args");
+
+    private static final org.apache.thrift.protocol.TField BATCH_FIELD_DESC = new org.apache.thrift.protocol.TField("batch", org.apache.thrift.protocol.TType.STRUCT, (short)1);
+
+    private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new sendEncoded_argsStandardSchemeFactory();
+    private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new sendEncoded_argsTupleSchemeFactory();
+
+    private @org.apache.thrift.annotation.Nullable EncodedBatch batch; // required
+
+    /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
+    public enum _Fields implements org.apache.thrift.TFieldIdEnum {
+      BATCH((short)1, "batch");
+
+      private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
+
+      static {
+        for (_Fields field : java.util.EnumSet.allOf(_Fields.class)) {
+          byName.put(field.getFieldName(), field);
+        }
+      }
+
+      /**
+       * Find the _Fields constant that matches fieldId, or null if its not found.
+       */
+      @org.apache.thrift.annotation.Nullable
+      public static _Fields findByThriftId(int fieldId) {
+        switch(fieldId) {
+          case 1: // BATCH
+            return BATCH;
+          default:
+            return null;
+        }
+      }
+
+      /**
+       * Find the _Fields constant that matches fieldId, throwing an exception
+       * if it is not found.
+       */
+      public static _Fields findByThriftIdOrThrow(int fieldId) {
+        _Fields fields = findByThriftId(fieldId);
+        if (fields == null) throw new java.lang.IllegalArgumentException("Field " + fieldId + " doesn't exist!");
+        return fields;
+      }
+
+      /**
+       * Find the _Fields constant that matches name, or null if its not found.
+       */
+      @org.apache.thrift.annotation.Nullable
+      public static _Fields findByName(java.lang.String name) {
+        return byName.get(name);
+      }
+
+      private final short _thriftId;
+      private final java.lang.String _fieldName;
+
+      _Fields(short thriftId, java.lang.String fieldName) {
+        _thriftId = thriftId;
+        _fieldName = fieldName;
+      }
+
+      @Override
+      public short getThriftFieldId() {
+        return _thriftId;
+      }
+
+      @Override
+      public java.lang.String getFieldName() {
+        return _fieldName;
+      }
+    }
+
+    // isset id assignments
+    public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
+    static {
+      java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
+      tmpMap.put(_Fields.BATCH, new org.apache.thrift.meta_data.FieldMetaData("batch", org.apache.thrift.TFieldRequirementType.DEFAULT,
+          new org.apache.thrift.meta_data.StructMetaData(org.apache.thrift.protocol.TType.STRUCT, EncodedBatch.class)));
+      metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
+      org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(sendEncoded_args.class, metaDataMap);
+    }
+
+    public sendEncoded_args() {
+    }
+
+    public sendEncoded_args(
+      EncodedBatch batch)
+    {
+      this();
+      this.batch = batch;
+    }
+
+    /**
+     * Performs a deep copy on <i>other</i>.
+     */
+    public sendEncoded_args(sendEncoded_args other) {
+      if (other.isSetBatch()) {
+        this.batch = new EncodedBatch(other.batch);
+      }
+    }
+
+    @Override
+    public sendEncoded_args deepCopy() {
+      return new sendEncoded_args(this);
+    }
+
+    @Override
+    public void clear() {
+      this.batch = null;
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    public EncodedBatch getBatch() {
+      return this.batch;
+    }
+
+    public sendEncoded_args setBatch(@org.apache.thrift.annotation.Nullable EncodedBatch batch) {
+      this.batch = batch;
+      return this;
+    }
+
+    public void unsetBatch() {
+      this.batch = null;
+    }
+
+    /** Returns true if field batch is set (has been assigned a value) and false otherwise */
+    public boolean isSetBatch() {
+      return this.batch != null;
+    }
+
+    public void setBatchIsSet(boolean value) {
+      if (!value) {
+        this.batch = null;
+      }
+    }
+
+    @Override
+    public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
+      switch (field) {
+      case BATCH:
+        if (value == null) {
+          unsetBatch();
+        } else {
+          setBatch((EncodedBatch)value);
+        }
+        break;
+
+      }
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    @Override
+    public java.lang.Object getFieldValue(_Fields field) {
+      switch (field) {
+      case BATCH:
+        return getBatch();
+
+      }
+      throw new java.lang.IllegalStateException();
+    }
+
+    /** Returns true if field corresponding to fieldID is set (has been assigned a value) and false otherwise */
+    @Override
+    public boolean isSet(_Fields field) {
+      if (field == null) {
+        throw new java.lang.IllegalArgumentException();
+      }
+
+      switch (field) {
+      case BATCH:
+        return isSetBatch();
+      }
+      throw new java.lang.IllegalStateException();
+    }
+
+    @Override
+    public boolean equals(java.lang.Object that) {
+      if (that instanceof sendEncoded_args)
+        return this.equals((sendEncoded_args)that);
+      return false;
+    }
+
+    public boolean equals(sendEncoded_args that) {
+      if (that == null)
+        return false;
+      if (this == that)
+        return true;
+
+      boolean this_present_batch = true && this.isSetBatch();
+      boolean that_present_batch = true && that.isSetBatch();
+      if (this_present_batch || that_present_batch) {
+        if (!(this_present_batch && that_present_batch))
+          return false;
+        if (!this.batch.equals(that.batch))
+          return false;
+      }
+
+      return true;
+    }
+
+    @Override
+    public int hashCode() {
+      int hashCode = 1;
+
+      hashCode = hashCode * 8191 + ((isSetBatch()) ? 131071 : 524287);
+      if (isSetBatch())
+        hashCode = hashCode * 8191 + batch.hashCode();
+
+      return hashCode;
+    }
+
+    @Override
+    public int compareTo(sendEncoded_args other) {
+      if (!getClass().equals(other.getClass())) {
+        return getClass().getName().compareTo(other.getClass().getName());
+      }
+
+      int lastComparison = 0;
+
+      lastComparison = java.lang.Boolean.compare(isSetBatch(), other.isSetBatch());
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+      if (isSetBatch()) {
+        lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.batch, other.batch);
+        if (lastComparison != 0) {
+          return lastComparison;
+        }
+      }
+      return 0;
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    @Override
+    public _Fields fieldForId(int fieldId) {
+      return _Fields.findByThriftId(fieldId);
+    }
+
+    @Override
+    public void read(org.apache.thrift.protocol.TProtocol iprot) throws org.apache.thrift.TException {
+      scheme(iprot).read(iprot, this);
+    }
+
+    @Override
+    public void write(org.apache.thrift.protocol.TProtocol oprot) throws org.apache.thrift.TException {
+      scheme(oprot).write(oprot, this);
+    }
+
+    @Override
+    public java.lang.String toString() {
+      java.lang.StringBuilder sb = new java.lang.StringBuilder("sendEncoded_args(");
+      boolean first = true;
+
+      sb.append("batch:");
+      if (this.batch == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.batch);
+      }
+      first = false;
+      sb.append(")");
+      return sb.toString();
+    }
+
+    public void validate() throws org.apache.thrift.TException {
+      // check for required fields
+      // check for sub-struct validity
+      if (batch != null) {
+        batch.validate();
+      }
+    }
+
+    private void writeObject(java.io.ObjectOutputStream out) throws java.io.IOException {
+      try {
+        write(new org.apache.thrift.protocol.TCompactProtocol(new org.apache.thrift.transport.TIOStreamTransport(out)));
+      } catch (org.apache.thrift.TException te) {
+        throw new java.io.IOException(te);
+      }
+    }
+
+    private void readObject(java.io.ObjectInputStream in) throws java.io.IOException, java.lang.ClassNotFoundException {
+      try {
+        read(new org.apache.thrift.protocol.TCompactProtocol(new org.apache.thrift.transport.TIOStreamTransport(in)));
+      } catch (org.apache.thrift.TException te) {
+        throw new java.io.IOException(te);
+      }
+    }
+
+    private static class sendEncoded_argsStandardSchemeFactory implements org.apache.thrift.scheme.SchemeFactory {
+      @Override
+      public sendEncoded_argsStandardScheme getScheme() {
+        return new sendEncoded_argsStandardScheme();
+      }
+    }
+
+    private static class sendEncoded_argsStandardScheme extends org.apache.thrift.scheme.StandardScheme<sendEncoded_args> {
+
+      @Override
+      public void read(org.apache.thrift.protocol.TProtocol iprot, sendEncoded_args struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TField schemeField;
+        iprot.readStructBegin();
+        while (true)
+        {
+          schemeField = iprot.readFieldBegin();
+          if (schemeField.type == org.apache.thrift.protocol.TType.STOP) {
+            break;
+          }
+          switch (schemeField.id) {
+            case 1: // BATCH
+              if (schemeField.type == org.apache.thrift.protocol.TType.STRUCT) {
+                struct.batch = new EncodedBatch();
+                struct.batch.read(iprot);
+                struct.setBatchIsSet(true);
+              } else {
+                org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+              }
+              break;
+            default:
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+          }
+          iprot.readFieldEnd();
+        }
+        iprot.readStructEnd();
+
+        // check for required fields of primitive type, which can't be checked in the validate method
+        struct.validate();
+      }
+
+      @Override
+      public void write(org.apache.thrift.protocol.TProtocol oprot, sendEncoded_args struct) throws org.apache.thrift.TException {
+        struct.validate();
+
+        oprot.writeStructBegin(STRUCT_DESC);
+        if (struct.batch != null) {
+          oprot.writeFieldBegin(BATCH_FIELD_DESC);
+          struct.batch.write(oprot);
+          oprot.writeFieldEnd();
+        }
+        oprot.writeFieldStop();
+        oprot.writeStructEnd();
+      }
+
+    }
+
+    private static class sendEncoded_argsTupleSchemeFactory implements org.apache.thrift.scheme.SchemeFactory {
+      @Override
+      public sendEncoded_argsTupleScheme getScheme() {
+        return new sendEncoded_argsTupleScheme();
+      }
+    }
+
+    private static class sendEncoded_argsTupleScheme extends org.apache.thrift.scheme.TupleScheme<sendEncoded_args> {
+
+      @Override
+      public void write(org.apache.thrift.protocol.TProtocol prot, sendEncoded_args struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TTupleProtocol oprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
+        java.util.BitSet optionals = new java.util.BitSet();
+        if (struct.isSetBatch()) {
+          optionals.set(0);
+        }
+        oprot.writeBitSet(optionals, 1);
+        if (struct.isSetBatch()) {
+          struct.batch.write(oprot);
+        }
+      }
+
+      @Override
+      public void read(org.apache.thrift.protocol.TProtocol prot, sendEncoded_args struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
+        java.util.BitSet incoming = iprot.readBitSet(1);
+        if (incoming.get(0)) {
+          struct.batch = new EncodedBatch();
+          struct.batch.read(iprot);
+          struct.setBatchIsSet(true);
+        }
+      }
+    }
+
+    private static <S extends org.apache.thrift.scheme.IScheme> S scheme(org.apache.thrift.protocol.TProtocol proto) {
+      return (org.apache.thrift.scheme.StandardScheme.class.equals(proto.getScheme()) ? STANDARD_SCHEME_FACTORY : TUPLE_SCHEME_FACTORY).getScheme();
+    }
+  }
+
+  @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
+  public static class sendEncoded_result implements org.apache.thrift.TBase<sendEncoded_result, sendEncoded_result._Fields>, java.io.Serializable, Cloneable, Comparable<sendEncoded_result>   {
+    private static final org.apache.thrift.protocol.TStruct STRUCT_DESC = new org.apache.thrift.protocol.TStruct("sendEncoded_result");
+
+    private static final org.apache.thrift.protocol.TField SUCCESS_FIELD_DESC = new org.apache.thrift.protocol.TField("success", org.apache.thrift.protocol.TType.STRUCT, (short)0);
+
+    private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new sendEncoded_resultStandardSchemeFactory();
+    private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new sendEncoded_resultTupleSchemeFactory();
+
+    private @org.apache.thrift.annotation.Nullable EncodedResult success; // required
+
+    /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
+    public enum _Fields implements org.apache.thrift.TFieldIdEnum {
+      SUCCESS((short)0, "success");
+
+      private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
+
+      static {
+        for (_Fields field : java.util.EnumSet.allOf(_Fields.class)) {
+          byName.put(field.getFieldName(), field);
+        }
+      }
+
+      /**
+       * Find the _Fields constant that matches fieldId, or null if its not found.
+       */
+      @org.apache.thrift.annotation.Nullable
+      public static _Fields findByThriftId(int fieldId) {
+        switch(fieldId) {
+          case 0: // SUCCESS
+            return SUCCESS;
+          default:
+            return null;
+        }
+      }
+
+      /**
+       * Find the _Fields constant that matches fieldId, throwing an exception
+       * if it is not found.
+       */
+      public static _Fields findByThriftIdOrThrow(int fieldId) {
+        _Fields fields = findByThriftId(fieldId);
+        if (fields == null) throw new java.lang.IllegalArgumentException("Field " + fieldId + " doesn't exist!");
+        return fields;
+      }
+
+      /**
+       * Find the _Fields constant that matches name, or null if its not found.
+       */
+      @org.apache.thrift.annotation.Nullable
+      public static _Fields findByName(java.lang.String name) {
+        return byName.get(name);
+      }
+
+      private final short _thriftId;
+      private final java.lang.String _fieldName;
+
+      _Fields(short thriftId, java.lang.String fieldName) {
+        _thriftId = thriftId;
+        _fieldName = fieldName;
+      }
+
+      @Override
+      public short getThriftFieldId() {
+        return _thriftId;
+      }
+
+      @Override
+      public java.lang.String getFieldName() {
+        return _fieldName;
+      }
+    }
+
+    // isset id assignments
+    public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
+    static {
+      java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
+      tmpMap.put(_Fields.SUCCESS, new org.apache.thrift.meta_data.FieldMetaData("success", org.apache.thrift.TFieldRequirementType.DEFAULT,
+          new org.apache.thrift.meta_data.StructMetaData(org.apache.thrift.protocol.TType.STRUCT, EncodedResult.class)));
+      metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
+      org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(sendEncoded_result.class, metaDataMap);
+    }
+
+    public sendEncoded_result() {
+    }
+
+    public sendEncoded_result(
+      EncodedResult success)
+    {
+      this();
+      this.success = success;
+    }
+
+    /**
+     * Performs a deep copy on <i>other</i>.
+     */
+    public sendEncoded_result(sendEncoded_result other) {
+      if (other.isSetSuccess()) {
+        this.success = new EncodedResult(other.success);
+      }
+    }
+
+    @Override
+    public sendEncoded_result deepCopy() {
+      return new sendEncoded_result(this);
+    }
+
+    @Override
+    public void clear() {
+      this.success = null;
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    public EncodedResult getSuccess() {
+      return this.success;
+    }
+
+    public sendEncoded_result setSuccess(@org.apache.thrift.annotation.Nullable EncodedResult success) {
+      this.success = success;
+      return this;
+    }
+
+    public void unsetSuccess() {
+      this.success = null;
+    }
+
+    /** Returns true if field success is set (has been assigned a value) and false otherwise */
+    public boolean isSetSuccess() {
+      return this.success != null;
+    }
+
+    public void setSuccessIsSet(boolean value) {
+      if (!value) {
+        this.success = null;
+      }
+    }
+
+    @Override
+    public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
+      switch (field) {
+      case SUCCESS:
+        if (value == null) {
+          unsetSuccess();
+        } else {
+          setSuccess((EncodedResult)value);
+        }
+        break;
+
+      }
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    @Override
+    public java.lang.Object getFieldValue(_Fields field) {
+      switch (field) {
+      case SUCCESS:
+        return getSuccess();
+
+      }
+      throw new java.lang.IllegalStateException();
+    }
+
+    /** Returns true if field corresponding to fieldID is set (has been assigned a value) and false otherwise */
+    @Override
+    public boolean isSet(_Fields field) {
+      if (field == null) {
+        throw new java.lang.IllegalArgumentException();
+      }
+
+      switch (field) {
+      case SUCCESS:
+        return isSetSuccess();
+      }
+      throw new java.lang.IllegalStateException();
+    }
+
+    @Override
+    public boolean equals(java.lang.Object that) {
+      if (that instanceof sendEncoded_result)
+        return this.equals((sendEncoded_result)that);
+      return false;
+    }
+
+    public boolean equals(sendEncoded_result that) {
+      if (that == null)
+        return false;
+      if (this == that)
+        return true;
+
+      boolean this_present_success = true && this.isSetSuccess();
+      boolean that_present_success = true && that.isSetSuccess();
+      if (this_present_success || that_present_success) {
+        if (!(this_present_success && that_present_success))
+          return false;
+        if (!this.success.equals(that.success))
+          return false;
+      }
+
+      return true;
+    }
+
+    @Override
+    public int hashCode() {
+      int hashCode = 1;
+
+      hashCode = hashCode * 8191 + ((isSetSuccess()) ? 131071 : 524287);
+      if (isSetSuccess())
+        hashCode = hashCode * 8191 + success.hashCode();
+
+      return hashCode;
+    }
+
+    @Override
+    public int compareTo(sendEncoded_result other) {
+      if (!getClass().equals(other.getClass())) {
+        return getClass().getName().compareTo(other.getClass().getName());
+      }
+
+      int lastComparison = 0;
+
+      lastComparison = java.lang.Boolean.compare(isSetSuccess(), other.isSetSuccess());
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+      if (isSetSuccess()) {
+        lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.success, other.success);
+        if (lastComparison != 0) {
+          return lastComparison;
+        }
+      }
+      return 0;
+    }
+
+    @org.apache.thrift.annotation.Nullable
+    @Override
+    public _Fields fieldForId(int fieldId) {
+      return _Fields.findByThriftId(fieldId);
+    }
+
+    @Override
+    public void read(org.apache.thrift.protocol.TProtocol iprot) throws org.apache.thrift.TException {
+      scheme(iprot).read(iprot, this);
+    }
+
+    public void write(org.apache.thrift.protocol.TProtocol oprot) throws org.apache.thrift.TException {
+      scheme(oprot).write(oprot, this);
+      }
+
+    @Override
+    public java.lang.String toString() {
+      java.lang.StringBuilder sb = new java.lang.StringBuilder("sendEncoded_result(");
+      boolean first = true;
+
+      sb.append("success:");
+      if (this.success == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.success);
+      }
+      first = false;
+      sb.append(")");
+      return sb.toString();
+    }
+
+    public void validate() throws org.apache.thrift.TException {
+      // check for required fields
+      // check for sub-struct validity
+      if (success != null) {
+        success.validate();
+      }
+    }
+
+    private void writeObject(java.io.ObjectOutputStream out) throws java.io.IOException {
+      try {
+        write(new org.apache.thrift.protocol.TCompactProtocol(new org.apache.thrift.transport.TIOStreamTransport(out)));
+      } catch (org.apache.thrift.TException te) {
+        throw new java.io.IOException(te);
+      }
+    }
+
+    private void readObject(java.io.ObjectInputStream in) throws java.io.IOException, java.lang.ClassNotFoundException {
+      try {
+        read(new org.apache.thrift.protocol.TCompactProtocol(new org.apache.thrift.transport.TIOStreamTransport(in)));
+      } catch (org.apache.thrift.TException te) {
+        throw new java.io.IOException(te);
+      }
+    }
+
+    private static class sendEncoded_resultStandardSchemeFactory implements org.apache.thrift.scheme.SchemeFactory {
+      @Override
+      public sendEncoded_resultStandardScheme getScheme() {
+        return new sendEncoded_resultStandardScheme();
+      }
+    }
+
+    private static class sendEncoded_resultStandardScheme extends org.apache.thrift.scheme.StandardScheme<sendEncoded_result> {
+
+      @Override
+      public void read(org.apache.thrift.protocol.TProtocol iprot, sendEncoded_result struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TField schemeField;
+        iprot.readStructBegin();
+        while (true)
+        {
+          schemeField = iprot.readFieldBegin();
+          if (schemeField.type == org.apache.thrift.protocol.TType.STOP) {
+            break;
+          }
+          switch (schemeField.id) {
+            case 0: // SUCCESS
+              if (schemeField.type == org.apache.thrift.protocol.TType.STRUCT) {
+                struct.success = new EncodedResult();
+                struct.success.read(iprot);
+                struct.setSuccessIsSet(true);
+              } else {
+                org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+              }
+              break;
+            default:
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+          }
+          iprot.readFieldEnd();
+        }
+        iprot.readStructEnd();
+
+        // check for required fields of primitive type, which can't be checked in the validate method
+        struct.validate();
+      }
+
+      @Override
+      public void write(org.apache.thrift.protocol.TProtocol oprot, sendEncoded_result struct) throws org.apache.thrift.TException {
+        struct.validate();
+
+        oprot.writeStructBegin(STRUCT_DESC);
+        if (struct.success != null) {
+          oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
+          struct.success.write(oprot);
+          oprot.writeFieldEnd();
+        }
+        oprot.writeFieldStop();
+        oprot.writeStructEnd();
+      }
+
+    }
+
+    private static class sendEncoded_resultTupleSchemeFactory implements org.apache.thrift.scheme.SchemeFactory {
+      @Override
+      public sendEncoded_resultTupleScheme getScheme() {
+        return new sendEncoded_resultTupleScheme();
+      }
+    }
+
+    private static class sendEncoded_resultTupleScheme extends org.apache.thrift.scheme.TupleScheme<sendEncoded_result> {
+
+      @Override
+      public void write(org.apache.thrift.protocol.TProtocol prot, sendEncoded_result struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TTupleProtocol oprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
+        java.util.BitSet optionals = new java.util.BitSet();
+        if (struct.isSetSuccess()) {
+          optionals.set(0);
+        }
+        oprot.writeBitSet(optionals, 1);
+        if (struct.isSetSuccess()) {
+          struct.success.write(oprot);
+        }
+      }
+
+      @Override
+      public void read(org.apache.thrift.protocol.TProtocol prot, sendEncoded_result struct) throws org.apache.thrift.TException {
+        org.apache.thrift.protocol.TTupleProtocol iprot = (org.apache.thrift.protocol.TTupleProtocol) prot;
+        java.util.BitSet incoming = iprot.readBitSet(1);
+        if (incoming.get(0)) {
+          struct.success = new EncodedResult();
           struct.success.read(iprot);
           struct.setSuccessIsSet(true);
         }

@@ -1,0 +1,154 @@
+"""Sends of batches that their producer encoded. Nothing in them is decoded.
+
+The messages of a batch go to one queue in their order, in as few requests as its broker's limit
+allows. A failed request is repeated, and later ones wait for it. A batch that names its queue is
+never sent to another one; other batches may move to another broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker_core.client.batch_limits import BatchLimits
+from broker_core.client.broker_client import BrokerClient
+from broker_core.client.queue_moves import has_moved, is_in_doubt
+from broker_core.client.results import EncodedReceipt
+from broker_core.client.slow_brokers import SlowBrokers
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic
+
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Messages as ``encode_batch`` returns them.
+
+    *ends*: where each one ends in *body*. *qid*: the name of the queue; None: any. *born_ms*: their
+    time of birth, since 1970.
+    """
+
+    topic: Topic
+    body: bytes
+    ends: Sequence[int]
+    qid: str | None
+    born_ms: int
+
+    def part(self, begin: int, end: int) -> bytes:
+        """Return the messages from number *begin* up to *end*."""
+        start = self.ends[begin - 1] if begin else 0
+        return self.body[start : self.ends[end - 1]]  # not copied if it is all
+
+
+class EncodedOutcome(NamedTuple):
+    """Receipts of the requests that stored messages, with the number of messages in each, and the
+    error that ended the sends; None: all are stored.
+    """
+
+    receipts: list[tuple[EncodedReceipt, int]]
+    error: RemotingError | None
+
+
+class EncodedSends:
+    """Sends of one client."""
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        *,
+        group: Group,
+        choose: Callable[[Topic, str | None], Awaitable[QueueName]],
+        slow: SlowBrokers,
+        limits: BatchLimits,
+        on_doubt: Callable[[Topic, bytes, RemotingError], None] | None = None,
+    ) -> None:
+        """Create it.
+
+        Args:
+            client: its connections
+            group: the producer group
+            choose: returns the queue of a name, or any queue for None; raises RemotingError
+            slow: the brokers to avoid
+            limits: the sizes of requests
+            on_doubt: called for each attempt without an answer, with the messages
+        """
+        self._client = client
+        self._group = group
+        self._choose = choose
+        self._slow = slow
+        self._limits = limits
+        self._on_doubt = on_doubt
+
+    async def send(self, batch: EncodedBatch, *, timeout_s: float) -> EncodedOutcome:
+        """Send *batch*, trying until *timeout_s* have passed."""
+        deadline_ns = now_ns() + int(timeout_s * 1e9)
+        receipts: list[tuple[EncodedReceipt, int]] = []
+        queue: QueueName
+
+        async def send(begin: int, end: int) -> None:
+            nonlocal queue
+            queue, receipt = await self._until_stored(batch, queue, begin, end, deadline_ns)
+            receipts.append((receipt, end - begin))
+
+        try:
+            queue = await self._choose(batch.topic, batch.qid)
+            await self._limits.in_slices(queue.broker, batch.ends, send)
+        except RemotingError as error:
+            return EncodedOutcome(receipts, error.with_traceback(None))
+        return EncodedOutcome(receipts, None)
+
+    async def _until_stored(
+        self, batch: EncodedBatch, queue: QueueName, begin: int, end: int, deadline_ns: int
+    ) -> tuple[QueueName, EncodedReceipt]:
+        """Send messages *begin* to *end*, to *queue* or to the one that replaces it; return it.
+
+        Raises the error of the last attempt that may have stored them, whatever ended later ones;
+        without such an attempt, that of the last one.
+        """
+        body = batch.part(begin, end)
+        pause_s = _FIRST_PAUSE_S
+        doubt: RemotingError | None = None
+        while True:
+            try:
+                return queue, await self._try(batch, queue, body, deadline_ns)
+            except RemotingError as error:
+                if is_in_doubt(error):
+                    doubt = error.with_traceback(None)
+                    if self._on_doubt is not None:
+                        self._on_doubt(batch.topic, body, error)
+                moved = await has_moved(self._client, queue, error)
+                if not (moved or error.retriable) or _left_s(deadline_ns) <= pause_s:
+                    raise (doubt or error) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            if moved or batch.qid is None:
+                try:
+                    queue = await self._choose(batch.topic, batch.qid)
+                except RemotingError as error:
+                    raise (doubt or error) from None
+
+    async def _try(
+        self, batch: EncodedBatch, queue: QueueName, body: bytes, deadline_ns: int
+    ) -> EncodedReceipt:
+        # Leave time for another broker if there may be one.
+        timeout_s = _left_s(deadline_ns) / (2 if batch.qid is None else 1)
+        started_ns = now_ns()
+        try:
+            receipt = await self._client.send_encoded(
+                queue, body, born_ms=batch.born_ms, group=self._group, timeout_s=timeout_s
+            )
+        except RemotingError as error:
+            if error.retriable:
+                self._slow.failed(queue.broker, now_ns=now_ns())
+            raise
+        ended_ns = now_ns()
+        self._slow.answered(queue.broker, after_ns=ended_ns - started_ns, now_ns=ended_ns)
+        return receipt
+
+
+def _left_s(deadline_ns: int) -> float:
+    return max(0.001, (deadline_ns - now_ns()) / 1e9)
