@@ -67,7 +67,7 @@ class SelfDelivery:
             if name[0] == lane.name and (moved or wanted.get(name[1]) != present.settings):
                 self._end(*name)
         for group, topic in list(self._counts):
-            if group == lane.name and lane.settings.topic(topic) is None:
+            if group == lane.name and topic not in lane.topics:
                 del self._counts[group, topic]
         news = wanted.keys() - lane.presence.shown
         lane.presence.deliver(wanted)

@@ -72,6 +72,8 @@ class GroupLane:
     #: Whether each client gets all messages, and whether the proxy delivers topics itself: as in
     #: the settings, which take longer to ask.
     is_broadcast: bool = field(init=False)
+    #: The settings of its topics, by name.
+    topics: dict[str, TopicSettings] = field(init=False)
     delivers: bool = field(init=False)
     presence: Presence = field(init=False)
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
@@ -166,7 +168,7 @@ class GroupLane:
         if self._owned.get(place) is pipeline:
             del self._owned[place]
         self._notes.forget(pipeline)
-        if self.settings.topic(pipeline.topic) is None:
+        if pipeline.topic not in self.topics:
             self._forget(pipeline.topic)
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have filled the group's limit
@@ -303,7 +305,7 @@ class GroupLane:
         """Apply the current settings to *pipeline*; return False if it has them or its topic was
         removed.
         """
-        topic = self.settings.topic(pipeline.topic)
+        topic = self.topics.get(pipeline.topic)
         if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
             return False
         effects = pipeline.change_rules(rules)
@@ -486,6 +488,7 @@ class GroupLane:
     def _follow(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.is_broadcast, self.delivers = settings.mode == "broadcast", settings.delivers
+        self.topics = {topic.name: topic for topic in settings.topics}
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
@@ -507,7 +510,7 @@ class GroupLane:
 
     def _fenced_elsewhere(self, topic: str, qid: str, numbers: Sequence[int]) -> Sequence[int]:
         """Void verdicts on an ownership period that is not, or no longer, this proxy's."""
-        if self.settings.topic(topic) is not None:
+        if topic in self.topics:
             self.counts[Topic(topic)].voided(len(numbers))
         self._notes.fenced(topic, qid, numbers)
         return numbers
