@@ -67,7 +67,7 @@ class SelfDelivery:
             if name[0] == lane.name and (moved or wanted.get(name[1]) != present.settings):
                 self._end(*name)
         for group, topic in list(self._counts):
-            if group == lane.name and lane.settings.topic(topic) is None:
+            if group == lane.name and topic not in lane.topics:
                 del self._counts[group, topic]
         news = wanted.keys() - lane.presence.shown
         lane.presence.deliver(wanted)
@@ -76,7 +76,8 @@ class SelfDelivery:
                 self._topics[lane.name, topic] = self._begin(lane, topic, settings)
         if news:
             lane.listener.on_wanted(lane)
-        self.dispatch(lane)
+        for topic in wanted:
+            self._topics[lane.name, topic].dispatch()
 
     def forget(self, lane: GroupLane) -> None:
         """Stop the deliveries of a group that this proxy no longer has."""
@@ -89,10 +90,10 @@ class SelfDelivery:
             del self._counts[name]
 
     def dispatch(self, lane: GroupLane) -> None:
-        """Deliver jobs of *lane* that became ready."""
+        """Deliver jobs of *lane* that became ready; topics without any already wait for them."""
         if lane.presence.delivers_itself:
-            for topic in lane.settings.topics:
-                if (found := self._topics.get((lane.name, Topic(topic.name)))) is not None:
+            for topic in lane.buffer.ready_topics():
+                if (found := self._topics.get((lane.name, topic))) is not None:
                     found.dispatch()
 
     def view(self, group: Group) -> list[dict[str, Any]]:

@@ -502,7 +502,7 @@ class ConsumerService:
 
     def _count_skipped(self, lane: GroupLane, topic: str) -> None:
         """Count verdicts without effect if the group does not have their *topic*."""
-        self.skipped_acks += lane.settings.topic(topic) is None
+        self.skipped_acks += topic not in lane.topics
 
     def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
         request = arguments and arguments.request

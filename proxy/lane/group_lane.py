@@ -31,6 +31,7 @@ from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.history.record import History
 from proxy.lane.counts import TopicCounts
+from proxy.lane.due_queues import DueQueues
 from proxy.lane.history import LaneHistory
 from proxy.lane.listener import LaneListener
 from proxy.lane.presence import Presence
@@ -71,6 +72,8 @@ class GroupLane:
     #: Whether each client gets all messages, and whether the proxy delivers topics itself: as in
     #: the settings, which take longer to ask.
     is_broadcast: bool = field(init=False)
+    #: The settings of its topics, by name.
+    topics: dict[str, TopicSettings] = field(init=False)
     delivers: bool = field(init=False)
     presence: Presence = field(init=False)
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
@@ -82,6 +85,7 @@ class GroupLane:
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: EarliestTimer = field(init=False)
+    _due: DueQueues = field(default_factory=DueQueues)
     _batch_wait: BatchWait = field(init=False)
     _batch_timer: EarliestTimer = field(init=False)
     #: Queues owned now, and the last figures of released ones until others are known.
@@ -138,6 +142,7 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """Add an acquired queue."""
         self.buffer.add(pipeline)
+        self._due.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
         if not pipeline.is_twin:
@@ -156,13 +161,14 @@ class GroupLane:
         if self.tracing is not None:
             self.tracing.lost(pipeline, list(pipeline.leases))
         self.buffer.remove(pipeline)
+        self._due.remove(pipeline)
         self.recent.forget(pipeline)
         self.rates.gate.remove(pipeline, now_ns=now_ns())
         place = (pipeline.topic, pipeline.qid)
         if self._owned.get(place) is pipeline:
             del self._owned[place]
         self._notes.forget(pipeline)
-        if self.settings.topic(pipeline.topic) is None:
+        if pipeline.topic not in self.topics:
             self._forget(pipeline.topic)
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have filled the group's limit
@@ -299,7 +305,7 @@ class GroupLane:
         """Apply the current settings to *pipeline*; return False if it has them or its topic was
         removed.
         """
-        topic = self.settings.topic(pipeline.topic)
+        topic = self.topics.get(pipeline.topic)
         if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
             return False
         effects = pipeline.change_rules(rules)
@@ -353,7 +359,7 @@ class GroupLane:
             if pipeline.is_twin:
                 self._arm(pipeline)  # a redrive may have a rate
             else:
-                self._timer.set(leases[0].deadline_ns)  # all leases of the batch have the same
+                self._ring_at(pipeline, leases[0].deadline_ns)  # that of all leases of the batch
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now_ns))
         if self.history.enabled:
@@ -482,6 +488,7 @@ class GroupLane:
     def _follow(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.is_broadcast, self.delivers = settings.mode == "broadcast", settings.delivers
+        self.topics = {topic.name: topic for topic in settings.topics}
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
@@ -503,7 +510,7 @@ class GroupLane:
 
     def _fenced_elsewhere(self, topic: str, qid: str, numbers: Sequence[int]) -> Sequence[int]:
         """Void verdicts on an ownership period that is not, or no longer, this proxy's."""
-        if self.settings.topic(topic) is not None:
+        if topic in self.topics:
             self.counts[Topic(topic)].voided(len(numbers))
         self._notes.fenced(topic, qid, numbers)
         return numbers
@@ -574,20 +581,31 @@ class GroupLane:
     def _arm(self, pipeline: QueuePipeline) -> None:
         """Set the timer no later than the pipeline's next due time."""
         if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
-            self._timer.set(due_ns)
+            self._ring_at(pipeline, due_ns)
+
+    def _ring_at(self, pipeline: QueuePipeline, due_ns: int) -> None:
+        self._due.note(pipeline, due_ns)
+        self._timer.set(due_ns)
 
     def _after_stall(self, now_ns: int) -> None:
         """End the leases whose deadline passed while the process stood still. Clients could neither
         ack nor extend them, so their deliveries do not count.
         """
         self._timer.stop()
+        self._due.clear()
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
+                self._arm(pipeline)
 
     def _on_timer(self) -> None:
+        """Look at the queues that are due. The others may be thousands, and at rest."""
         if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
             self._after_stall(now)
-        for pipeline in list(self.buffer):
+        due = dict.fromkeys(self._due.take(now))
+        for pipeline in due | dict.fromkeys(each.twin for each in due if each.twin is not None):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
+                self._arm(pipeline)
+        if (next_ns := self._due.first_ns) is not None:
+            self._timer.set(next_ns)

@@ -180,8 +180,8 @@ class Lanes:
         return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
 
     def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
-        known = () if lane is None else lane.settings.topics
-        missing = [name for name in topics if all(name != topic.name for topic in known)]
+        known = () if lane is None else lane.topics
+        missing = [name for name in topics if name not in known]
         if lane is not None and not (missing and lane.auto_created):
             return lane
         try:
@@ -213,8 +213,8 @@ class Lanes:
 
 def topic_named(lane: GroupLane, name: str) -> Topic:
     """Return the topic *name* of the group. Raises UnknownName with the group's topics."""
-    if lane.settings.topic(name) is None:
-        known = _listed(each.name for each in lane.settings.topics)
+    if name not in lane.topics:
+        known = _listed(lane.topics)
         raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
     return Topic(name)
 

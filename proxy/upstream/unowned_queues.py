@@ -106,7 +106,7 @@ class UnownedQueues:
         found = {
             queue: each.known
             for queue, each in seen.queues.items()
-            if queue not in owned and lane.settings.topic(queue.topic) is not None
+            if queue not in owned and queue.topic in lane.topics
         }
         return [*(found | {queue: lane.released[queue] for queue in lane.released}).values()]
 

@@ -108,3 +108,30 @@ def test_a_group_begins_at_a_broker_while_another_does_not_answer() -> None:
         assert stage.world.loop.now_ns - since_ns < 1_500_000_000
 
     play(main)
+
+
+def test_topics_of_one_broker_are_shared_while_another_does_not_answer() -> None:
+    """Each topic there would cost a timeout of its own before the next look."""
+
+    async def main(stage: Stage) -> None:
+        silent = [f"silent-{number}" for number in range(8)]
+        topics = [{"name": name, "order_key": "KEY"} for name in (*silent, "late")]
+        await stage.start(
+            groups=[{"name": "billing", "topics": topics}],
+            topics={},
+            brokers={"broker-a": {}, "broker-b": {}},
+        )
+        for name in silent:
+            await stage.world.make_topic(name, 2, broker="broker-b")
+        stage.consume("consumer", "billing", silent)
+        await stage.until(lambda: len(stage.of("own+")) == 16)
+        stage.world.nodes["broker-b"].pause()
+        await asyncio.sleep(10)
+        await stage.world.make_topic("late", 2, broker="broker-a")
+        since_ns = stage.world.loop.now_ns
+        stage.consume("latecomer", "billing", ["late"])
+        await stage.until(lambda: len(stage.of("own+", topic="late")) == 2)
+        took_s = (stage.world.loop.now_ns - since_ns) / 1e9
+        assert took_s < 10, took_s
+
+    play(main)

@@ -131,8 +131,7 @@ class RateGate:
         """Return how many messages of *topic* may be delivered now; None for any number."""
         if not self._limits:
             return None
-        self._settle(now_ns)
-        return min((each.left() for each in self._on(topic)), default=None)
+        return min((each.left() for each in self._filled(topic, now_ns)), default=None)
 
     def took(self, topic: Topic, messages: int) -> None:
         """Count delivered *messages*."""
@@ -142,9 +141,8 @@ class RateGate:
 
     def wait_ns(self, topic: Topic, now_ns: int) -> int | None:
         """Return the time until a message of *topic* may go out; None if that needs an event."""
-        self._settle(now_ns)
         longest = 0
-        for each in self._on(topic):
+        for each in self._filled(topic, now_ns):
             wait_ns = 0 if each.left() else each.wait_ns()
             if wait_ns is None:  # no share now; the next known change may bring one
                 wait_ns = self._same_until_ns - now_ns
@@ -158,7 +156,7 @@ class RateGate:
 
     # ---- internals -------------------------------------------------------------------------------
 
-    def _on(self, topic: Topic) -> Iterable[_Limit]:
+    def _on(self, topic: Topic) -> Collection[_Limit]:
         return [each for name in (None, topic) if (each := self._limits.get(name)) is not None]
 
     def _look(self, now_ns: int) -> None:
@@ -170,12 +168,24 @@ class RateGate:
 
     def _settle(self, now_ns: int) -> None:
         """Fill all buckets until *now*, with the shares valid at each time."""
-        if not self._limits:
-            return
-        while self._same_until_ns <= now_ns:
-            self._recount(self._same_until_ns)
+        self._follow_shares(now_ns)
         for each in self._limits.values():
             each.bucket.fill(now_ns)
+
+    def _filled(self, topic: Topic, now_ns: int) -> Collection[_Limit]:
+        """Return the limits on *topic*, filled until *now*. Those of other topics, which may be
+        thousands, are filled when they are asked for.
+        """
+        self._follow_shares(now_ns)
+        found = self._on(topic)
+        for each in found:
+            each.bucket.fill(now_ns)
+        return found
+
+    def _follow_shares(self, now_ns: int) -> None:
+        """Apply the changes of shares until *now*, each at its time."""
+        while self._limits and self._same_until_ns <= now_ns:
+            self._recount(self._same_until_ns)
 
     def _recount(self, now_ns: int) -> None:
         """Compute shares from *now* on, and how long they stay. Earlier times are not affected."""

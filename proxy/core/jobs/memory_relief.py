@@ -40,30 +40,47 @@ class Relief:
     holders: dict[Holder, None] = field(default_factory=dict)
     _arrivals: int = 0
     _looked_at: int | None = None  # ``_arrivals`` at the last examination
+    _held: int = 0  # jobs held then
+    # Since an attempt that freed too little: whether more jobs may be unloaded, and calls.
+    _falls_short: bool = False
+    _has_news: bool = True
+    _calls: int = 0
 
     def note_arrivals(self, jobs: int) -> None:
         """Count *jobs* that entered memory, or were skipped for lack of it."""
         self._arrivals += jobs
 
+    def note_waiting(self) -> None:
+        """Note a first job that cannot be delivered now and may be unloaded."""
+        self._has_news = True
+
     def relieve(self, wanted_bytes: int) -> None:
-        """Free *wanted_bytes* if possible: spill the longest chains, then unload first jobs."""
+        """Free *wanted_bytes* if possible: spill the longest chains, then unload first jobs.
+
+        Each queue without room calls it, and it is O(queues). So after an attempt that freed too
+        little, the next one is made once there are news, or after as many calls as queues.
+        """
         if wanted_bytes <= 0:
             return
+        self._calls += 1
+        if self._falls_short and not (
+            self._has_news or self._is_worth_a_look(self._held) or self._calls >= len(self.holders)
+        ):
+            return
+        self._has_news, self._calls = False, 0
         wanted_bytes -= self._cut(wanted_bytes)
         for holder in self.holders:
             if wanted_bytes <= 0:
-                return
+                break
             wanted_bytes -= holder.unload(wanted_bytes)
+        self._falls_short = wanted_bytes > 0
 
     def _cut(self, wanted_bytes: int) -> int:
         """Spill about *wanted_bytes* of the longest chains; return the freed bytes. Does nothing if
         few jobs arrived since the last examination, which is O(jobs held).
         """
-        held = sum(holder.held_jobs for holder in self.holders)
-        if (
-            self._looked_at is not None
-            and self._arrivals - self._looked_at <= held // _WORTH_A_LOOK
-        ):
+        self._held = sum(holder.held_jobs for holder in self.holders)
+        if not self._is_worth_a_look(self._held):
             return 0
         self._looked_at = self._arrivals
         tails = [(size, key, holder) for holder in self.holders for size, key in holder.tails()]
@@ -72,6 +89,11 @@ class Relief:
             if size > level:
                 holder.spill_beyond(key, level)
         return sum(size - level for size, _, _ in tails if size > level)
+
+    def _is_worth_a_look(self, held: int) -> bool:
+        """Return whether enough jobs arrived since the last examination, with *held* in memory."""
+        since = self._looked_at
+        return since is None or self._arrivals - since > held // _WORTH_A_LOOK
 
 
 def _level(sizes: list[int], wanted: int) -> int:

@@ -80,6 +80,7 @@ class UnloadedJobs:
         """Note that *job* waits for its retry or, if *paused*, for an operator."""
         if job.message is not None:
             (self._paused if paused else self._retrying)[job.offset] = job
+            self._window.memory.relief.note_waiting()
 
     def note_available(self, job: Job) -> None:
         """Note that *job* no longer waits."""

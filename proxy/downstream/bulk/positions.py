@@ -108,14 +108,14 @@ class BulkPositions:
         """
         existing: set[QueueName] = set()
         for topic in offsets:
-            if lane.settings.topic(topic) is not None:
+            if topic in lane.topics:
                 try:
                     existing.update(await self._client.queues(Topic(topic)))
                 except RemotingError as error:
                     self.warn("a topic has no route", error)
         positions = []
         for topic, qid, offset in _entries(offsets):
-            queue, settings = _queue(topic, qid), lane.settings.topic(topic)
+            queue, settings = _queue(topic, qid), lane.topics.get(topic)
             if settings is None or queue not in existing or offset < 0:
                 position = f"topic {topic!r}, qid {qid!r}, offset {offset}"
                 self.warn(

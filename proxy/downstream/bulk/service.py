@@ -379,7 +379,7 @@ def _total(counts: Mapping[str, int] | None) -> int:
 
 def _unknown_topics(lane: GroupLane, topics: Iterable[str]) -> str | None:
     """Return which of *topics* the group does not have, a sentence; None if it has all."""
-    unknown = [topic for topic in topics if lane.settings.topic(topic) is None]
+    unknown = [topic for topic in topics if topic not in lane.topics]
     return f"group {lane.name!r} has no topic {unknown[0]!r}" if unknown else None
 
 

@@ -170,11 +170,12 @@ def note_figures(
 def _pulled_topics(asked: Interpretation, group: GroupSettings) -> list[str]:
     """Return the topics that a pull may get. Raises Refused if the proxy delivers them."""
     wanted = None if asked.topics is None else list(asked.topics)
+    served = asked.granted if wanted is None else frozenset(wanted)  # None: all
     delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
     pulled = [
         topic.name
         for topic in group.topics
-        if topic.name not in delivered and asked.serves(topic.name)
+        if topic.name not in delivered and (served is None or topic.name in served)
     ]
     for name in wanted or ([] if pulled else list(delivered)[:1]):
         if (settings := delivered.get(name)) is not None:
@@ -186,7 +187,8 @@ def _pulled_topics(asked: Interpretation, group: GroupSettings) -> list[str]:
 
 
 def _largest_batch(group: GroupSettings, topics: Collection[str] | None) -> int:
-    wanted = [topic for topic in group.topics if topics is None or topic.name in topics]
+    names = None if topics is None else frozenset(topics)
+    wanted = [topic for topic in group.topics if names is None or topic.name in names]
     return max(topic.max_pull_batch for topic in wanted)
 
 

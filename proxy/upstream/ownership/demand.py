@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, Topic
 from broker_core.tasks import spawn
 from proxy.core.ownership.demand_signs import shows_signs, sign_of
@@ -20,19 +20,32 @@ class GroupMembers:
     """The members of *group*, as brokers list them during one look at its topics.
 
     Topics on the same brokers share one list: a group of many topics asks for its members once.
+    Brokers that do not answer are asked once, too: the topics elsewhere wait for one time-out, not
+    for one of each topic there.
     """
 
     def __init__(self, client: BrokerClient, group: Group) -> None:
         self._client = client
         self._group = group
         self._members: dict[tuple[str, ...], list[str]] = {}
+        self._silent: dict[tuple[str, ...], str] = {}  # with the reason
 
     async def wanting(self, topic: Topic) -> Present:
         """Return the members and those that want *topic*; strangers count as its subscribers.
 
         Signs of demand are not requested if this proxy is the only member. Raises RemotingError.
         """
-        client, brokers = self._client, tuple(await self._client.broker_names(topic))
+        brokers = tuple(await self._client.broker_names(topic))
+        if (reason := self._silent.get(brokers)) is not None:
+            raise ConnectionLost(reason)
+        try:
+            return await self._ask(topic, brokers)
+        except (ConnectionLost, RequestTimeout) as error:
+            self._silent[brokers] = str(error)
+            raise
+
+    async def _ask(self, topic: Topic, brokers: tuple[str, ...]) -> Present:
+        client = self._client
         if (members := self._members.get(brokers)) is None:
             members = await client.consumer_ids(self._group, topic)
             self._members[brokers] = members

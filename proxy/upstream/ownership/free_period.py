@@ -72,7 +72,7 @@ class FreePeriod:
 
         Raises WrongState, OlderSettings, RemotingError.
         """
-        topic = self._lane.settings.topic(self._queue.topic)
+        topic = self._lane.topics.get(self._queue.topic)
         if topic is None:
             raise WrongState(f"{self._queue.topic!r} is not a topic of the group any more")
         start = PeriodStart(

@@ -187,7 +187,7 @@ class GroupOwnership:
 
     def consumes(self, topic: str) -> bool:
         """Return True if *topic* is one of the group's."""
-        return self._lane.settings.topic(topic) is not None
+        return topic in self._lane.topics
 
     async def close(self) -> None:
         """Hand over all queues, then leave the group."""

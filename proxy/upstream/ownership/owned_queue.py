@@ -197,7 +197,7 @@ class OwnedQueue:
 
     async def _take_over(self) -> ParkingPipeline:
         context = self._context
-        settings = self._lane.settings.topic(self.queue.topic)
+        settings = self._lane.topics.get(self.queue.topic)
         if settings is None:
             raise RuntimeError(f"{self._lane.name} does not have the topic of {self.queue}")
         rules = rules_of(settings)

@@ -64,7 +64,7 @@ async def look_at(context: UpstreamContext, parking: Parking) -> None:
     """
     pipeline, lane = parking.pipeline, parking.lane
     twin = pipeline.twin
-    settings = lane.settings.topic(pipeline.topic)
+    settings = lane.topics.get(pipeline.topic)
     if settings is None or pipeline.draining:
         return
     oldest_ms = None

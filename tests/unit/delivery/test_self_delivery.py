@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from broker_core.names import Group, QueueName, Topic
+from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.jobs.window import Budget
 from proxy.delivery.self_delivery import OpenConnections, SelfDelivery
 from proxy.lane.group_lane import GroupLane
@@ -95,6 +98,27 @@ async def test_only_topics_with_such_an_action_are_taken() -> None:
         it.feed("orders", "a", "b")
         await eventually(lambda: it.targets[0].offsets == [0, 1])
         assert it.lane.leases_of_group.used == 2
+
+
+async def test_a_message_of_one_topic_costs_as_much_beside_few_topics_as_beside_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each topic looked through all of them for messages of its own, for each message of any."""
+    lease, asked = GroupLane.lease, []
+
+    def counted(lane: GroupLane, wish: PullWish, *, now_ns: int) -> list[Batch]:
+        asked.append(wish.topics)
+        return lease(lane, wish, now_ns=now_ns)
+
+    monkeypatch.setattr(GroupLane, "lease", counted)
+    for topics in (2, 40):
+        async with site(group(**{f"t{number}": 1 for number in range(topics)})) as it:
+            it.feed("t1", "a", "b", "c")
+            await eventually(lambda it=it: it.targets[1].offsets == [0])
+            asked.clear()
+            it.targets[1].answer(0)
+            await eventually(lambda it=it: it.targets[1].offsets == [0, 1])
+            assert asked == [{"t1"}], topics
 
 
 async def test_a_changed_topic_takes_new_settings_and_finishes_attempts_with_the_old() -> None:

@@ -298,6 +298,40 @@ async def test_the_timer_fires_at_the_earliest_due_time_of_any_queue() -> None:
     bench.lane.close()
 
 
+async def test_the_timer_leaves_queues_at_rest_alone() -> None:
+    """Periodic work looks at queues that changed lately: a retry of one must not count for all."""
+    bench = Bench(visibility_timeout_s=60.0)
+    busy, *at_rest = [bench.own(number, keyed(0, "k")) for number in range(20)]
+    for each in at_rest:
+        bench.lane.recent.forget(each)
+    (batch,) = bench.lease(1)
+    assert batch.pipeline is busy
+    for attempt in range(1, 4):
+        bench.settle(nacked=[Nack(LeaseId(attempt), retry_after_ms=30)])
+        await eventually(lambda: busy.statistics().ready == 1)
+        busy.lease(max_jobs=1, max_bytes=1, now_ns=now_ns(), holder=Holder(1, "client-1"))
+    assert [each for each in at_rest if each in bench.lane.recent] == []
+    bench.lane.close()
+
+
+async def test_each_of_many_queues_is_due_at_its_own_time() -> None:
+    bench = Bench(visibility_timeout_s=60.0)
+    owned = [bench.own(number, keyed(0, "k")) for number in range(20)]
+    for _ in owned:
+        bench.lease(1)
+    delays_ms = [30 + 20 * (number * 7 % 20) for number in range(20)]
+    for number, delay_ms in enumerate(delays_ms):
+        bench.settle(qid=f"broker-a_{number}#1", nacked=[Nack(LeaseId(1), retry_after_ms=delay_ms)])
+    bench.lane.remove(owned[0])
+    began_ns = now_ns()
+    for delay_ms, number in sorted(zip(delays_ms[1:], range(1, 20), strict=True)):
+        await eventually(lambda number=number: owned[number].ready == 1)
+        assert now_ns() - began_ns >= (delay_ms - 5) * MS
+        due = {each for each in range(1, 20) if owned[each].ready}
+        assert due == {each for each in range(1, 20) if delays_ms[each] <= delay_ms}
+    bench.lane.close()
+
+
 async def test_a_queue_held_back_by_a_take_over_wakes_waiting_pulls_when_its_time_comes() -> None:
     bench = Bench()
     bench.lane.presence.waits(None, 1)

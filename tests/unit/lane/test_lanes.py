@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.core.access.rights import Right
+from proxy.downstream.port.interpretation import Interpretation
+from proxy.downstream.port.requests import wish_of
 from proxy.errors import Refused, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.settings.groups import GroupSettings
 from testkit.lanes import Listener, group_settings, make_lane
+from testkit.thrift_client import our_pull
 
 
 def lanes(*groups: GroupSettings, auto_create: bool = False) -> tuple[Lanes, Listener]:
@@ -48,6 +52,40 @@ def test_an_unknown_name_is_an_error_that_names_what_exists(
     with pytest.raises(UnknownName) as error:
         made.require(group, topics)
     assert str(error.value) == sentence
+
+
+class _Name(str):
+    """A name that counts its comparisons, as of a request."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Name.compared += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+def test_a_pull_of_many_topics_looks_each_of_them_up_once(auto_create: bool) -> None:
+    names = [f"t{number}" for number in range(200)]
+    made, _ = lanes(group_settings("a", topics=tuple(names)), auto_create=auto_create)
+    asked = Interpretation(Right.PULL, "a", tuple(map(_Name, names)))
+    _Name.compared = 0
+    lane = made.serving("a", asked.topics, "c")
+    wish = wish_of(
+        our_pull(group="a"),
+        asked,
+        group=lane.settings,
+        delivers=False,
+        ours=True,
+        connection=1,
+        max_bytes=1,
+    )
+    assert wish.topics == set(names)
+    assert _Name.compared < 20 * len(names)
 
 
 def test_a_name_of_megabytes_is_cut_in_the_error() -> None:

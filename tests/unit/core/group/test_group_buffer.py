@@ -57,6 +57,26 @@ def test_a_batch_comes_from_one_queue_and_queues_take_turns() -> None:
     ]
 
 
+class _Counted(frozenset[Topic]):
+    """Topics that count how often one is looked for among them."""
+
+    looks = 0
+
+    def __contains__(self, topic: object) -> bool:
+        _Counted.looks += 1
+        return super().__contains__(topic)
+
+
+def test_a_pull_of_one_topic_looks_at_no_other() -> None:
+    """A proxy that delivers thousands of topics itself pulls each of them."""
+    buffer, _ = filled(*((Topic(f"t{number}"), 0) for number in range(50)))
+    wanted = _Counted([Topic("t49")])
+    _Counted.looks = 0
+    assert served(buffer.lease(wish()._replace(topics=wanted), now_ns=0)) == [("t49/broker-a_0", 4)]
+    assert buffer.lease(wish()._replace(topics=wanted), now_ns=0) == []
+    assert _Counted.looks <= 2
+
+
 def test_a_client_that_takes_several_queues_gets_one_batch_of_each() -> None:
     buffer, _ = filled((TOPIC, 0), (TOPIC, 1), (OTHER, 0))
     batches = buffer.lease(wish(jobs=9, many=True), now_ns=0)

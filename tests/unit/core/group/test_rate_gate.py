@@ -293,3 +293,26 @@ def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
         costs.append(_Queue.asked)
         assert share(made, SECOND, names[1]) == pytest.approx(80)
     assert costs == [19, 39]
+
+
+def test_a_pull_costs_as_much_as_there_are_limited_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each of them for each of them: 1,000 topics that wait took half a second for a pull."""
+    fill, fills = TokenBucket.fill, []
+
+    def counted(bucket: TokenBucket, now_ns: int) -> None:
+        fills.append(bucket)
+        fill(bucket, now_ns)
+
+    monkeypatch.setattr(TokenBucket, "fill", counted)
+    costs = []
+    for count in (20, 40):
+        topics = [Topic(f"t{number}") for number in range(count)]
+        rates = RateGate()
+        rates.limit(None, dict.fromkeys(topics, 1.0), now_ns=0)
+        buffer = filled(rates, *topics, jobs=3)
+        assert len(buffer.lease(wish(), now_ns=SECOND)) == count
+        fills.clear()
+        assert buffer.lease(wish(), now_ns=SECOND + 1) == []
+        assert buffer.limited_ns(None, now_ns=SECOND + 1) == pytest.approx(SECOND, rel=0.001)
+        costs.append(len(fills))
+    assert costs == [40, 80]

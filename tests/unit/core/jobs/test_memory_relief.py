@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.residency import LONGEST_KEY
 from proxy.core.jobs.window import Budget, FlowWindow
+from testkit.messages import keyed
 
 
 def queue_of(memory: Budget, **chains: int) -> Jobs:
@@ -132,3 +135,61 @@ def test_little_memory_is_used_only_with_demand() -> None:
     assert window.room(demand=True) == 0, "no reads of one"
     assert window.short_of_memory
     assert window.few() == 4, "a quarter of it"
+
+
+class _Full:
+    """A queue whose jobs cannot leave memory."""
+
+    def __init__(self) -> None:
+        self.asked = self.frees = 0
+
+    @property
+    def held_jobs(self) -> int:
+        return 1
+
+    def tails(self) -> Iterable[tuple[int, bytes]]:
+        return ()
+
+    def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
+        raise AssertionError("it has no chain")
+
+    def unload(self, wanted_bytes: int) -> int:
+        self.asked += 1
+        return self.frees
+
+
+def test_queues_that_can_free_nothing_are_asked_once_in_a_round_of_all_queues() -> None:
+    """Each queue without room asks for memory: with n queues a round took n² steps."""
+    memory = Budget(1_000, used=1_000)
+    queues = [_Full() for _ in range(50)]
+    memory.relief.holders.update(dict.fromkeys(queues))
+    for _ in queues:
+        memory.relieve()
+    assert sum(each.asked for each in queues) <= 2 * len(queues)
+
+
+def test_a_job_that_may_be_unloaded_is_found_at_the_next_call() -> None:
+    memory = Budget(1_000, used=1_000)
+    queues = [_Full() for _ in range(50)]
+    memory.relief.holders.update(dict.fromkeys(queues))
+    memory.relieve()
+    memory.relieve()
+    asked = queues[7].asked
+    queues[7].frees = 600
+    memory.relief.note_waiting()
+    memory.relieve()
+    assert queues[7].asked == asked + 1
+
+
+def test_a_job_that_waits_for_its_retry_is_news_to_the_relief() -> None:
+    memory = Budget(1_000)
+    jobs = queue_of(memory, a=1)
+    memory.relief.holders.update(dict.fromkeys(_Full() for _ in range(50)))
+    memory.take(900)
+    memory.relieve()
+    job = next(iter(jobs.chains.heads()))
+    assert job.message is None
+    job.restore(keyed(0, "a"))
+    jobs.residency.unloaded.note_waiting(job, paused=False)
+    memory.relieve()
+    assert jobs.residency.unloaded
