@@ -190,6 +190,16 @@ async def test_what_may_be_stored_stays_in_doubt_though_its_queue_is_gone_now(
         await Producer(client).send(message(key="k1"), timeout_s=0.5)
 
 
+@pytest.mark.parametrize("code", [13, 16, 2], ids=["illegal", "forbidden", "busy"])
+async def test_what_may_be_stored_stays_in_doubt_though_its_retry_is_refused(
+    broker: ScriptedBroker, client: BrokerClient, code: int
+) -> None:
+    """The refusal concerns the retry alone."""
+    Sends(broker, -2, *[code] * 100)
+    with pytest.raises(ConnectionLost):
+        await Producer(client).send(message(key="k1"), timeout_s=0.5)
+
+
 async def test_what_never_reached_a_broker_is_not_in_doubt(client: BrokerClient) -> None:
     doubtful: list[object] = []
     lost = QueueName(ORDERS, "unknown", 0)
