@@ -283,8 +283,10 @@ class Producer:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             if movable:
-                route = await self._find_queues(queue.topic)
-                queue = self._choose(route, batch.messages[indexes[0]])
+                route = await self._route(queue.topic)
+                # Without a route the send keeps its queue, whose answer says more.
+                if not isinstance(route, RemotingError):
+                    queue = self._choose(route, batch.messages[indexes[0]])
 
     async def _try(
         self, queue: QueueName, messages: Sequence[OutgoingMessage], timeout_s: float
