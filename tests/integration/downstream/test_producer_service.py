@@ -577,3 +577,19 @@ async def test_a_slow_broker_delays_no_other_ones_producer_groups() -> None:
         await server.close()
         await client.close()
     await nameserver.close()
+
+
+async def test_a_delayed_message_to_a_topic_without_writable_queues_is_refused() -> None:
+    """As other messages are."""
+
+    class ReadOnly(FakeBrokerClient):
+        async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            return []
+
+    async with sending(ReadOnly(orders=1)) as client:
+        due_s = wall_ms() // 1000 + 60
+        delayed = producer.DelayMessage(topic="orders", body=b"x", action=1, timestamp=due_s)
+        result = await client.call("sendDelaySync", delayed, 1000)
+        plain = await send(client)
+    assert result.code == plain.code
+    assert "topic orders has no writable queue" in result.msg
