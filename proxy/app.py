@@ -123,7 +123,9 @@ class Proxy:
         self._context = self._make_context()
         self._committer = Committer(self._context)
         self._dead_letters = DeadLetters(self._context)
-        self._dead_letter_desk = DeadLetterDesk(self._context)
+        self._dead_letter_desk = DeadLetterDesk(
+            self._context, is_known=lambda group: self._lanes.find(group) is not None
+        )
         self._refills = Refills(self._context)
         self._key_changes = KeyChanges(self._context, self._refills)
         self._ownerships: dict[Group, GroupOwnership] = {}

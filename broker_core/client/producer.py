@@ -25,7 +25,7 @@ from itertools import count
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
 from broker_core.client.encoded_sends import EncodedBatch, EncodedOutcome, EncodedSends
-from broker_core.client.queue_moves import has_moved, is_in_doubt, says_not_there
+from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
 from broker_core.client.sending import size_of, with_id
@@ -303,8 +303,10 @@ class Producer:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             if movable:
-                route = await self._find_queues(queue.topic)
-                queue = self._choose(route, batch.messages[indexes[0]])
+                route = await self._route(queue.topic)
+                # Without a route the send keeps its queue, whose answer says more.
+                if not isinstance(route, RemotingError):
+                    queue = self._choose(route, batch.messages[indexes[0]])
 
     async def _try(
         self, queue: QueueName, messages: Sequence[OutgoingMessage], timeout_s: float
@@ -392,10 +394,8 @@ class _Batch:
     """The last attempt of a message that may have stored it."""
 
     def ended(self, i: int, outcome: Outcome) -> None:
-        """Record the outcome of message *i*. It stays in doubt if its queue is missing after a
-        doubt.
-        """
-        if isinstance(outcome, RemotingError) and says_not_there(outcome):
+        """Record the outcome of message *i*; only a receipt ends a doubt (rule 4)."""
+        if isinstance(outcome, RemotingError):
             outcome = self.doubts.get(i, outcome)
         self.outcomes[i] = outcome
 

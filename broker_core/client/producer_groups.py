@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from broker_core.client.broker_client import BrokerClient
@@ -19,6 +19,7 @@ from broker_core.remoting.half_place import HalfPlace
 from broker_core.remoting.message import StoredMessage, decode_message
 from broker_core.remoting.transaction_headers import CheckTransactionHeader
 from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.tasks import spawn
 
 
 class Question(NamedTuple):
@@ -66,6 +67,7 @@ class ProducerGroups:
         self._client = client
         self._asked = asked
         self._groups: dict[Group, frozenset[Topic]] = {}
+        self._notices: set[asyncio.Task[None]] = set()
         self._heartbeats = Heartbeats(
             client, self._heartbeat, topics=self._topics, every_s=heartbeat_s
         )
@@ -73,6 +75,21 @@ class ProducerGroups:
 
     def __contains__(self, group: str) -> bool:
         return group in self._groups
+
+    def become(self, groups: Mapping[Group, frozenset[Topic]]) -> None:
+        """Belong to exactly *groups* with their topics from now on, as by ``join`` and ``leave``.
+
+        Brokers are notified in the background, each by itself: a slow one delays no other.
+        """
+        if groups == self._groups:
+            return
+        topics, left = self._topics(), self._groups.keys() - groups.keys()
+        self._groups = dict(groups)
+        self._heartbeats.resend_all()
+        self._heartbeats.start()
+        notice = spawn(self._notify(left, topics), name="producer groups of brokers")
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     async def join(self, group: Group, topics: Iterable[Topic]) -> None:
         """Let the brokers of exactly *topics* ask about *group* from now on, also about earlier
@@ -87,15 +104,27 @@ class ProducerGroups:
     async def leave(self, group: Group) -> None:
         """Leave *group*: its open transactions are left to other members. Raises nothing."""
         topics = self._topics()  # heartbeats went to the brokers of all groups' topics
-        if self._groups.pop(group, None) is None:
-            return
-        brokers = await self._heartbeats.brokers(topics)
-        await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
+        if self._groups.pop(group, None) is not None:
+            await self._left((group,), topics)
 
     async def close(self) -> None:
         """Leave all groups."""
         await self._heartbeats.close()
-        await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
+        leaves = (self.leave(group) for group in list(self._groups))
+        await asyncio.gather(*self._notices, *leaves, return_exceptions=True)
+
+    async def _notify(self, left: Collection[Group], topics: Collection[Topic]) -> None:
+        """Tell brokers the groups, and those of *topics* that this client *left* some."""
+        await asyncio.gather(self._heartbeats.beat(missing_only=True), self._left(left, topics))
+
+    async def _left(self, groups: Collection[Group], topics: Collection[Topic]) -> None:
+        async def leave_at(broker: str) -> None:
+            for group in sorted(groups):
+                await self._unregister(broker, group)
+
+        if groups:
+            brokers = await self._heartbeats.brokers(topics)
+            await asyncio.gather(*map(leave_at, sorted(brokers)))
 
     def _topics(self) -> set[Topic]:
         return set[Topic]().union(*self._groups.values())

@@ -114,6 +114,9 @@ class DelayRequests:
 
         async def find_queue() -> QueueName:
             queues = await self._find_queues(outgoing.topic)
+            if not queues:
+                remark = f"topic {outgoing.topic} has no writable queue"
+                raise BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
             place = place_of(outgoing.key)
             number = chance.number_below(len(queues)) if place is None else abs(place)
             return queues[number % len(queues)]

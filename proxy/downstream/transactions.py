@@ -307,25 +307,22 @@ class Transactions:
                 if connection.transport is not None and member.until_ns > now
             }
             self._checks.expire(now)
-            await self._join(self._groups)
+            self._join(self._groups)
             try:
                 async with asyncio.timeout(_LOOK_EVERY_S):
                     await self._news.wait()
             except TimeoutError:
                 continue
 
-    async def _join(self, groups: ProducerGroups) -> None:
-        """Join and leave groups until brokers know those of the members."""
+    def _join(self, groups: ProducerGroups) -> None:
+        """Join and leave groups, so that they are those of the members."""
         wanted: dict[Group, frozenset[Topic]] = {}
         for member in self._members.values():
             wanted[member.group] = wanted.get(member.group, frozenset()) | member.topics
         before, self._joined = self._joined, wanted
         for group in before.keys() - wanted.keys():
             self._checks.forget(group)
-            await groups.leave(group)
-        for group, topics in wanted.items():
-            if before.get(group) != topics:
-                await groups.join(group, topics)
+        groups.become(wanted)
 
 
 def _end(poll: _Poll) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,8 +63,12 @@ class Wish:
 class DeadLetterDesk:
     """Operations on dead letters, one object per process."""
 
-    def __init__(self, context: UpstreamContext) -> None:
+    def __init__(self, context: UpstreamContext, *, is_known: Callable[[Group], bool]) -> None:
+        """*is_known*: whether this proxy has a group. One without a topic for dead letters has
+        none; of other groups only that topic is known.
+        """
         self._context = context
+        self._is_known = is_known
         self._runs: dict[Group, RedriveRun] = {}  # the last one of each group
         #: Redriven messages, by group and topic.
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -75,7 +79,7 @@ class DeadLetterDesk:
         ``complete``: no selected dead letter is left out; ``positions``: where the next page
         begins. Raises UnknownName, RemotingError.
         """
-        group, queues = await self._find(name)
+        group, queues = await self._look(name)
         given = _positions(wish, queues)
         reached: dict[QueueName, int] = {}
         found: list[DeadLetter] = []
@@ -134,7 +138,7 @@ class DeadLetterDesk:
 
         Dead letters that arrive later are not included. Raises UnknownName, RemotingError.
         """
-        group, queues = await self._find(name)
+        group, queues = await self._look(name)
         left = wish.limit
         for queue in queues:
             start, first, end = await self._bounds(group, queue)
@@ -236,20 +240,36 @@ class DeadLetterDesk:
         }
 
     async def _find(self, name: str) -> tuple[Group, list[QueueName]]:
+        """Return the group and its queues of dead letters. Raises UnknownName if there are none."""
+        group, queues = await self._look(name)
+        if not queues:
+            raise UnknownName(
+                f"group {name!r} has no dead letters: topic {dead_letter_topic(group)} does not"
+                " exist"
+            )
+        return group, queues
+
+    async def _look(self, name: str) -> tuple[Group, list[QueueName]]:
+        """Return the group and its queues of dead letters: none if a known group has no topic for
+        them yet. Raises UnknownName for an unknown group.
+        """
         try:
-            topic = dead_letter_topic(Group(check_group(name)))
+            topic = dead_letter_topic(group := Group(check_group(name)))
             queues = await self._context.client.queues(topic)
         except ValueError as error:
             raise UnknownName(str(error)) from None
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
+            if self._is_known(group):
+                return group, []
             raise UnknownName(
-                f"group {name!r} has no dead letters: topic {topic} does not exist"
+                f"there is no group {name!r} here, and no dead letters of it: topic {topic} does"
+                " not exist"
             ) from None
         if not queues:
             raise OrderlaneError(f"topic {topic} is not readable: set its permission to 6 (RW)")
-        return Group(name), queues
+        return group, queues
 
     async def _bounds(self, group: Group, queue: QueueName) -> tuple[int, int, int]:
         """Return the offsets of *queue*: minimum, next to redrive, end."""
@@ -306,7 +326,7 @@ class DeadLetterDesk:
 
 def _positions(wish: Wish, queues: Sequence[QueueName]) -> dict[QueueName, int]:
     """Return the positions of *wish*, none if it has none. Raises UnknownName."""
-    if wish.positions is None:
+    if wish.positions is None or not queues:
         return {}
     try:
         return parse_positions(queues[0].topic, wish.positions, queues)

@@ -70,7 +70,7 @@ class AccessSettings(SettingsGroup):
     may: Annotated[tuple[Right, ...], AfterValidator(some)]
     """Rights: pull, produce, bulk and admin. admin is the HTTP port."""
     groups: Patterns = ("*",)
-    """Groups that the rights apply to; * matches any text."""
+    """Groups that the rights apply to, for transactions producer groups; * matches any text."""
     topics: Patterns = ("*",)
     """Topics that the rights apply to; * matches any text. Names that begin with %, such as dead
     letters, match only patterns that begin with %."""

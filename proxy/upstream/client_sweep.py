@@ -95,9 +95,18 @@ class ClientSweep:
         for lane in self._lanes:
             if not lane.is_broadcast:
                 continue
-            # A separate client: brokers take it for another process.
-            async with _client(self._context) as client:
-                forgotten += await self._sweep(lane, client, now_ms)
+            try:
+                # A separate client: brokers take it for another process.
+                async with _client(self._context) as client:
+                    forgotten += await self._sweep(lane, client, now_ms)
+            except Exception as error:  # a bug with one group must not end the check of others
+                _noisy.warning(
+                    f"bug {lane.name}",
+                    "clients not checked",
+                    group=lane.name,
+                    reason=str(error),
+                    exc_info=error,
+                )
         return forgotten
 
     async def _sweep(self, lane: GroupLane, client: BrokerClient, now_ms: int) -> list[Group]:
@@ -167,8 +176,11 @@ class ClientSweep:
             return await _AbsentClient(client, name, topics, since_ms).forget()
         except _LockLost:
             _log.info("client not forgotten: its locks are not available", group=name)
-        except RemotingError as error:
-            _noisy.warning(name, "client not forgotten yet", group=name, reason=str(error))
+        except Exception as error:  # a bug with one client must not end the check of others
+            bug = None if isinstance(error, RemotingError) else error
+            _noisy.warning(
+                name, "client not forgotten yet", group=name, reason=str(error), exc_info=bug
+            )
         return False
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.sockets
 
 
 async def test_from_the_alert_to_the_audit(site: Site, opened: OpenPage) -> None:
-    async with opened(answers=True) as page:  # the group has no dead letters: 404
+    async with opened(answers=True) as page:
         # The alert OrderlaneKeysParked names group and topic. All else is found by clicking.
         assert await _alert(page, site) > 0
         await page.goto(f"{site.url}/")

@@ -261,7 +261,9 @@ def _writable_queues(arguments: Any) -> Interpretation:
 
 
 def _prepare(arguments: Any) -> Interpretation:
-    return _sends([None if arguments.request is None else arguments.request.message])
+    request = arguments.request
+    message = None if request is None else request.message
+    return _of_producers(request and request.group, [(message and message.topic) or ""])
 
 
 def _end(arguments: Any) -> Interpretation:
@@ -270,13 +272,23 @@ def _end(arguments: Any) -> Interpretation:
         place = HalfPlace.from_text((arguments.request and arguments.request.transaction) or "")
     except InvalidCommand:
         return Interpretation(Right.PRODUCE)
-    return Interpretation(Right.PRODUCE, sends=(place.topic,))
+    return _of_producers(place.group, [place.topic])
 
 
 def _transaction_checks(arguments: Any) -> Interpretation:
     """The service hands out messages of these topics only."""
-    topics = () if arguments.request is None else arguments.request.topics or ()
-    return Interpretation(Right.PRODUCE, topics=_named("topics", topics) or None)
+    request = arguments.request
+    topics = () if request is None else request.topics or ()
+    return _of_producers(request and request.group, _named("topics", topics))
+
+
+def _of_producers(group: str | None, topics: Sequence[str]) -> Interpretation:
+    """Return the meaning of a call about transactions of a producer group: one rule has to match
+    both the group and the topic. The service refuses a call without a topic.
+    """
+    if not any(topics):
+        return Interpretation(Right.PRODUCE)
+    return Interpretation(Right.PRODUCE, group or "", tuple(topics))
 
 
 def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Reads spilled messages again when their turn comes.
 
-A damaged one is not passed: its key waits, and no other one.
+A damaged one is not passed: its key waits, and no other one. The same holds for a bug with one.
 """
 
 from __future__ import annotations
@@ -56,22 +56,64 @@ class Refills:
         wanted = self._wanted[pipeline]
         reader = _Reader(self._context, lane.name, pipeline)
         memory = pipeline.jobs.window.memory
-
-        def on_damage(refill: Refill, result: PullResult) -> None:
-            self._wait_at_damage(lane, pipeline, refill, result)
-
         try:
             while wanted and not pipeline.closed:
                 await self._memory_for(pipeline)
                 taken = how_many(wanted, reader.record_bytes, memory_bytes=memory.left)
                 now, wanted[:taken] = wanted[:taken], []
-                with _Reserved(memory, reader.record_bytes, now) as reserved:
-                    async for refill, messages in reader.read(now, on_damage):
-                        reserved.release(refill)
-                        lane.refilled(pipeline, refill, messages)
-                        del messages  # they count as long as the pipeline has them
+                for refill in await self._pass(lane, pipeline, reader, now):
+                    await self._pass(lane, pipeline, reader, [refill])
         finally:
             del self._wanted[pipeline]
+
+    async def _pass(
+        self, lane: GroupLane, pipeline: QueuePipeline, reader: _Reader, now: list[Refill]
+    ) -> list[Refill]:
+        """Read *now* and pass each of them on. Return those to be read one by one, because a bug
+        with one of several ended the pass.
+        """
+        left = {refill.offsets[0]: refill for refill in now}
+
+        def on_damage(refill: Refill, result: PullResult) -> None:
+            self._wait_at_damage(lane, pipeline, refill, result)
+            left.pop(refill.offsets[0], None)
+
+        try:
+            with _Reserved(pipeline.jobs.window.memory, reader.record_bytes, now) as reserved:
+                async for refill, messages in reader.read(now, on_damage):
+                    left.pop(refill.offsets[0], None)
+                    reserved.release(refill)
+                    self._pass_on(lane, pipeline, refill, messages)
+                    del messages  # they count as long as the pipeline has them
+        except Exception as error:
+            if len(now) > 1:
+                return list(left.values())
+            self._failed(lane, pipeline, now[0], error)
+        return []
+
+    def _pass_on(
+        self,
+        lane: GroupLane,
+        pipeline: QueuePipeline,
+        refill: Refill,
+        messages: list[StoredMessage],
+    ) -> None:
+        try:
+            lane.refilled(pipeline, refill, messages)
+        except Exception as error:
+            self._failed(lane, pipeline, refill, error)
+
+    def _failed(
+        self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill, error: Exception
+    ) -> None:
+        """Log a bug with *refill*, which no other one shares, and read it again later."""
+        queue_log("refill", group=lane.name, queue=pipeline.queue).error(
+            "spilled messages of a key not taken; trying again",
+            first_offset=refill.offsets[0],
+            reason=str(error),
+            exc_info=error,
+        )
+        self._read_later(lane, pipeline, refill)
 
     def _wait_at_damage(
         self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill, result: PullResult
@@ -83,7 +125,9 @@ class Refills:
             queue_log("refill", group=lane.name, queue=pipeline.queue).error(
                 "a key waits at a damaged message", reason=result.damage
             )
+        self._read_later(lane, pipeline, refill)
 
+    def _read_later(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
         def again() -> None:
             if pipeline.wants(refill):
                 self.read(lane, pipeline, refill)

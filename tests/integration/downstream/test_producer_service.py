@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from broker_core.client import SendStatus
+from broker_core.client import BrokerClient, SendStatus
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import QueueName, Topic
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import spawn
 from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
@@ -20,6 +25,7 @@ from proxy.settings.proxy_settings import LimitSettings
 from testkit.eventually import eventually
 from testkit.lanes import Notes
 from testkit.thrift_client import ThriftClient, connect
+from tests.integration.broker.client.scripted_broker import scripted_broker
 from tests.support.fake_broker_client import FakeBrokerClient, queue
 from tests.support.producing import counted, sending
 from thrift_idl import producer
@@ -498,3 +504,63 @@ async def test_a_try_without_an_answer_is_in_the_history() -> None:
         result = await send(client, properties={"UNIQ_KEY": "id-1"}, timeout_ms=40)
     assert result.code == 10
     assert notes.of("send_info") == [{"msg": "id-1", "topic": "orders", "error": "gone"}]
+
+
+async def test_a_slow_broker_delays_no_other_ones_producer_groups() -> None:
+    """Nor does one group wait for another to be joined."""
+    nameserver = NameServer()
+    await nameserver.start()
+    known: list[set[str]] = []
+
+    def heard(request: RemotingCommand) -> RemotingCommand:
+        known.append(
+            {each["groupName"] for each in json.loads(bytes(request.body))["producerDataSet"]}
+        )
+        return request.response(0)
+
+    async def silent(_request: RemotingCommand, _channel: RemotingChannel) -> None:
+        return None
+
+    async with (
+        scripted_broker(nameserver.address, "broker-a") as slow,
+        scripted_broker(nameserver.address, "broker-b") as quick,
+    ):
+        await slow.add_topic("orders", queues=1)
+        await quick.add_topic("orders", queues=1)
+        slow.on[RequestCode.HEART_BEAT] = silent
+        quick.answer(RequestCode.HEART_BEAT, heard)
+        quick.answer(RequestCode.UNREGISTER_CLIENT, lambda request: request.response(0))
+        client = BrokerClient(
+            nameservers=[nameserver.address], client_id="me@1", request_timeout_s=20
+        )
+        service = ProducerService(client, NullHistory(), max_body_bytes=1024)
+        server = ThriftServer(service.entries(), LimitSettings())
+        port = await server.listen("127.0.0.1", 0)
+        async with connect(port) as one, connect(port) as other:
+            for group, of in (("pay", one), ("ship", other)):
+                request = producer.ChecksRequest(group, ["orders"], 0)
+                assert (await of.call("transactionChecks", request)).code == 0
+                await eventually(lambda group=group: bool(known) and group in known[-1], within_s=2)
+            assert known == [{"pay"}, {"pay", "ship"}]
+            await other.close()
+            await eventually(lambda: RequestCode.UNREGISTER_CLIENT in quick.codes(), within_s=2)
+        await service.transactions.close()
+        await server.close()
+        await client.close()
+    await nameserver.close()
+
+
+async def test_a_delayed_message_to_a_topic_without_writable_queues_is_refused() -> None:
+    """As other messages are."""
+
+    class ReadOnly(FakeBrokerClient):
+        async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            return []
+
+    async with sending(ReadOnly(orders=1)) as client:
+        due_s = wall_ms() // 1000 + 60
+        delayed = producer.DelayMessage(topic="orders", body=b"x", action=1, timestamp=due_s)
+        result = await client.call("sendDelaySync", delayed, 1000)
+        plain = await send(client)
+    assert result.code == plain.code
+    assert "topic orders has no writable queue" in result.msg

@@ -55,3 +55,36 @@ async def test_a_caller_ends_only_transactions_of_topics_that_it_may_send_to(
             assert (await client.call("endTransaction", end)).code == 0
             other = producer.EndRequest(half.transaction, 2, token="ann")
             assert (await client.call("endTransaction", other)).code == 72
+
+
+async def test_a_producer_group_belongs_to_those_whose_rules_name_it(tmp_path: Path) -> None:
+    """The right to send to the topic does not suffice, if rules name groups."""
+    may = {"may": ["produce"], "topics": ["orders"]}
+    rules = [
+        {"principals": ["ann"], "groups": ["pay"], **may},
+        {"principals": ["bob"], "groups": ["ship"], **may},
+    ]
+    async with run_gateway(tmp_path) as gateway:
+        _, at = await gateway.start_proxy(tokens=SETTINGS["tokens"], access=rules)
+        async with connect(host_port(at.thrift)[1]) as client:
+            message = producer.Message(topic="orders", body=b"secret")
+            half = await client.call(
+                "prepareTransaction", producer.PrepareRequest(message, "pay", token="ann")
+            )
+            assert half.code == 0
+            for group, allowed in (("pay", False), ("ship", True)):
+                watch = producer.ChecksRequest(group, ["orders"], 0, token="bob")
+                prepare = producer.PrepareRequest(message, group, token="bob")
+                codes = [
+                    (await client.call("transactionChecks", watch)).code,
+                    (await client.call("prepareTransaction", prepare)).code,
+                ]
+                assert codes == ([0, 0] if allowed else [71, 71]), group
+            own = HalfPlace.from_text(half.transaction)
+            codes = []
+            for text in (half.transaction, own._replace(group="ship").to_text()):
+                end = producer.EndRequest(text, 2, token="bob")
+                codes.append((await client.call("endTransaction", end)).code)
+            assert codes == [71, 11]
+            commit = producer.EndRequest(half.transaction, 1, token="ann")
+            assert (await client.call("endTransaction", commit)).code == 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.client.deletions import Deletions
 from broker_core.clock import wall_ms
@@ -150,3 +153,33 @@ async def test_a_consumer_that_changes_its_client_id_uses_bounded_storage(tmp_pa
         assert kept_one not in forgotten
         assert all(await kept(gateway, kept_one))
         assert all(await kept(gateway, Group(f"{gateway.group}%id-11")))
+
+
+async def test_an_error_with_one_group_does_not_end_the_check_of_others() -> None:
+    asked: list[str] = []
+
+    class Lanes(list[Any]):
+        def members(self, group: str) -> list[Any]:
+            asked.append(group)
+            if group == "bad":
+                raise ValueError("a bug")
+            return []
+
+    async def nothing() -> dict[Any, Any]:
+        return {}
+
+    other = SimpleNamespace(
+        deletions=SimpleNamespace(consumers=nothing), topics=nothing, close=nothing
+    )
+    client = SimpleNamespace(client_id="me", another=lambda name: other)
+    settings = SimpleNamespace(forget_after_s=None)
+    lanes = Lanes(
+        SimpleNamespace(name=Group(name), is_broadcast=True, settings=settings)
+        for name in ("bad", "good")
+    )
+    lanes.known_clients = SimpleNamespace(learn=lambda *_: None)  # type: ignore[attr-defined]
+    looking = ClientSweep(SimpleNamespace(client=client), lanes)  # type: ignore[arg-type]
+    with capture_logs() as logs:
+        assert await looking.sweep(now_ms=0) == []
+    assert asked == ["bad", "good"]
+    assert [(each["group"], each["reason"]) for each in logs] == [("bad", "a bug")]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker_core.client import BrokerClient, Producer
+from broker_core.client import BrokerClient, Producer, SendReceipt
 from broker_core.client.producer import Outbound
 from broker_core.errors import (
     BrokerError,
@@ -186,6 +186,16 @@ async def test_what_may_be_stored_stays_in_doubt_though_its_queue_is_gone_now(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:
     Sends(broker, -2, *[17] * 100)
+    with pytest.raises(ConnectionLost):
+        await Producer(client).send(message(key="k1"), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("code", [13, 16, 2], ids=["illegal", "forbidden", "busy"])
+async def test_what_may_be_stored_stays_in_doubt_though_its_retry_is_refused(
+    broker: ScriptedBroker, client: BrokerClient, code: int
+) -> None:
+    """The refusal concerns the retry alone."""
+    Sends(broker, -2, *[code] * 100)
     with pytest.raises(ConnectionLost):
         await Producer(client).send(message(key="k1"), timeout_s=0.5)
 
@@ -401,3 +411,28 @@ async def test_nothing_of_a_batch_is_sent_with_a_message_that_cannot_be_encoded(
     with pytest.raises(LocalProtocolError, match="0x01"):
         await Producer(client).send_batch([Outbound(message(), 1), Outbound(bad, 1)])
     assert sends.bodies == []
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["no queue", "no nameserver"])
+async def test_a_retry_without_a_route_keeps_its_queue(
+    nameserver: NameServer, broker: ScriptedBroker, client: BrokerClient, there: bool
+) -> None:
+    """Neither the other messages of the batch lose their outcomes, nor does the send end early."""
+    async with scripted_broker(nameserver.address, "broker-b") as other:
+        await other.add_topic("orders", queues=4)
+        busy, good = Sends(broker, 2), Sends(other)
+        asked: list[Topic] = []
+
+        async def find_queues(topic: Topic) -> list[QueueName]:
+            asked.append(topic)
+            if len(asked) == 1:
+                return await client.writable_queues(topic)
+            if there:
+                return []
+            raise RequestTimeout("no nameserver answers")
+
+        producer = Producer(client, find_queues=find_queues)
+        outcomes = await producer.send_batch([Outbound(message(n)) for n in "ab"])
+        assert len(asked) == 2
+        assert [type(each) for each in outcomes] == [SendReceipt] * 2
+        assert len(busy.bodies) + len(good.bodies) == 3

@@ -31,7 +31,7 @@ TOKENS = [
     {"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
     for name, token in (("new", TOKEN), ("old", OLD_TOKEN))
 ]
-TRANSACTION = HalfPlace("broker-a", TOPIC, "tx", 0, 0, "id").to_text()
+TRANSACTION = HalfPlace("broker-a", TOPIC, GROUP, 0, 0, "id").to_text()
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +96,9 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
         ("sendBatchSync", [[message, message]]),
         ("sendEncoded", [producer.EncodedBatch("orders", None, 1, b"b", token=token)]),
         ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
-        ("prepareTransaction", [producer.PrepareRequest(message, "tx", token=token)]),
+        ("prepareTransaction", [producer.PrepareRequest(message, GROUP, token=token)]),
         ("endTransaction", [producer.EndRequest(TRANSACTION, 1, token=token)]),
-        ("transactionChecks", [producer.ChecksRequest("tx", ["orders"], 0, token=token)]),
+        ("transactionChecks", [producer.ChecksRequest(GROUP, ["orders"], 0, token=token)]),
         ("writableQueues", [producer.QueuesRequest("orders", token=token)]),
     ]
 

@@ -116,7 +116,9 @@ async def test_missing_dead_letters_are_reported_in_a_sentence(tmp_path: Path) -
         none = (
             f"answers 404: group '{GROUP}' has no dead letters: topic %DLQ%{GROUP} does not exist"
         )
-        assert (await it.refused("dead-letters", "export", GROUP)).endswith(none)
+        assert await it.rows("dead-letters", "ls", GROUP) == []
+        unknown = "dead letters of it: topic %DLQ%other does not exist"
+        assert (await it.refused("dead-letters", "export", "other")).endswith(unknown)
         assert (await it.refused("dead-letters", "show", GROUP, "broker-a_0@0")).endswith(none)
         await die(it.gateway)
         wrong = {

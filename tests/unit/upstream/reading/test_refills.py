@@ -208,3 +208,42 @@ async def test_refills_have_reserved_memory_until_they_are_read() -> None:
     await eventually(lambda: bool(desk.given))
     assert seen == [3 * before], "as much as two like the one that is there"
     assert desk.pipeline.jobs.window.memory.used == before
+
+
+async def test_a_bug_with_one_refill_costs_no_other_one() -> None:
+    """Neither one of its pass, nor one that waits for the next pass."""
+
+    class Lane(Desk):
+        def refilled(self, pipeline: QueuePipeline, refill: Refill, messages: Any) -> None:
+            if refill.key == b"bad":
+                raise ValueError("a bug")
+            super().refilled(pipeline, refill, messages)
+
+    desk = Lane(range(2000), known=False)
+    bad, beside = Refill(b"bad", (1,)), Refill(b"a", tuple(range(2, 256)))
+    behind = Refill(b"b", tuple(range(300, 400)))
+    with capture_logs() as logs:
+        await desk.read(bad, beside, behind)
+    assert [refill.key for refill, _ in desk.given] == [b"a", b"b"]
+    (told,) = [each for each in logs if each["log_level"] == "error"]
+    assert (told["first_offset"], told["reason"]) == (1, "a bug")
+
+
+async def test_after_a_bug_in_a_pass_its_refills_are_read_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Pass(refills.RefillPass):
+        def was_read(self, messages: Any, next_offset: int) -> Any:
+            if any(message.queue_offset == 5 for message in messages):
+                raise ValueError("a bad record")
+            return super().was_read(messages, next_offset)
+
+    monkeypatch.setattr(refills, "RefillPass", Pass)
+    desk = Desk(range(2000))
+    near, bad, far = Refill(b"a", (3,)), Refill(b"bad", (5,)), Refill(b"b", (1000,))
+    with capture_logs() as logs:
+        await desk.read(near, bad, far)
+    assert desk.given == [(near, [3]), (far, [1000])]
+    (told,) = [each for each in logs if each["log_level"] == "error"]
+    assert (told["first_offset"], told["reason"]) == (5, "a bad record")
+    assert desk.pipeline.jobs.window.memory.used == desk.pipeline.jobs.window.job_bytes
