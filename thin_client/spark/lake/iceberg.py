@@ -22,6 +22,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from thin_client.spark.error_lines import line_of, without_secrets
 from thin_client.spark.lake.files import files_below
 from thin_client.spark.lake.names import (
     TIMESTAMP_DAY,
@@ -125,7 +126,7 @@ class Iceberg:
                 if _has(table, query, number):
                     return
                 if attempt == _ATTEMPTS - 1:
-                    raise OptionError(f"the Iceberg table {self.name}: {error}") from None
+                    raise OptionError(f"the Iceberg table {self.name}: {line_of(error)}") from None
                 time.sleep(random.uniform(0, _PAUSE_S))
 
 
@@ -137,7 +138,9 @@ def open_catalog(name: str, options: Mapping[str, str]) -> Catalog:
     try:
         return load_catalog(own.pop("name", None), **own)
     except (ValueError, ImportError) as error:
-        raise OptionError(f"no Iceberg catalog: {' '.join(str(error).split())}") from None
+        raise OptionError(
+            f"no Iceberg catalog: {without_secrets(' '.join(str(error).split()))}"
+        ) from None
 
 
 def once(table: Table) -> Table:

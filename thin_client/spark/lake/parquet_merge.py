@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted, small
 from thin_client.spark.lake.files import (
     children,
@@ -139,9 +140,7 @@ class ParquetMerge:
         try:
             whole = self._replace(folder, plan)
         except Py4JJavaError as error:
-            raise OptionError(
-                f"cannot merge below {self.path}: {error.java_exception.getMessage()}"
-            ) from None
+            raise OptionError(f"cannot merge below {self.path}: {line_of(error)}") from None
         delete(self.spark, f"{folder}/old")
         delete(self.spark, folder)
         if not whole:
