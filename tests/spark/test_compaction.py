@@ -137,6 +137,17 @@ def test_whole_days_are_deleted(spark: Any, tmp_path: Path, format: str) -> None
     assert lake.places(spark) == [("broker-a_0", n) for n in (0, 1, 2, 3, 4)]
 
 
+def test_the_files_of_a_single_batch_are_merged(spark: Any, tmp_path: Path) -> None:
+    lake = Lake("parquet", tmp_path)
+    place(spark, lake).write(messages(spark, *([0] * 6)).repartition(3), QUERY, 1)
+    archived(spark, lake, batches=1, first=2)  # a checkpoint alone
+    files = live_files(lake)
+    done = compact(spark, lake.path)
+    assert (done.before, done.after, live_files(lake)) == (files, 1, 1)
+    assert lake.places(spark) == [("broker-a_0", 0)] * 6
+    assert compact(spark, lake.path).before == 0
+
+
 def test_a_batch_that_spark_may_repeat_is_not_merged(spark: Any, tmp_path: Path) -> None:
     lake = Lake("parquet", tmp_path)
     archived(spark, lake, batches=3, committed=2)
