@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -22,6 +23,7 @@ OWN_COLUMNS = frozenset({DATE, BATCH, TIMESTAMP_DAY, *FOLDERS})
 _ENCODED = {"%": ".25", "|": ".7C"}
 #: Prefix of the table property with the last batch of a query.
 _PROPERTY = "orderlane.archive."
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,17 @@ class Partition:
         if missing := [name for name in FOLDERS if name not in found]:
             raise ValueError(f"{path}: no folder {missing[0]}")
         return cls(unquote(found[FOLDERS[0]]), _decoded(found[FOLDERS[1]]))
+
+
+def local_path(path: str) -> str | None:
+    """Return a Spark *path* of the local file system without ``file:``; None for another's.
+
+    Unlike in a URL, ``#``, ``?`` and ``%`` belong to names.
+    """
+    found = _SCHEME.match(path)
+    if found is None:
+        return path
+    return path[found.end() :] if found["scheme"].lower() == "file" else None
 
 
 def folder_of(topic: str) -> str:

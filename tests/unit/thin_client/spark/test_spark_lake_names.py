@@ -12,6 +12,7 @@ from thin_client.spark.lake.names import (
     folder_of,
     is_recorded,
     is_small,
+    local_path,
     property_of,
     worth_merging,
 )
@@ -45,6 +46,21 @@ def test_a_file_outside_the_folders_of_a_batch_is_refused() -> None:
 def test_a_folder_of_the_archive_is_safe_under_a_hidden_name(path: str, exposed: bool) -> None:
     assert exposes("/lake/orders", path) == exposed
     assert exposes("/lake/orders/", path) == exposed
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("/out/a#1?x=%41/report.json", "/out/a#1?x=%41/report.json"),
+        ("file:///out/a#1", "/out/a#1"),
+        ("file:/out/a?1", "/out/a?1"),
+        ("out/a#b:c", "out/a#b:c"),
+        ("s3a://bucket/a#1", None),
+        ("hdfs:/out", None),
+    ],
+)
+def test_a_local_path_may_have_each_character(path: str, local: str | None) -> None:
+    assert local_path(path) == local
 
 
 def test_two_attempts_at_a_batch_have_folders_of_their_own() -> None:
