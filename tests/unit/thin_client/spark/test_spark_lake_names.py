@@ -10,6 +10,7 @@ from thin_client.spark.lake.names import (
     exposes,
     files_for,
     folder_of,
+    in_pairs,
     is_recorded,
     is_small,
     local_path,
@@ -61,6 +62,15 @@ def test_a_folder_of_the_archive_is_safe_under_a_hidden_name(path: str, exposed:
 )
 def test_a_local_path_may_have_each_character(path: str, local: str | None) -> None:
     assert local_path(path) == local
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000])
+def test_parts_are_joined_in_their_order_without_depth(count: int) -> None:
+    def joined(one: tuple[list[int], int], other: tuple[list[int], int]) -> tuple[list[int], int]:
+        return one[0] + other[0], 1 + max(one[1], other[1])
+
+    items, depth = in_pairs([([n], 0) for n in range(count)], joined)
+    assert (items, depth) == (list(range(count)), (count - 1).bit_length())
 
 
 def test_two_attempts_at_a_batch_have_folders_of_their_own() -> None:
