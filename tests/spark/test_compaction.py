@@ -137,6 +137,17 @@ def test_whole_days_are_deleted(spark: Any, tmp_path: Path, format: str) -> None
     assert lake.places(spark) == [("broker-a_0", n) for n in (0, 1, 2, 3, 4)]
 
 
+def test_the_files_of_a_single_batch_are_merged(spark: Any, tmp_path: Path) -> None:
+    lake = Lake("parquet", tmp_path)
+    place(spark, lake).write(messages(spark, *([0] * 6)).repartition(3), QUERY, 1)
+    archived(spark, lake, batches=1, first=2)  # a checkpoint alone
+    files = live_files(lake)
+    done = compact(spark, lake.path)
+    assert (done.before, done.after, live_files(lake)) == (files, 1, 1)
+    assert lake.places(spark) == [("broker-a_0", 0)] * 6
+    assert compact(spark, lake.path).before == 0
+
+
 def test_a_batch_that_spark_may_repeat_is_not_merged(spark: Any, tmp_path: Path) -> None:
     lake = Lake("parquet", tmp_path)
     archived(spark, lake, batches=3, committed=2)
@@ -242,6 +253,44 @@ def test_a_merge_of_a_table_is_repeated_after_commits_of_others(spark: Any, tmp_
     with wrapped(IcebergMerge, "_replace", meanwhile):
         compact(spark, lake.path, **lake.settings, before="2026-02-01")
     assert lake.places(spark) == before_and_after(3)
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "sentence"),
+    [
+        ("lake.orders", {"type": "sql"}, "^no Iceberg catalog: URI missing"),
+        (
+            "lake.orders",
+            {"type": "rest", "uri": "http://me:SECRET@127.0.0.1:1"},
+            "^pyiceberg failed: ",
+        ),
+        ("nowhere://lake/orders", {}, '^Spark failed: .*No FileSystem for scheme "nowhere"'),
+    ],
+)
+def test_an_unknown_store_or_catalog_is_an_error_of_one_line(
+    spark: Any, path: str, settings: dict[str, str], sentence: str
+) -> None:
+    format = "iceberg" if settings else "parquet"
+    with pytest.raises(OptionError, match=sentence) as refused:
+        compact(spark, path, format=format, catalog=settings)
+    assert "\n" not in str(refused.value)
+    assert "SECRET" not in str(refused.value)
+
+
+def test_an_error_of_a_delta_table_is_one_line(spark: Any, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    def failed(*_: Any) -> None:
+        raise DeltaError("Kernel error\n  \x1b[31m↳\x1b[0m no such file")
+
+    lake = Lake("delta", tmp_path)
+    archived(spark, lake, batches=1)
+    with (
+        wrapped(DeltaTable, "delete", failed),
+        pytest.raises(OptionError, match=r"archive: Kernel error\Z"),
+    ):
+        compact(spark, lake.path, **lake.settings, delete_before="2026-02-01")
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,31 @@ def test_a_new_column_of_the_source_is_added_to_the_table(
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_small_integers_keep_their_type_in_later_runs(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    """Iceberg has none: there all have 32 bits."""
+    lake = Lake(format, tmp_path)
+    rows = messages(spark, 0).selectExpr(
+        *("*", "CAST(7 AS SMALLINT) AS two", "CAST(-7 AS TINYINT) AS one"),
+        "array(named_struct('n', CAST(9 AS SMALLINT))) AS deep",
+        "map(CAST(1 AS TINYINT), CAST(2 AS TINYINT)) AS by",
+    )
+    for number in (1, 2):
+        there = place(spark, lake)
+        there.prepare(rows)
+        there.write(rows, "query", number)
+    kept = "int" if format == "iceberg" else "smallint"
+    found = read_archive(spark, lake.path, **lake.settings)
+    assert dict(found.dtypes)["two"] == kept
+    assert dict(found.dtypes)["deep"] == f"array<struct<n:{kept}>>"
+    assert [(row.two, row.one, row.deep[0].n, row.by[1]) for row in found.collect()] == [
+        (7, -7, 9, 2)
+    ] * 2
+    assert [(row["two"], row["one"]) for row in lake.rows(spark)] == [(7, -7)] * 2
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_target_size_decides_how_many_files_a_batch_has(
     spark: Any, tmp_path: Path, format: str
 ) -> None:

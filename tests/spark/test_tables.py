@@ -47,3 +47,27 @@ def test_a_table_with_invalid_options_is_not_created(spark: Any) -> None:
     with pytest.raises(AnalysisException, match="did you mean subscribe"):
         spark.sql("CREATE TABLE lanes USING orderlane OPTIONS (servers 'x', subscrib 'y')")
     assert not spark.catalog.tableExists("lanes")
+
+
+def test_a_table_that_saves_no_options_is_refused_in_a_sentence(
+    spark: Any, gateway: SparkGateway
+) -> None:
+    """Spark asks the source nothing when it creates a table from rows."""
+    topic = gateway.a_topic(queues=1)
+    words = r"no options: set them in the query, or create the table by CREATE TABLE name USING"
+    frame = spark.createDataFrame([("k", b"d")], "key string, value binary")
+    to = frame.write.format("orderlane").option("servers", gateway.servers).option("topic", topic)
+    to.saveAsTable("saved")
+    try:
+        with pytest.raises(AnalysisException, match=words):
+            spark.table("saved").collect()
+        with pytest.raises(AnalysisException, match=words):
+            spark.sql("INSERT INTO saved SELECT 'k' AS key, CAST('e' AS BINARY) AS value")
+    finally:
+        spark.sql("DROP TABLE saved")
+    with pytest.raises(AnalysisException, match=words):
+        spark.sql(
+            f"CREATE TABLE saved USING orderlane OPTIONS (servers '{gateway.servers}', topic"
+            f" '{topic}') AS SELECT 'k' AS key, CAST('e' AS BINARY) AS value"
+        )
+    assert not spark.catalog.tableExists("saved")

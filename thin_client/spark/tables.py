@@ -12,13 +12,19 @@ from typing import Any
 
 from thin_client.spark.kafka_names import is_kafka, own_names
 from thin_client.spark.option_table import READ, STREAM, WRITE, applies, check_known
-from thin_client.spark.options import ReadOptions, WriteOptions
+from thin_client.spark.options import OptionError, ReadOptions, WriteOptions
 
 #: The column whose metadata has the options, and their name there.
 HOLDER, OPTIONS = "value", "orderlane.options"
 #: The name under which Spark passes the format of a table that is being created, and the prefix of
 #: its options, beside other properties.
 _PROVIDER, _OPTION = "provider", "option."
+
+_NO_OPTIONS = (
+    "there are no options: set them in the query, or create the table by CREATE TABLE name USING"
+    " orderlane OPTIONS (…), which saveAsTable and AS SELECT do not do, and then use INSERT or"
+    " writeTo(name).append()"
+)
 
 
 def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -53,9 +59,15 @@ def stored(fields: Iterable[Any]) -> dict[str, str] | None:
 
 
 def effective(fields: Iterable[Any], given: Mapping[str, str], where: str) -> Mapping[str, str]:
-    """Return the options of an operation: those *given*, and those of the table that apply."""
+    """Return the options of an operation: those *given*, and those of the table that apply.
+
+    Raises OptionError if there are none: Spark creates tables with columns, as from a DataFrame or
+    a query, without asking the source, and passes it no options of such a table.
+    """
     table = stored(fields)
     if table is None:
+        if not given:
+            raise OptionError(_NO_OPTIONS)
         return given
     query = own_names(given, kafka=is_kafka(table) or is_kafka(given)).texts
     return for_operation(table, where) | {name.lower(): value for name, value in query.items()}

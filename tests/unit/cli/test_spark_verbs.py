@@ -12,7 +12,7 @@ import pytest
 from proxy.cli import main
 from proxy.cli.spark import connection, pairs
 from proxy.errors import OrderlaneError
-from thin_client.spark.jobs.words import sentence, with_defaults
+from thin_client.spark.jobs.words import foreign_sentence, sentence, with_defaults
 
 _TRACE = """[STREAM_FAILED] Query [id = 610c, runId = 694e] terminated with exception: Traceback:
   File "thin_client/spark/writing.py", line 34, in write
@@ -71,6 +71,64 @@ def test_the_sentence_may_follow_text_of_spark() -> None:
 def test_only_the_first_line_of_an_error_of_spark_is_kept() -> None:
     error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n\tat org.apache…")
     assert sentence(error) == "Spark failed: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."
+
+
+def of_library(module: str, text: str) -> Exception:
+    """Return an error of a class that *module* defines."""
+    made: Exception = type("SomeError", (Exception,), {"__module__": module})(text)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            of_library("pyiceberg.exceptions", "SQL connection URI is required"),
+            "pyiceberg failed: SQL connection URI is required",
+        ),
+        (of_library("requests.exceptions", ""), "pyiceberg failed: SomeError"),
+        (of_library("_internal", "no table\n  0: frame"), "deltalake failed: no table"),
+        (
+            of_library(
+                "py4j.protocol",
+                "An error occurred while calling o1.x.\n: java.io.IOException: no FS\n\tat org.a",
+            ),
+            "Spark failed: java.io.IOException: no FS",
+        ),
+        (PermissionError(13, "Denied", "/lake"), "[Errno 13] Denied: '/lake'"),
+        (OSError("Generic error\n \x1b[31m↳\x1b[0m more"), "Generic error"),
+        (
+            of_library(
+                "requests.exceptions", "Max retries: url: /v1/config?token=SECRET&a=SECRET (x)"
+            ),
+            "pyiceberg failed: Max retries: url: /v1/config?token=…&a=… (x)",
+        ),
+        (
+            of_library("sqlalchemy.exc", "cannot reach 'postgresql://me:SECRET@db:5432/lake'"),
+            "pyiceberg failed: cannot reach 'postgresql://…@db:5432/lake'",
+        ),
+        (
+            of_library("py4j.protocol", "no bucket s3a://ID:SEC/RET+SECRET@lake/orders"),
+            "Spark failed: no bucket s3a://…@lake/orders",
+        ),
+        (OSError("refused: Bearer SECRET.SECRET"), "refused: Bearer …"),
+        (
+            OSError("at hdfs://name:8020/a@b, s3a://lake/a@b"),
+            "at hdfs://name:8020/a@b, s3a://lake/a@b",
+        ),
+        (BrokenPipeError(32, "Broken pipe"), None),
+        (KeyError("of our own"), None),
+    ],
+)
+def test_an_error_of_a_store_or_a_catalog_is_one_line(error: Exception, said: str | None) -> None:
+    assert foreign_sentence(error) == said
+
+
+def test_an_error_of_spark_shows_no_token() -> None:
+    error = RuntimeError("[CONNECT] no server at sc://host:15002/;token=SECRET;user_id=me")
+    assert sentence(error) == (
+        "Spark failed: [CONNECT] no server at sc://host:15002/;token=…;user_id=…"
+    )
 
 
 def test_option_names_ignore_case() -> None:

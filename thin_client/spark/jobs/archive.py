@@ -144,7 +144,8 @@ def _run(
 
     def write(batch: DataFrame, number: int) -> None:
         # A server of Spark Connect runs this in another process, so it takes no session along.
-        with closing(place.at(batch.sparkSession)) as there:
+        # Spark shows the whole traceback of an error that is no sentence.
+        with errors_as_sentences(), closing(place.at(batch.sparkSession)) as there:
             there.write(batch, query_id(batch, kept), number)
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", kept)

@@ -17,6 +17,7 @@ from proxy.history.reader import HistoryError, event_of
 from proxy.history.splitting import Traits, traits_of
 from proxy.history.verdicts import Whole
 from thin_client.spark.connected import is_connected, map_partitions
+from thin_client.spark.lake.names import local_path
 from thin_client.spark.options import OptionError
 
 #: Sort key of an event: its time, its file, its place there, and whether it was derived from the
@@ -98,12 +99,11 @@ def _expanded(spark: SparkSession, files: Sequence[str]) -> list[str]:
         ]
     found = []
     for name in files:
-        url = urlsplit(name)
-        path = Path(url.path)
-        if url.scheme not in ("", "file") or not path.is_dir():
+        local = local_path(name)
+        if local is None or not Path(local).is_dir():
             found.append(name)
             continue
-        inside = sorted(str(each) for each in path.glob(f"*{_SUFFIX}"))
+        inside = sorted(str(each) for each in Path(local).glob(f"*{_SUFFIX}"))
         if not inside:
             raise OptionError(f"{name} holds no history: expected *{_SUFFIX} files")
         found += inside

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from thin_client.spark.connected import is_connected
+from thin_client.spark.lake.names import local_path
 from thin_client.spark.options import OptionError
 
 
@@ -31,9 +31,9 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write *text* to *path*: a file if the path is local; elsewhere, and at a server of Spark
     Connect, Spark writes a folder of that name with one text file in it.
     """
-    scheme = urlsplit(path).scheme
-    if scheme in ("", "file") and not is_connected(spark):
-        file = Path(urlsplit(path).path)
+    local = local_path(path)
+    if local is not None and not is_connected(spark):
+        file = Path(local)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return

@@ -24,7 +24,7 @@ from thin_client.spark.jobs.settings import (
     remote_of,
     without_secrets,
 )
-from thin_client.spark.jobs.words import sentence
+from thin_client.spark.jobs.words import foreign_sentence, sentence
 from thin_client.spark.options import OptionError
 
 #: Set by spark-submit for the program that it runs, whose Java process then exists already.
@@ -97,11 +97,15 @@ def _remote_session(
 
 @contextmanager
 def errors_as_sentences() -> Iterator[None]:
-    """Convert Spark's exceptions to OptionErrors with one sentence."""
+    """Convert exceptions of Spark, stores and catalogs to OptionErrors with one sentence."""
     try:
         yield
     except PySparkException as error:
         raise OptionError(sentence(error)) from error
+    except Exception as error:
+        if (said := foreign_sentence(error)) is None:
+            raise
+        raise OptionError(said) from error
 
 
 def _show_helpers(files: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,3 +65,17 @@ def small(sizes: Iterable[tuple[str, int]], target: int) -> list[str]:
     if not worth_merging((size for _, size in found), target):
         return []
     return [name for name, _ in found]
+
+
+def small_folders(folders: Mapping[str, Sequence[int]], target: int) -> list[str]:
+    """Return the names of *folders* to rewrite, given with the sizes of their files: those whose
+    files are small on average; none if the files would not become fewer.
+    """
+    found = {
+        name: sizes
+        for name, sizes in folders.items()
+        if sizes and is_small(sum(sizes) // len(sizes), target)
+    }
+    if not worth_merging((size for sizes in found.values() for size in sizes), target):
+        return []
+    return list(found)

@@ -22,6 +22,7 @@ from pyarrow.fs import FileSystem, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.files import files_below, qualified
 from thin_client.spark.lake.kept_format import refuse_folders
 from thin_client.spark.lake.names import (
@@ -83,7 +84,7 @@ class Delta:
                 added = pa.schema([wanted.field(name) for name in new])
                 table.alter.add_columns(list(Schema.from_arrow(added).fields))
         except DeltaError as error:
-            raise OptionError(f"the Delta table {self.path}: {_words(error)}") from None
+            raise OptionError(f"the Delta table {self.path}: {line_of(error)}") from None
 
     def checkpoint(self) -> str:
         """Return a folder in *path*; a vacuum leaves it alone, because of its leading ``_``."""
@@ -134,7 +135,7 @@ class Delta:
                 if is_recorded(table.transaction_version(query), number):
                     return
                 if attempt == _ATTEMPTS - 1 or not isinstance(error, CommitFailedError):
-                    raise OptionError(f"the Delta table {self.path}: {_words(error)}") from None
+                    raise OptionError(f"the Delta table {self.path}: {line_of(error)}") from None
 
 
 def _action(files: FileSystem, attempt: str, written: StoredFile) -> AddAction:
@@ -144,7 +145,3 @@ def _action(files: FileSystem, attempt: str, written: StoredFile) -> AddAction:
     partition = Partition.of(written.path)
     values = {DATE: partition.date, TOPIC: partition.topic}
     return AddAction(path, written.size, values, written.modified_ms, True, statistics)
-
-
-def _words(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import SparkSession
 
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted
 from thin_client.spark.lake.files import qualified
 from thin_client.spark.lake.kept_format import refuse_folders
@@ -40,7 +41,7 @@ class DeltaMerge:
         try:
             self._table.delete(f"{DATE} < CAST('{before}' AS DATE)")
         except DeltaError as error:
-            raise OptionError(f"the Delta table {self.path}: {error}") from None
+            raise OptionError(f"the Delta table {self.path}: {line_of(error)}") from None
 
     def merge(self, day: str, target: int) -> Compacted:
         """Merge the files of *day*, topic by topic, in their order."""
@@ -49,7 +50,7 @@ class DeltaMerge:
                 partition_filters=[(DATE, "=", day)], target_size=target
             )
         except DeltaError as error:
-            raise OptionError(f"the Delta table {self.path}: {error}") from None
+            raise OptionError(f"the Delta table {self.path}: {line_of(error)}") from None
         return Compacted(_number(done["numFilesRemoved"]), _number(done["numFilesAdded"]))
 
     def clean(self, hours: int) -> int:
@@ -63,7 +64,7 @@ class DeltaMerge:
                 )
             )
         except DeltaError as error:
-            raise OptionError(f"the Delta table {self.path}: {error}") from None
+            raise OptionError(f"the Delta table {self.path}: {line_of(error)}") from None
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

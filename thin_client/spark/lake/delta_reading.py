@@ -20,9 +20,12 @@ _MAPPING = "delta.columnMapping.mode"
 
 
 def partitions(spark: SparkSession, path: str) -> list[DataFrame]:
-    """Return the rows of each partition of the table at *path*; at least one frame, maybe empty.
+    """Return the rows of each partition of the table at *path*; at least one frame, maybe empty;
+    all have the same columns in the same order.
 
-    The values of partition columns are in the table's log, not in its files. Raises OptionError.
+    The values of partition columns are in the table's log, not in its files. A frame for each of
+    them, instead of one joined with them, lets Spark leave out the partitions that a query does not
+    need: a job that goes on day by day would read the whole table each day. Raises OptionError.
     """
     root = qualified(spark, path).rstrip("/")
     try:
@@ -44,10 +47,16 @@ def partitions(spark: SparkSession, path: str) -> list[DataFrame]:
         files = table.file_uris(file_pruning_predicate=chosen)
         if files:
             rows = spark.read.schema(stored).parquet(*[_at(root, table, file) for file in files])
-            whole = rows.withColumns(
-                {key: sf.lit(values[key]).cast(schema[key].dataType) for key in keys}
+            frames.append(
+                rows.select(
+                    *(
+                        sf.lit(values[each.name]).cast(each.dataType).alias(each.name)
+                        if each.name in keys
+                        else each.name
+                        for each in schema
+                    )
+                )
             )
-            frames.append(whole.select(*schema.names))
     return frames or [spark.createDataFrame([], schema)]
 
 

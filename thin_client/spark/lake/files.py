@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from thin_client.spark.connected import is_connected
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.names import StoredFile
 from thin_client.spark.option_values import OptionError
 
@@ -144,7 +145,7 @@ def replace_text(spark: SparkSession, path: str, text: str) -> None:
             files.makeQualified(new), whole, how
         )
     except Py4JJavaError as error:
-        raise OptionError(f"cannot write {path}: {error.java_exception.getMessage()}") from None
+        raise OptionError(f"cannot write {path}: {line_of(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)

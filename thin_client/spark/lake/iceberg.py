@@ -15,13 +15,16 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from thin_client.spark.error_lines import line_of, without_secrets
 from thin_client.spark.lake.files import files_below
 from thin_client.spark.lake.names import (
     TIMESTAMP_DAY,
@@ -66,7 +69,7 @@ class Iceberg:
 
     def prepare(self, rows: DataFrame) -> None:
         """Create the table partitioned by day and topic, or compare and extend its columns."""
-        wanted = arrow_schema(rows, dated=False)
+        wanted = _columns(rows)
         try:
             table = self._catalog.load_table(self.name)
         except NoSuchTableError:
@@ -97,7 +100,7 @@ class Iceberg:
             return
         attempt = attempt_name(query, number, uuid.uuid4().hex)
         folder = f"{table.location().rstrip('/')}/data/{attempt}"
-        write_files(folders(batch), folder, self.target)
+        write_files(folders(_stored(batch)), folder, self.target)
         written = [f"{folder}/{each.path}" for each in files_below(self.spark, folder)]
         if written:
             self._commit(table, written, query, number)
@@ -125,7 +128,7 @@ class Iceberg:
                 if _has(table, query, number):
                     return
                 if attempt == _ATTEMPTS - 1:
-                    raise OptionError(f"the Iceberg table {self.name}: {error}") from None
+                    raise OptionError(f"the Iceberg table {self.name}: {line_of(error)}") from None
                 time.sleep(random.uniform(0, _PAUSE_S))
 
 
@@ -137,7 +140,26 @@ def open_catalog(name: str, options: Mapping[str, str]) -> Catalog:
     try:
         return load_catalog(own.pop("name", None), **own)
     except (ValueError, ImportError) as error:
-        raise OptionError(f"no Iceberg catalog: {' '.join(str(error).split())}") from None
+        raise OptionError(
+            f"no Iceberg catalog: {without_secrets(' '.join(str(error).split()))}"
+        ) from None
+
+
+def _columns(rows: DataFrame) -> pa.Schema:
+    """Return the columns of a table for *rows*: Iceberg has no integers of 8 or 16 bits."""
+    return arrow_schema(rows, dated=False, small_integers=False)
+
+
+def _stored(rows: DataFrame) -> DataFrame:
+    """Return *rows* with the types of their table."""
+    given = kinds(rows.schema)
+    return rows.withColumns(
+        {
+            each.name: sf.col(each.name).cast(each.dataType)
+            for each in from_arrow_schema(_columns(rows))
+            if given[each.name] != each.dataType.simpleString()
+        }
+    )
 
 
 def once(table: Table) -> Table:

@@ -18,6 +18,7 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted, small
 from thin_client.spark.lake.files import files_below
 from thin_client.spark.lake.iceberg import once, open_catalog
@@ -52,7 +53,9 @@ class IcebergMerge:
         try:
             self._load().delete(LessThan("timestamp", f"{before}T00:00:00+00:00"))
         except (CommitFailedException, ValidationException) as error:
-            raise OptionError(f"the Iceberg table {self.name} was changed: {error}") from None
+            raise OptionError(
+                f"the Iceberg table {self.name} was changed: {line_of(error)}"
+            ) from None
 
     def merge(self, day: str, target: int) -> Compacted:
         """Merge the files of *day*, topic by topic."""
@@ -116,10 +119,12 @@ class IcebergMerge:
                         files.append_data_file(each)
                 return
             except ValidationException as error:  # a small file is not in the table any more
-                raise OptionError(f"the Iceberg table {self.name} was changed: {error}") from None
+                raise OptionError(
+                    f"the Iceberg table {self.name} was changed: {line_of(error)}"
+                ) from None
             except CommitFailedException as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise OptionError(f"the Iceberg table {self.name}: {error}") from None
+                    raise OptionError(f"the Iceberg table {self.name}: {line_of(error)}") from None
 
     def _load(self) -> Table:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import unquote
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -22,6 +23,8 @@ OWN_COLUMNS = frozenset({DATE, BATCH, TIMESTAMP_DAY, *FOLDERS})
 _ENCODED = {"%": ".25", "|": ".7C"}
 #: Prefix of the table property with the last batch of a query.
 _PROPERTY = "orderlane.archive."
+_Item = TypeVar("_Item")
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,17 @@ class Partition:
         if missing := [name for name in FOLDERS if name not in found]:
             raise ValueError(f"{path}: no folder {missing[0]}")
         return cls(unquote(found[FOLDERS[0]]), _decoded(found[FOLDERS[1]]))
+
+
+def local_path(path: str) -> str | None:
+    """Return a Spark *path* of the local file system without ``file:``; None for another's.
+
+    Unlike in a URL, ``#``, ``?`` and ``%`` belong to names.
+    """
+    found = _SCHEME.match(path)
+    if found is None:
+        return path
+    return path[found.end() :] if found["scheme"].lower() == "file" else None
 
 
 def folder_of(topic: str) -> str:
@@ -109,6 +123,17 @@ def is_recorded(last: int | str | None, number: int) -> bool:
 def files_for(size: int, target: int) -> int:
     """Return the number of files for *size* bytes if each has about *target*."""
     return max(1, round(size / target))
+
+
+def in_pairs(items: Sequence[_Item], joined: Callable[[_Item, _Item], _Item]) -> _Item:
+    """Return the non-empty *items*, *joined* pair by pair in their order: a plan of thousands of
+    partitions becomes as deep as their logarithm, and none of its parts is copied for each other.
+    """
+    rest = list(items)
+    while len(rest) > 1:
+        pairs = zip(rest[::2], rest[1::2], strict=False)
+        rest = [joined(one, other) for one, other in pairs] + rest[len(rest) // 2 * 2 :]
+    return rest[0]
 
 
 def worth_merging(sizes: Iterable[int], target: int) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from thin_client.spark.lake.compaction import Compacted, small
+from thin_client.spark.error_lines import line_of
+from thin_client.spark.lake.compaction import Compacted, small_folders
 from thin_client.spark.lake.files import (
     children,
     delete,
@@ -82,15 +83,11 @@ class ParquetMerge:
                 (each.path for each in children(self.spark, folder)), self._query, self._last
             )
         }
-        sizes = {batch: sum(each.size for each in files[batch]) for batch in files}
-        chosen = small(
-            # A folder with several files counts as small: its files may be.
-            ((name, sizes[name] // max(1, len(files[name]))) for name in files),
-            target,
-        )
+        sizes = {batch: [each.size for each in files[batch]] for batch in files}
+        chosen = small_folders(sizes, target)
         if not chosen:
             return Compacted()
-        count = files_for(sum(sizes[name] for name in chosen), target)
+        count = files_for(sum(sum(sizes[name]) for name in chosen), target)
         unique = uuid.uuid4().hex
         rows = self._rewrite([f"{folder}/{batch}" for batch in chosen], count, unique)
         plan = Merge(f"{_DAY}{day}", tuple(chosen), merged_name(self._query, unique), rows)
@@ -139,9 +136,7 @@ class ParquetMerge:
         try:
             whole = self._replace(folder, plan)
         except Py4JJavaError as error:
-            raise OptionError(
-                f"cannot merge below {self.path}: {error.java_exception.getMessage()}"
-            ) from None
+            raise OptionError(f"cannot merge below {self.path}: {line_of(error)}") from None
         delete(self.spark, f"{folder}/old")
         delete(self.spark, folder)
         if not whole:

@@ -7,11 +7,11 @@ no jar has to fit the version of Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
 from thin_client.spark.lake.formats import checked, library_of
+from thin_client.spark.lake.names import in_pairs
 
 
 def read_archive(
@@ -30,8 +30,7 @@ def read_archive(
         if name == "delta":
             from thin_client.spark.lake.delta_reading import partitions
 
-            found = partitions(spark, path)
-            return reduce(DataFrame.unionByName, found)
+            return in_pairs(partitions(spark, path), DataFrame.union)
         if name == "iceberg":
             from thin_client.spark.lake.iceberg_reading import rows_of
 

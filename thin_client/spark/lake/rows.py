@@ -88,22 +88,26 @@ def settings_of(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]
                 spark.conf.set(name, former)
 
 
-def arrow_schema(rows: DataFrame, *, dated: bool) -> pa.Schema:
+def arrow_schema(rows: DataFrame, *, dated: bool, small_integers: bool = True) -> pa.Schema:
     """Return the columns of a table for *rows*; *dated*: with ``date``.
 
     None is required, and no part of one either: files that Spark has read and written again have
-    only optional columns.
+    only optional columns. Without *small_integers* all have 32 bits or more.
     """
-    fields = [_optional(field) for field in to_arrow_schema(rows.schema, timezone="UTC")]
+    least_bits = 8 if small_integers else 32
+    fields = [_stored(field, least_bits) for field in to_arrow_schema(rows.schema, timezone="UTC")]
     return pa.schema([*fields, pa.field(DATE, pa.date32())] if dated else fields)
 
 
-def _optional(field: pa.Field) -> pa.Field:
+def _stored(field: pa.Field, least_bits: int) -> pa.Field:
     kind = field.type
     if pa.types.is_map(kind):
-        kind = pa.map_(kind.key_type, _optional(kind.item_field))
+        keys, items = (_stored(each, least_bits) for each in (kind.key_field, kind.item_field))
+        kind = pa.map_(keys.type, items)
     elif pa.types.is_list(kind):
-        kind = pa.list_(_optional(kind.value_field))
+        kind = pa.list_(_stored(kind.value_field, least_bits))
     elif pa.types.is_struct(kind):
-        kind = pa.struct([_optional(kind.field(n)) for n in range(kind.num_fields)])
+        kind = pa.struct([_stored(kind.field(n), least_bits) for n in range(kind.num_fields)])
+    elif pa.types.is_integer(kind) and kind.bit_width < least_bits:
+        kind = pa.int32()
     return pa.field(field.name, kind, nullable=True)

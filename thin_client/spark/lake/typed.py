@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
+from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.schemas import FITS, BodySchema, check_names, merged
 from thin_client.spark.option_values import OptionError
 
@@ -78,7 +79,7 @@ def _columns(spark: SparkSession, schema: BodySchema, reserved: Collection[str])
         sql = schema.columns or _of_example(spark, schema.example or "")
         found = StructType.fromDDL(sql)
     except PySparkException as error:
-        raise OptionError(f"{where}: {_first_line(error)}") from None
+        raise OptionError(f"{where}: {line_of(error)}") from None
     if not isinstance(found, StructType):
         raise OptionError(f"{where} is {sql!r}: expected columns, as in 'amount bigint'")
     check_names(found.names, reserved={*reserved, FITS, _MISFIT}, where=where)
@@ -88,7 +89,3 @@ def _columns(spark: SparkSession, schema: BodySchema, reserved: Collection[str])
 def _of_example(spark: SparkSession, example: str) -> str:
     (row,) = spark.range(1).select(sf.schema_of_json(sf.lit(example))).collect()
     return str(row[0])
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

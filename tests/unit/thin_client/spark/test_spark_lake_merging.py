@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thin_client.spark.lake.compaction import Compacted, small
+from thin_client.spark.lake.compaction import Compacted, small, small_folders
 from thin_client.spark.lake.merging import (
     Merge,
     last_committed,
@@ -72,6 +72,24 @@ def test_small_files_are_rewritten_if_they_become_fewer(
     sizes: list[int], chosen: list[str]
 ) -> None:
     assert small(((str(n), size) for n, size in enumerate(sizes)), 100) == chosen
+
+
+@pytest.mark.parametrize(
+    ("folders", "chosen"),
+    [
+        ({}, []),
+        ({"a": []}, []),
+        ({"a": [10]}, []),
+        ({"a": [10] * 30}, ["a"]),  # one batch of many tasks
+        ({"a": [10], "b": [20], "c": [100]}, ["a", "b"]),
+        ({"a": [10, 10], "b": [90, 90, 90]}, ["a"]),
+        ({"merged": [80, 80], "a": [10]}, []),
+    ],
+)
+def test_folders_of_small_files_are_rewritten_if_their_files_become_fewer(
+    folders: dict[str, list[int]], chosen: list[str]
+) -> None:
+    assert small_folders(folders, 100) == chosen
 
 
 def test_results_add_up() -> None:

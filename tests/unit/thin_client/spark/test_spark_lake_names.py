@@ -10,8 +10,10 @@ from thin_client.spark.lake.names import (
     exposes,
     files_for,
     folder_of,
+    in_pairs,
     is_recorded,
     is_small,
+    local_path,
     property_of,
     worth_merging,
 )
@@ -45,6 +47,30 @@ def test_a_file_outside_the_folders_of_a_batch_is_refused() -> None:
 def test_a_folder_of_the_archive_is_safe_under_a_hidden_name(path: str, exposed: bool) -> None:
     assert exposes("/lake/orders", path) == exposed
     assert exposes("/lake/orders/", path) == exposed
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("/out/a#1?x=%41/report.json", "/out/a#1?x=%41/report.json"),
+        ("file:///out/a#1", "/out/a#1"),
+        ("file:/out/a?1", "/out/a?1"),
+        ("out/a#b:c", "out/a#b:c"),
+        ("s3a://bucket/a#1", None),
+        ("hdfs:/out", None),
+    ],
+)
+def test_a_local_path_may_have_each_character(path: str, local: str | None) -> None:
+    assert local_path(path) == local
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 1000])
+def test_parts_are_joined_in_their_order_without_depth(count: int) -> None:
+    def joined(one: tuple[list[int], int], other: tuple[list[int], int]) -> tuple[list[int], int]:
+        return one[0] + other[0], 1 + max(one[1], other[1])
+
+    items, depth = in_pairs([([n], 0) for n in range(count)], joined)
+    assert (items, depth) == (list(range(count)), (count - 1).bit_length())
 
 
 def test_two_attempts_at_a_batch_have_folders_of_their_own() -> None:

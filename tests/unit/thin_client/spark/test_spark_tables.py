@@ -84,3 +84,9 @@ def test_options_of_a_query_replace_those_of_its_table() -> None:
         "startingoffsets": "latest"
     }
     assert effective(fields(None), {"servers": "x"}, READ) == {"servers": "x"}
+
+
+@pytest.mark.parametrize("where", [READ, STREAM, WRITE])
+def test_a_table_that_was_created_without_its_options_is_refused(where: str) -> None:
+    with pytest.raises(OptionError, match=r"CREATE TABLE name USING orderlane OPTIONS"):
+        effective(fields(None), {}, where)
