@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.cli import messages
+from proxy.cli.times import time_text
 from tests.support.command_line import CommandLine, command_line
 
 
@@ -97,3 +98,15 @@ def test_options_that_are_no_part_of_a_search_by_key_are_not_ignored(
     search = ("messages", "ls", "orders", "--key", "k")
     orderlane(*search, "--queue", "broker-a_0", "--grep", "x", "--from-offset", 3)
     assert {"queue": "broker-a_0", "contains": "x", "offset": 3}.items() <= asked[0].items()
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
+def test_a_time_that_no_calendar_has_is_shown_as_its_number(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, ms: int
+) -> None:
+    """Producers write any number as the time of a message, and proxies pass it on."""
+    monkeypatch.setattr(messages, "look", lambda *_, **__: {**found, "unanswered": {}})
+    found = {"messages": [_row(ms, "broker-a_0", 7)]}
+    ended = orderlane("messages", "ls", "orders", "--key", "k")
+    assert (ended.code, f"{ms} ms since 1970" in ended.out) == (0, True)
+    assert time_text(0, between=" ") == "1970-01-01 00:00:00+00:00"
