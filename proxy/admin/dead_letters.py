@@ -192,8 +192,9 @@ class DeadLetterSurface:
             ),
             get(
                 f"{_PLACE}/export",
-                "Export dead letters with their properties and bodies as lines of JSON. A response"
-                " without its last chunk is incomplete.",
+                "Export dead letters with their properties and bodies as lines of JSON. Blanks"
+                " before a line show that the search goes on. A response without its last chunk is"
+                " incomplete.",
                 self._export,
                 query=ExportQuery,
                 media=NDJSON,

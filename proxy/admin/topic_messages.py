@@ -204,8 +204,9 @@ class TopicMessageSurface:
             ),
             get(
                 f"{_PLACE}/export",
-                "Export messages of a topic with their properties and bodies as lines of JSON. A"
-                " response without its last chunk is incomplete.",
+                "Export messages of a topic with their properties and bodies as lines of JSON."
+                " Blanks before a line show that the search goes on. A response without its last"
+                " chunk is incomplete.",
                 self._export,
                 query=MessageExportQuery,
                 media=NDJSON,

@@ -13,13 +13,12 @@ import orjson
 import typer
 
 from proxy.cli.confirmation import Yes, confirm, may_ask
-from proxy.cli.connect import lines_of_proxy
+from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import (
     Output,
     OutputFormat,
     print_json,
-    print_json_line,
     print_preview,
     print_rows,
     print_text,
@@ -42,7 +41,6 @@ _LARGEST_PAGE = 200
 #: Messages up to which all queues are read as far back as if one had all the newest messages.
 _READ_BACK = 2_000
 _LOOK_S = 0.5
-_REPORT_S = 5.0
 _HEX_BYTES = 16
 
 TopicArgument = Annotated[str, typer.Argument(help="topic")]
@@ -196,13 +194,8 @@ def export(
         "count": count,
     }
     given = urlencode({name: value for name, value in asked.items() if value is not None})
-    printed, reported = 0, time.monotonic()
-    for line in lines_of_proxy(http, f"{_place(topic)}/export" + (f"?{given}" if given else "")):
-        print_json_line(line)
-        printed += 1
-        if time.monotonic() - reported >= _REPORT_S:
-            reported = time.monotonic()
-            say(f"{number(printed, 'message')} so far")
+    path = f"{_place(topic)}/export" + (f"?{given}" if given else "")
+    printed = print_export(http, path, thing="message")
     say(f"{number(printed, 'message')} of {topic} exported")
 
 

@@ -24,7 +24,7 @@ from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_let
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
 from proxy.errors import OrderlaneError, UnknownName
-from proxy.operator.message_pages import parse_positions, positions_text
+from proxy.operator.message_pages import SEARCHING, parse_positions, positions_text
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
@@ -130,7 +130,8 @@ class DeadLetterDesk:
         )
 
     async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
-        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first.
+        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
+        ``SEARCHING`` for each batch without any.
 
         Dead letters that arrive later are not included. Raises UnknownName, RemotingError.
         """
@@ -146,8 +147,7 @@ class DeadLetterDesk:
                     if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
                 ][:left]
                 left = None if left is None else left - len(lines)
-                if lines:
-                    yield b"".join(lines)
+                yield b"".join(lines) or SEARCHING
                 if left == 0:
                     return
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -14,8 +15,11 @@ from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import Perm, QueueData
 from broker_core.tasks import spawn
+from proxy.cli import exports
+from proxy.cli.connect import lines_of_proxy
 from proxy.cli.messages import BodyForm, body_text
 from proxy.errors import OrderlaneError
+from proxy.operator import message_browser
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC
 from tests.integration.operator.queue_site import WHY, Desk, Site, judged, site
@@ -209,6 +213,29 @@ async def test_pages_join_without_gap_or_repetition(tmp_path: Path) -> None:
         assert err.strip() == f"60 messages of {TOPIC} exported"
         _, out, _ = await it.verb("messages", "export", TOPIC, "--count", "3", "--grep", "k1:")
         assert [orjson.loads(line)["keys"] for line in out.splitlines()] == ["k1"] * 3
+
+
+async def test_an_export_shows_that_its_search_goes_on(tmp_path: Path) -> None:
+    """Otherwise clients and the servers between give up a search for a rare text."""
+    async with site(tmp_path, queues=8) as it:
+        await it.send(*(f"k{number}" for number in range(60)), "rare")
+        found: list[bytes] = []
+
+        def read() -> None:
+            path = f"/api/topics/{TOPIC}/messages/export?contains=rare"
+            found.extend(lines_of_proxy(it.at.http, path))
+
+        export = ("messages", "export", TOPIC, "--grep")
+        with (
+            mock.patch.object(message_browser, "_MOST_READ", 1),
+            mock.patch.object(exports, "_REPORT_S", 0.0),
+        ):
+            await asyncio.to_thread(read)
+            code, out, err = await it.verb(*export, "nothing")
+        assert found.count(b"") > 1
+        assert [orjson.loads(line)["keys"] for line in found if line] == ["rare"]
+        assert (code, out) == (0, "")
+        assert err.count("0 messages so far\n") > 1
 
 
 async def test_new_messages_are_followed(tmp_path: Path) -> None:
