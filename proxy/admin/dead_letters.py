@@ -88,13 +88,17 @@ class StopBody(ChangeBody):
 
 
 class RedriveView(Answer):
-    """The last redrive of this proxy. A dry run has the first three fields only."""
+    """The last redrive of this proxy.
+
+    ``left``: dead letters still to send, without those to skip. A dry run has the first four fields
+    only; ``skipped`` are those that it would skip.
+    """
 
     group: str
     state: str
     left: int
-    sent: int | None = None
     skipped: int | None = None
+    sent: int | None = None
     rate: float | None = None
     by: str | None = None
     reason: str | None = None

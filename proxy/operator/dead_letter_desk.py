@@ -166,9 +166,13 @@ class DeadLetterDesk:
         except ValueError as error:
             raise OrderlaneError(str(error)) from None
         if dry_run:
-            bounds = [await self._bounds(group, queue) for queue in queues]
-            left = sum(max(0, end - first) for _, first, end in bounds)
-            return {"group": group, "state": "dry run", "left": left}
+            waiting: dict[QueueName, range] = {}
+            for queue in queues:
+                _, first, end = await self._bounds(group, queue)
+                waiting[queue] = range(first, end)
+            skipped = sum(offset in waiting[queue] for queue, offset in skips)
+            left = sum(map(len, waiting.values())) - skipped
+            return {"group": group, "state": "dry run", "left": left, "skipped": skipped}
         if (last := self._runs.get(group)) is not None and last.running:
             raise OrderlaneError(
                 f"a redrive of the dead letters of {group!r} is running: stop it first"
