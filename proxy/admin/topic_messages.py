@@ -126,7 +126,8 @@ class TopicMessageRow(Answer):
 class TopicMessagesView(Answer):
     """Messages, oldest first. ``positions``: of the next page, None for a search by key or id.
 
-    ``complete``: the page reaches the end of all queues; ``read``: messages that were looked at;
+    ``complete``: the page reaches the end of all queues, or a search by key or id has no older
+    messages; ``read``: messages that were looked at;
     ``unanswered``: errors of brokers that failed.
     """
 

@@ -28,6 +28,7 @@ from proxy.cli.owner_requests import change, look, path_of
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
+from proxy.operator.message_lookup import MOST_SHOWN
 
 app = typer.Typer(
     no_args_is_help=True, help="List, follow, show, export and resend messages of a topic."
@@ -85,8 +86,9 @@ def ls(
 ) -> None:
     """List messages of a topic: by default the newest ones, of all queues by store time.
 
-    Keys and ids are looked up in the indexes of the brokers. --grep reads the messages themselves:
-    without --from-offset or --from-time the last 5,000.
+    Keys and ids are looked up in the indexes of the brokers, which return their newest 64 messages
+    at most. --grep reads the messages themselves: without --from-offset or --from-time the last
+    5,000.
     """
     start = {
         "queue": queue,
@@ -96,11 +98,14 @@ def ls(
     }
     if key is not None or message_id is not None:
         # The proxy refuses what is no part of such a search.
-        asked = {"key": key, "id": message_id, "limit": min(limit, _LARGEST_PAGE), **start}
+        asked = {"key": key, "id": message_id, "limit": min(limit, MOST_SHOWN), **start}
         found = look(http, _place(topic), **asked)
         rows = found["messages"][-limit:]
         for broker, why in found["unanswered"].items():
             say(f"{broker} did not answer: {why}")
+        if not found["complete"] or len(rows) < len(found["messages"]):
+            more = "raise --limit" if limit < MOST_SHOWN else "search with --grep and --from-time"
+            say(f"the newest {number(len(rows), 'message')} shown, there may be older ones: {more}")
     elif from_offset is None and from_time is None and not grep:
         rows = _newest(http, topic, queue, limit)
     else:

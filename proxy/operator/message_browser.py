@@ -125,11 +125,14 @@ class MessageBrowser:
         async with self._readers.place():
             topic = _topic(name)
             await self._queues(topic)
-            found, unanswered = await found_by(
-                self._context.client, topic, text, limit=limit, is_id=is_id
-            )
-            rows = [await self._slices.result(partial(row_of, *each)) for each in found]
-        return {"topic": name, "messages": rows, "unanswered": unanswered}
+            found = await found_by(self._context.client, topic, text, limit=limit, is_id=is_id)
+            rows = [await self._slices.result(partial(row_of, *each)) for each in found.messages]
+        return {
+            "topic": name,
+            "messages": rows,
+            "unanswered": found.unanswered,
+            "complete": found.complete,
+        }
 
     async def export(self, name: str, wish: PageWish, count: int | None) -> AsyncIterator[bytes]:
         """Yield messages with their bodies as lines of JSON, up to the ends at the beginning, and

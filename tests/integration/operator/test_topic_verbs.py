@@ -18,6 +18,7 @@ from broker_core.tasks import spawn
 from proxy.cli import exports
 from proxy.cli.connect import lines_of_proxy
 from proxy.cli.messages import BodyForm, body_text
+from proxy.cli.owner_requests import look
 from proxy.errors import OrderlaneError
 from proxy.operator import message_browser
 from testkit.eventually import eventually
@@ -169,6 +170,10 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
         assert await listed("--from-time", "2099-01-01T00:00:00Z") == []
         assert len(await listed("--from-time", "2001-01-01T00:00:00Z", "--limit", "5")) == 5
         (row,) = await it.rows("messages", "ls", TOPIC, "--key", "a", "--limit", "1")
+        path = f"/api/topics/{TOPIC}/messages"
+        for limit, complete in ((1, False), (64, True)):
+            found = await asyncio.to_thread(look, it.at.http, path, key="a", limit=limit)
+            assert found["complete"] is complete
         place = ("--queue", row["queue"], "--from-offset", str(row["offset"]))
         assert (await listed(*place))[0] == row["preview"] == "a:4"
         (by_id,) = await it.rows("messages", "ls", TOPIC, "--id", row["message_id"])
@@ -188,7 +193,6 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
 async def test_pages_join_without_gap_or_repetition(tmp_path: Path) -> None:
     async with site(tmp_path, queues=4) as it:
         await it.send(*(f"k{number % 7}" for number in range(60)))
-        from proxy.cli.owner_requests import look
 
         def all_pages() -> list[str]:
             page = look(it.at.http, f"/api/topics/{TOPIC}/messages", limit=7, start="oldest")
