@@ -14,7 +14,7 @@ from proxy.errors import Unavailable, UnknownName
 
 #: Messages per request and broker.
 MOST_SHOWN = 64
-#: Copies of one message that are looked at.
+#: Copies of one message that are looked at; brokers return no more of one id.
 _COPIES = 32
 
 
@@ -45,7 +45,7 @@ async def found_by(
         try:
             of_it = await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
             found += of_it
-            complete = complete and len(of_it) < limit
+            complete = complete and len(of_it) < (min(limit, _COPIES) if is_id else limit)
         except RemotingError as error:
             unanswered[broker] = str(error)
     if unanswered and len(unanswered) == len(brokers):
