@@ -199,9 +199,10 @@ async def test_dead_letters_are_filtered_by_reason_and_time_page_by_page(
             await page.get_by_role("button", name="Filter", exact=True).click()
             await expect(table.locator("tbody tr")).to_have_count(count)
         await expect(page.get_by_text("No dead letter matches the filter.")).to_be_visible()
-        await since.fill("812")
-        await page.get_by_role("button", name="Filter", exact=True).click()
-        await expect(page.locator(".problem")).to_contain_text("invalid time")
+        for text in ("812", "2026-06-31 00:00", "2026-02-29 10:00"):
+            await since.fill(text)
+            await page.get_by_role("button", name="Filter", exact=True).click()
+            await expect(page.locator(".problem")).to_contain_text(f'invalid time "{text}"')
         await since.fill("")
         await page.get_by_role("button", name="Filter", exact=True).click()
         await expect(page.locator(".problem")).to_be_empty()
