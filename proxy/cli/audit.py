@@ -11,8 +11,9 @@ import typer
 
 from proxy.cli.connect import ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_json, print_rows
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.times import time_text
+from proxy.diagnosis.findings import number
 
 app = typer.Typer(no_args_is_help=True, help="List changes by operators, from the audit topic.")
 
@@ -36,7 +37,10 @@ def ls(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List changes, newest last."""
-    _show(_ask(http, group=group, target=target, limit=limit)["records"], output)
+    records = _ask(http, group=group, target=target, limit=limit)["records"]
+    _show(records, output)
+    if len(records) == limit:
+        say(f"the newest {number(limit, 'record')} shown, there may be older ones: raise --limit")
 
 
 @app.command("tail")

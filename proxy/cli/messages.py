@@ -109,10 +109,12 @@ def ls(
     elif from_offset is None and from_time is None and not grep:
         rows = _newest(http, topic, queue, limit)
     else:
-        rows = []
+        rows, complete = [], True
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
-        rows = rows[:limit]
+            complete = page["complete"]
+        if not complete:
+            say(f"the first {number(len(rows), 'message')} shown, there may be more: raise --limit")
     print_rows([_shown(row) for row in rows], columns=_COLUMNS, output=output)
 
 

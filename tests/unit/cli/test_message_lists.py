@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
-from proxy.cli import messages
+from proxy.cli import audit, messages
 from proxy.cli.times import time_text
 from tests.support.command_line import CommandLine, command_line
 
@@ -138,3 +139,16 @@ def test_a_search_by_key_says_that_it_left_out_older_messages(
     monkeypatch.setattr(messages, "look", lambda *_, **__: answer)
     ended = orderlane("messages", "ls", "orders", "--key", "k", "--limit", limit, "-o", "json")
     assert (len(ended.json), ended.err) == (min(limit, found), said)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(2, True), (5, False)])
+def test_lists_that_end_at_their_limit_say_so(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, limit: int, more: bool
+) -> None:
+    records = [dict.fromkeys(("before", "after"), None) | {"at_ms": ms} for ms in range(3)]
+    found = orjson.dumps({"records": records[:limit]})
+    monkeypatch.setattr(audit, "ask_proxy", lambda *_, **__: found)
+    monkeypatch.setattr(messages, "look", Topic(range(3)).look)
+    for verb in (("messages", "ls", "orders", "--grep", "x"), ("audit", "ls")):
+        ended = orderlane(*verb, "--limit", limit, "-o", "json")
+        assert (len(ended.json), "raise --limit" in ended.err) == (min(limit, 3), more)
