@@ -144,10 +144,15 @@ class Message:
 
     @property
     def born_at(self) -> datetime | None:
-        """Time of creation by the producer's clock, in UTC; None if unknown."""
+        """Time of creation by the producer's clock, in UTC; None if unknown, or if what the
+        producer wrote is outside the years 1 to 9999.
+        """
         if self.born_at_ms is None:
             return None
-        return datetime.fromtimestamp(self.born_at_ms / 1000, UTC)
+        try:
+            return datetime.fromtimestamp(self.born_at_ms / 1000, UTC)
+        except (ValueError, OverflowError, OSError):
+            return None
 
     @property
     def traceparent(self) -> str | None:

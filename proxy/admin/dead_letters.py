@@ -88,13 +88,17 @@ class StopBody(ChangeBody):
 
 
 class RedriveView(Answer):
-    """The last redrive of this proxy. A dry run has the first three fields only."""
+    """The last redrive of this proxy.
+
+    ``left``: dead letters still to send, without those to skip. A dry run has the first four fields
+    only; ``skipped`` are those that it would skip.
+    """
 
     group: str
     state: str
     left: int
-    sent: int | None = None
     skipped: int | None = None
+    sent: int | None = None
     rate: float | None = None
     by: str | None = None
     reason: str | None = None
@@ -192,8 +196,9 @@ class DeadLetterSurface:
             ),
             get(
                 f"{_PLACE}/export",
-                "Export dead letters with their properties and bodies as lines of JSON. A response"
-                " without its last chunk is incomplete.",
+                "Export dead letters with their properties and bodies as lines of JSON. Blanks"
+                " before a line show that the search goes on. A response without its last chunk is"
+                " incomplete.",
                 self._export,
                 query=ExportQuery,
                 media=NDJSON,

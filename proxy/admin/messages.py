@@ -70,12 +70,15 @@ class MessageRow(Answer):
 
 
 class MessagesView(Answer):
-    """The newest messages found, oldest first. ``unanswered``: errors of brokers that failed."""
+    """The newest messages found, oldest first. ``unanswered``: errors of brokers that failed;
+    ``complete``: there are no older ones.
+    """
 
     group: str
     topic: str
     messages: list[MessageRow]
     unanswered: dict[str, str]
+    complete: bool = True
 
 
 class WholeMessageView(MessageRow):

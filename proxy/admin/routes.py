@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -168,20 +169,22 @@ async def _read(request: web.Request, within_s: float | None) -> bytes:
 
 
 async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
-    first = await anext(pieces, b"")  # an immediate failure is answered like other errors
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
-    await response.prepare(request)
-    await response.write(first)
-    try:
-        async for piece in pieces:
-            await response.write(piece)
-    except (OrderlaneError, RemotingError) as error:
-        # Too late for an error status: abort, so that the reader notices.
-        _log.warning("HTTP stream aborted", path=request.path, reason=str(error))
-        if request.transport is not None:
-            request.transport.abort()
-        return response
-    await response.write_eof()
+    async with aclosing(pieces):
+        first = await anext(pieces, b"")  # an immediate failure is answered like other errors
+        try:
+            await response.prepare(request)
+            await response.write(first)
+            async for piece in pieces:
+                await response.write(piece)
+            await response.write_eof()
+        except (OrderlaneError, RemotingError) as error:
+            # Too late for an error status: abort, so that the reader notices.
+            _log.warning("HTTP stream aborted", path=request.path, reason=str(error))
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            pass  # the reader has disconnected
     return response
 
 
@@ -189,11 +192,11 @@ async def _follow(request: web.Request, events: Following) -> web.StreamResponse
     response = web.StreamResponse(headers={"Content-Type": EVENTS})
     # Tells reverse proxies not to buffer the stream.
     response.headers["X-Accel-Buffering"] = "no"
-    await response.prepare(request)
     if request.transport is not None:
         events.call_if_dropped(request.transport.abort)
     pieces = aiter(events)
     try:
+        await response.prepare(request)
         async for piece in pieces:
             await response.write(piece)
         await response.write_eof()

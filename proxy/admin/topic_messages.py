@@ -126,7 +126,8 @@ class TopicMessageRow(Answer):
 class TopicMessagesView(Answer):
     """Messages, oldest first. ``positions``: of the next page, None for a search by key or id.
 
-    ``complete``: the page reaches the end of all queues; ``read``: messages that were looked at;
+    ``complete``: the page reaches the end of all queues, or a search by key or id has no older
+    messages; ``read``: messages that were looked at;
     ``unanswered``: errors of brokers that failed.
     """
 
@@ -204,8 +205,9 @@ class TopicMessageSurface:
             ),
             get(
                 f"{_PLACE}/export",
-                "Export messages of a topic with their properties and bodies as lines of JSON. A"
-                " response without its last chunk is incomplete.",
+                "Export messages of a topic with their properties and bodies as lines of JSON."
+                " Blanks before a line show that the search goes on. A response without its last"
+                " chunk is incomplete.",
                 self._export,
                 query=MessageExportQuery,
                 media=NDJSON,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -12,7 +11,9 @@ import typer
 
 from proxy.cli.connect import ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_json, print_rows
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.cli.times import time_text
+from proxy.diagnosis.findings import number
 
 app = typer.Typer(no_args_is_help=True, help="List changes by operators, from the audit topic.")
 
@@ -36,7 +37,10 @@ def ls(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List changes, newest last."""
-    _show(_ask(http, group=group, target=target, limit=limit)["records"], output)
+    records = _ask(http, group=group, target=target, limit=limit)["records"]
+    _show(records, output)
+    if len(records) == limit:
+        say(f"the newest {number(limit, 'record')} shown, there may be older ones: raise --limit")
 
 
 @app.command("tail")
@@ -75,9 +79,7 @@ def _show(records: list[dict[str, Any]], output: OutputFormat) -> None:
         rows = [
             {
                 **record,
-                "at": datetime.fromtimestamp(record["at_ms"] / 1000, UTC).isoformat(
-                    timespec="seconds"
-                ),
+                "at": time_text(record["at_ms"]),
                 "before": _short(record["before"]),
                 "after": _short(record["after"]),
             }

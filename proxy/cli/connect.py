@@ -162,12 +162,15 @@ def body_of(asked: Mapping[str, Any]) -> bytes:
 
 
 def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:
-    """Yield the lines of a stream at *path*. Raises OrderlaneError, also if it is cut short."""
+    """Yield the lines of a stream at *path*, and an empty one for a piece without line ends, as
+    while the proxy searches. Raises OrderlaneError, also if it is cut short.
+    """
     with _asked(http, path, timeout_s=CHANGE_TIMEOUT_S) as answer:
         rest = b""
         while piece := _piece(http, answer):
-            *lines, rest = (rest + piece).split(b"\n")
-            yield from lines
+            lines = [each.lstrip(b" ") for each in (rest + piece).split(b"\n")]
+            rest = lines.pop()
+            yield from lines or (b"",)
 
 
 def _piece(http: str, answer: HTTPResponse) -> bytes:

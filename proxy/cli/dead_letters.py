@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -10,9 +9,10 @@ import orjson
 import typer
 
 from proxy.cli.confirmation import Yes, confirm, may_ask
-from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
+from proxy.cli.connect import actor, ask_proxy, body_of, given_reason
+from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_json_line, print_rows, say
+from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 
@@ -119,11 +119,7 @@ def export(
     """
     given = _query(topic, key, since, reason, everything=everything, count=count)
     path = f"{_place(group)}/export" + (f"?{given}" if given else "")
-    printed = 0
-    for line in lines_of_proxy(http, path):
-        print_json_line(line)
-        printed += 1
-    sys.stdout.flush()
+    printed = print_export(http, path, thing="dead letter")
     say(f"{number(printed, 'dead letter')} of {group} exported")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import typer
 
@@ -13,6 +12,7 @@ from proxy.cli.connect import checked_address, proxy_groups
 from proxy.cli.group_facts import group_facts
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.output import OutputFormat, print_json, print_text
+from proxy.cli.times import time_text
 from proxy.diagnosis.diagnose import Diagnosis, diagnosis
 from proxy.diagnosis.findings import Finding
 from proxy.errors import OrderlaneError
@@ -89,6 +89,5 @@ def _lines(found: Diagnosis) -> list[str]:
 def _line(finding: Finding) -> str:
     since = ""
     if finding.since_ms is not None:
-        at = datetime.fromtimestamp(finding.since_ms / 1000, UTC)
-        since = f" [since {at.isoformat(' ', 'seconds')}]"
+        since = f" [since {time_text(finding.since_ms, between=' ')}]"
     return printable(finding.sentence) + since

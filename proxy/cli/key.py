@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from proxy.cli.connect import (
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.cli.owner_requests import path_of
+from proxy.cli.times import time_text
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.key_models import Cli
@@ -106,7 +106,7 @@ def history(
     # Audit records have no queue and are returned by every proxy.
     found = seen.first + [row for row in seen.others if row["queue"] is not None]
     rows = [
-        {**row, "at": datetime.fromtimestamp(row["at_ms"] / 1000, UTC).isoformat(" ", "seconds")}
+        {**row, "at": time_text(row["at_ms"], between=" ")}
         for row in sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
     ]
     print_rows(rows, columns=_HISTORY, output=output)

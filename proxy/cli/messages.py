@@ -13,13 +13,12 @@ import orjson
 import typer
 
 from proxy.cli.confirmation import Yes, confirm, may_ask
-from proxy.cli.connect import lines_of_proxy
+from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import (
     Output,
     OutputFormat,
     print_json,
-    print_json_line,
     print_preview,
     print_rows,
     print_text,
@@ -29,6 +28,7 @@ from proxy.cli.owner_requests import change, look, path_of
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
+from proxy.operator.message_lookup import MOST_SHOWN
 
 app = typer.Typer(
     no_args_is_help=True, help="List, follow, show, export and resend messages of a topic."
@@ -42,7 +42,6 @@ _LARGEST_PAGE = 200
 #: Messages up to which all queues are read as far back as if one had all the newest messages.
 _READ_BACK = 2_000
 _LOOK_S = 0.5
-_REPORT_S = 5.0
 _HEX_BYTES = 16
 
 TopicArgument = Annotated[str, typer.Argument(help="topic")]
@@ -87,8 +86,9 @@ def ls(
 ) -> None:
     """List messages of a topic: by default the newest ones, of all queues by store time.
 
-    Keys and ids are looked up in the indexes of the brokers. --grep reads the messages themselves:
-    without --from-offset or --from-time the last 5,000.
+    Keys and ids are looked up in the indexes of the brokers, which return their newest 64 messages
+    at most. --grep reads the messages themselves: without --from-offset or --from-time the last
+    5,000.
     """
     start = {
         "queue": queue,
@@ -98,18 +98,23 @@ def ls(
     }
     if key is not None or message_id is not None:
         # The proxy refuses what is no part of such a search.
-        asked = {"key": key, "id": message_id, "limit": min(limit, _LARGEST_PAGE), **start}
+        asked = {"key": key, "id": message_id, "limit": min(limit, MOST_SHOWN), **start}
         found = look(http, _place(topic), **asked)
         rows = found["messages"][-limit:]
         for broker, why in found["unanswered"].items():
             say(f"{broker} did not answer: {why}")
+        if not found["complete"] or len(rows) < len(found["messages"]):
+            more = "raise --limit" if limit < MOST_SHOWN else "search with --grep and --from-time"
+            say(f"the newest {number(len(rows), 'message')} shown, there may be older ones: {more}")
     elif from_offset is None and from_time is None and not grep:
         rows = _newest(http, topic, queue, limit)
     else:
-        rows = []
+        rows, complete = [], True
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
-        rows = rows[:limit]
+            complete = page["complete"]
+        if not complete:
+            say(f"the first {number(len(rows), 'message')} shown, there may be more: raise --limit")
     print_rows([_shown(row) for row in rows], columns=_COLUMNS, output=output)
 
 
@@ -196,13 +201,8 @@ def export(
         "count": count,
     }
     given = urlencode({name: value for name, value in asked.items() if value is not None})
-    printed, reported = 0, time.monotonic()
-    for line in lines_of_proxy(http, f"{_place(topic)}/export" + (f"?{given}" if given else "")):
-        print_json_line(line)
-        printed += 1
-        if time.monotonic() - reported >= _REPORT_S:
-            reported = time.monotonic()
-            say(f"{number(printed, 'message')} so far")
+    path = f"{_place(topic)}/export" + (f"?{given}" if given else "")
+    printed = print_export(http, path, thing="message")
     say(f"{number(printed, 'message')} of {topic} exported")
 
 

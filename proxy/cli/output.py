@@ -16,7 +16,7 @@ from rich.table import Table
 
 from broker_core.printable import printable, printable_json
 
-_UNLIMITED = 10_000  # columns
+_UNLIMITED = 1 << 30  # columns; longer lines would be folded
 #: Columns between two columns of a table, and of the shortest text.
 _BETWEEN, _SHORTEST = 2, 4
 #: Control characters passed to the terminal; all others are escaped.

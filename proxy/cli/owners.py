@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from proxy.cli.connect import one_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import ReasonOption, change, look, path_of
+from proxy.cli.times import shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
@@ -39,7 +39,7 @@ def ls(
 ) -> None:
     """List the queues of the proxy's groups with their owners, from the ownership records."""
     found = look(http, path_of("owners"), group=group)
-    rows = [{**row, "since": _time(row["since_ms"])} for row in found["queues"]]
+    rows = [{**row, "since": shown_time(row["since_ms"])} for row in found["queues"]]
     print_rows(rows, columns=_COLUMNS, output=output)
     if found["state"] != "serving":
         say(f"the proxy at {http} is {found['state']}: {found['reason']}")
@@ -112,7 +112,7 @@ def handoff(
             f"queue {queue} was handed over, but {to} {why}: if it does not take the queue, another"
             " proxy will; see orderlane owners ls"
         )
-    print_rows([{**row, "since": _time(row["since_ms"])}], columns=_COLUMNS, output=output)
+    print_rows([{**row, "since": shown_time(row["since_ms"])}], columns=_COLUMNS, output=output)
 
 
 def _taken(http: str, owner: str, *, group: str, topic: str, queue: str) -> dict[str, Any] | None:
@@ -148,9 +148,3 @@ def _http_of(node: str, http: str) -> str:
             return str(row["http"])
     known = ", ".join(sorted({row["owner"] for row in rows if row["owner"]})) or "none"
     raise OrderlaneError(f"no proxy {node!r} owns a queue; current owners: {known}")
-
-
-def _time(ms: int | None) -> str | None:
-    if ms is None:
-        return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

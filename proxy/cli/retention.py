@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from broker_core.client import BrokerClient
-from proxy.cli.connect import broker_client
+from proxy.cli.connect import actor, broker_client
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
@@ -47,7 +46,7 @@ def confirm_clock(
     Confirm only if the clock is right: messages that are too old by it are deleted within a minute.
     The broker records who confirmed it, when and why.
     """
-    ahead_ms = asyncio.run(_confirm(nameserver, broker, by=getpass.getuser(), reason=reason))
+    ahead_ms = asyncio.run(_confirm(nameserver, broker, by=actor(), reason=reason))
     say(f"the clock of {broker} is confirmed: it was {ahead_ms / 1000:.0f} s ahead")
 
 

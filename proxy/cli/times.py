@@ -7,11 +7,20 @@ from datetime import UTC, datetime
 from proxy.errors import OrderlaneError
 
 
+def time_text(ms: int, *, between: str = "T") -> str:
+    """Return milliseconds since 1970 as an ISO time in UTC, in seconds.
+
+    Producers and brokers write any number: outside the years 1 to 9999 it is returned as such.
+    """
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(between, "seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970"
+
+
 def shown_time(ms: int | None) -> str | None:
-    """Return milliseconds since 1970 as an ISO time in UTC, in seconds; None for None."""
-    if ms is None:
-        return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    """Return a time like ``time_text``; None for None."""
+    return None if ms is None else time_text(ms)
 
 
 def given_ms(time: str, *, option: str) -> int:

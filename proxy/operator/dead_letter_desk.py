@@ -24,7 +24,7 @@ from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_let
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
 from proxy.errors import OrderlaneError, UnknownName
-from proxy.operator.message_pages import parse_positions, positions_text
+from proxy.operator.message_pages import SEARCHING, parse_positions, positions_text
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
@@ -134,7 +134,8 @@ class DeadLetterDesk:
         )
 
     async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
-        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first.
+        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
+        ``SEARCHING`` for each batch without any.
 
         Dead letters that arrive later are not included. Raises UnknownName, RemotingError.
         """
@@ -150,8 +151,7 @@ class DeadLetterDesk:
                     if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
                 ][:left]
                 left = None if left is None else left - len(lines)
-                if lines:
-                    yield b"".join(lines)
+                yield b"".join(lines) or SEARCHING
                 if left == 0:
                     return
 
@@ -170,9 +170,13 @@ class DeadLetterDesk:
         except ValueError as error:
             raise OrderlaneError(str(error)) from None
         if dry_run:
-            bounds = [await self._bounds(group, queue) for queue in queues]
-            left = sum(max(0, end - first) for _, first, end in bounds)
-            return {"group": group, "state": "dry run", "left": left}
+            waiting: dict[QueueName, range] = {}
+            for queue in queues:
+                _, first, end = await self._bounds(group, queue)
+                waiting[queue] = range(first, end)
+            skipped = sum(offset in waiting[queue] for queue, offset in skips)
+            left = sum(map(len, waiting.values())) - skipped
+            return {"group": group, "state": "dry run", "left": left, "skipped": skipped}
         if (last := self._runs.get(group)) is not None and last.running:
             raise OrderlaneError(
                 f"a redrive of the dead letters of {group!r} is running: stop it first"

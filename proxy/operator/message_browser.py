@@ -36,6 +36,7 @@ from proxy.operator.broker_questions import Readers
 from proxy.operator.message_lookup import found_by, message_at, parse_place
 from proxy.operator.message_pages import (
     MOST_QUEUES,
+    SEARCHING,
     QueueScan,
     matches,
     merged,
@@ -80,9 +81,9 @@ class PageWish:
 class _Budget:
     """Messages, bytes and time left to a page."""
 
-    messages: int = _MOST_READ
-    size: int = _MOST_BYTES
-    until_ns: int = 0
+    messages: int
+    size: int
+    until_ns: int
 
     @property
     def spent(self) -> bool:
@@ -124,14 +125,18 @@ class MessageBrowser:
         async with self._readers.place():
             topic = _topic(name)
             await self._queues(topic)
-            found, unanswered = await found_by(
-                self._context.client, topic, text, limit=limit, is_id=is_id
-            )
-            rows = [await self._slices.result(partial(row_of, *each)) for each in found]
-        return {"topic": name, "messages": rows, "unanswered": unanswered}
+            found = await found_by(self._context.client, topic, text, limit=limit, is_id=is_id)
+            rows = [await self._slices.result(partial(row_of, *each)) for each in found.messages]
+        return {
+            "topic": name,
+            "messages": rows,
+            "unanswered": found.unanswered,
+            "complete": found.complete,
+        }
 
     async def export(self, name: str, wish: PageWish, count: int | None) -> AsyncIterator[bytes]:
-        """Yield messages with their bodies as lines of JSON, up to the ends at the beginning.
+        """Yield messages with their bodies as lines of JSON, up to the ends at the beginning, and
+        ``SEARCHING`` for each piece of the topic without any.
 
         Raises UnknownName, WrongState, RemotingError, Overloaded.
         """
@@ -143,6 +148,8 @@ class MessageBrowser:
                 scans, _ = await self._scan(scans, wish)
                 limit = MOST_LISTED if left is None else min(left, MOST_LISTED)
                 taken, positions = merged(scans, limit)
+            if not taken:
+                yield SEARCHING
             async for lines in self._lines(taken):
                 yield lines
             left = None if left is None else left - len(taken)
@@ -268,7 +275,7 @@ class MessageBrowser:
 
     async def _scan(self, scans: list[QueueScan], wish: PageWish) -> tuple[list[QueueScan], int]:
         """Read *scans*, queue after queue in rounds, until the page is full or its budget spent."""
-        budget = _Budget(until_ns=now_ns() + _LONGEST_NS)
+        budget = _Budget(_MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
         left = [scan for scan in scans if not scan.at_end]
         while left:
             for scan in left:

@@ -35,17 +35,23 @@ class MessageDesk:
     ) -> dict[str, Any]:
         """Return messages of *topic* with a key or id: the newest *limit* per broker, oldest first.
 
-        ``unanswered`` maps brokers that failed to their errors. Raises UnknownName; Unavailable if
+        ``unanswered`` maps brokers that failed to their errors; ``complete``: there are no older
+        ones. Raises UnknownName; Unavailable if
         all brokers failed.
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)
         text = message_id if message_id is not None else key or ""
-        messages, unanswered = await found_by(
+        found = await found_by(
             self._context.client, ours, text, limit=limit, is_id=message_id is not None
         )
-        found = [_row(lane, queue, message) for queue, message in messages]
-        return {"group": group, "topic": topic, "messages": found, "unanswered": unanswered}
+        return {
+            "group": group,
+            "topic": topic,
+            "messages": [_row(lane, *each) for each in found.messages],
+            "unanswered": found.unanswered,
+            "complete": found.complete,
+        }
 
     async def show(self, group: str, topic: str, place: str) -> dict[str, Any]:
         """Return the message at *place*, such as ``broker-a_0@17``, with its body.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker_core.client import BrokerClient, PullStatus
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
@@ -12,29 +14,44 @@ from proxy.errors import Unavailable, UnknownName
 
 #: Messages per request and broker.
 MOST_SHOWN = 64
-#: Copies of one message that are looked at.
+#: Copies of one message that are looked at; brokers return no more of one id.
 _COPIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages with a key or id, oldest first, and the errors of brokers that failed, by name.
+
+    ``complete``: no broker returned as many messages as were asked for, so it has no older ones.
+    """
+
+    messages: list[tuple[QueueName, StoredMessage]]
+    unanswered: dict[str, str]
+    complete: bool
 
 
 async def found_by(
     client: BrokerClient, topic: Topic, text: str, *, limit: int, is_id: bool
-) -> tuple[list[tuple[QueueName, StoredMessage]], dict[str, str]]:
-    """Return the newest *limit* messages per broker with a key or id, oldest first, and the errors
-    of brokers that failed by name. Raises Unavailable if all failed, RemotingError without a route.
+) -> Found:
+    """Return the newest *limit* messages per broker with a key or id. Raises Unavailable if all
+    brokers failed, RemotingError without a route.
     """
     found: list[tuple[QueueName, StoredMessage]] = []
     unanswered: dict[str, str] = {}
+    complete = True
     route = await client.topic_route(topic)
     brokers = sorted({data.broker for data in route.brokers})
     for broker in brokers:
         try:
-            found += await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
+            of_it = await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
+            found += of_it
+            complete = complete and len(of_it) < (min(limit, _COPIES) if is_id else limit)
         except RemotingError as error:
             unanswered[broker] = str(error)
     if unanswered and len(unanswered) == len(brokers):
         raise Unavailable("; ".join(f"{broker}: {why}" for broker, why in unanswered.items()))
     found.sort(key=lambda each: (each[1].store_ms, each[0], each[1].queue_offset))
-    return found, unanswered
+    return Found(found, unanswered, complete)
 
 
 async def has_copy(
@@ -44,18 +61,16 @@ async def has_copy(
     cannot tell.
     """
     try:
-        copies, unanswered = await found_by(
-            client, topic, message.message_id, limit=_COPIES, is_id=True
-        )
+        found = await found_by(client, topic, message.message_id, limit=_COPIES, is_id=True)
     except BrokerError as error:
         return False if error.code == ResponseCode.TOPIC_NOT_EXIST else None
     except (RemotingError, Unavailable):
         return None
     origin = (queue.qid, str(message.queue_offset))
-    for _, copy in copies:
+    for _, copy in found.messages:
         if (copy.properties.get(ORIGIN_QUEUE), copy.properties.get(ORIGIN_OFFSET)) == origin:
             return True
-    return None if unanswered else False
+    return None if found.unanswered or not found.complete else False
 
 
 def parse_place(place: str) -> tuple[str, int]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from broker_core.names import QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
 
+#: Piece of an export for messages none of which is selected: it shows clients that the search goes
+#: on, and is no part of a line, because JSON may begin with blanks.
+SEARCHING = b" "
 #: Queues that one page may cover: their positions fit into a request line.
 MOST_QUEUES = 256
 

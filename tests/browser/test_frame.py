@@ -70,6 +70,12 @@ async def test_where_tokens_are_asked_for_one_is_given_once_a_tab(
     async with prepared(tmp_path, **with_token()) as site, opened(answers=True) as page:
         await page.goto(site.url.replace("0.0.0.0", "127.0.0.1"))
         dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Cancel").click()
+        for name in ("topics", "audit", "brokers"):  # each asks, and is refused
+            await page.goto(f"{page.url.partition('#')[0]}#/{name}")
+            await expect(page.locator(".problem")).to_contain_text("token")
+            await expect(dialog).to_have_count(0)
+        await page.get_by_role("button", name="Enter a token").click()
         for wrong, sentence in (
             ("", "without spaces"),
             ("a b", "without spaces"),

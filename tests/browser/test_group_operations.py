@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -147,6 +148,30 @@ async def test_parked_keys_are_listed_page_by_page(site: Site, opened: OpenPage)
         await expect(table.locator("tbody tr")).to_have_count(100)
 
 
+async def test_parked_keys_are_not_acted_on_before_the_topics_are_known(
+    site: Site, opened: OpenPage
+) -> None:
+    held = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    async with opened(answers=True) as page:
+        await page.route("**/api/events", lambda route: route.abort())
+        await page.route("**/api/overview", later)
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        buttons = [
+            page.get_by_role("button", name=name)
+            for name in ("Redrive all parked keys…", "Export parked keys…")
+        ]
+        for button in buttons:
+            await expect(button).to_be_disabled()
+        held.set()
+        for button in buttons:
+            await expect(button).to_be_enabled()
+
+
 async def test_dead_letters_are_filtered_by_reason_and_time_page_by_page(
     site: Site, opened: OpenPage
 ) -> None:
@@ -174,9 +199,10 @@ async def test_dead_letters_are_filtered_by_reason_and_time_page_by_page(
             await page.get_by_role("button", name="Filter", exact=True).click()
             await expect(table.locator("tbody tr")).to_have_count(count)
         await expect(page.get_by_text("No dead letter matches the filter.")).to_be_visible()
-        await since.fill("812")
-        await page.get_by_role("button", name="Filter", exact=True).click()
-        await expect(page.locator(".problem")).to_contain_text("invalid time")
+        for text in ("812", "2026-06-31 00:00", "2026-02-29 10:00"):
+            await since.fill(text)
+            await page.get_by_role("button", name="Filter", exact=True).click()
+            await expect(page.locator(".problem")).to_contain_text(f'invalid time "{text}"')
         await since.fill("")
         await page.get_by_role("button", name="Filter", exact=True).click()
         await expect(page.locator(".problem")).to_be_empty()

@@ -189,7 +189,7 @@ function tellState({ name, sentence, owners }) {
   const failed = name === "refused" || name === "away";
   main.classList.toggle("stale", failed);
   document.getElementById("proxy-banner").replaceChildren(
-    ...(failed ? [h("p", {}, sentence, lastKnown(), ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null)] : []),
+    ...(failed ? [h("p", {}, sentence, lastKnown(), ...elsewhere(owners), name === "refused" ? button(token.get() ? "Change token" : "Enter a token", () => wantToken({ wanted: true })) : null)] : []),
   );
 }
 
@@ -207,11 +207,11 @@ function tellBrokers({ brokers_away: away }) {
   banner.replaceChildren(...(lines.length ? [h("p", {}, sentence)] : []));
 }
 
-function wantToken() {
+function wantToken(how) {
   askToken(() => {
     live.again();
     show();
-  });
+  }, how);
 }
 
 themed(document.getElementById("theme"));
@@ -224,7 +224,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 listen({ again: () => shown?.again(), group: () => shown?.group });
 live.addEventListener("state", (event) => tellState(event.detail));
 live.addEventListener("overview", (event) => tellBrokers(event.detail));
-window.addEventListener("token-wanted", wantToken);
+window.addEventListener("token-wanted", () => wantToken());
 window.addEventListener("hashchange", () => show());
 tellState(live.state);
 show({ focus: false });

@@ -69,7 +69,8 @@ function page(ctx, topics) {
     table.element.hidden = false;
     table.update(found.messages.map((row) => ({ ...row, at }))); // another topic may be chosen by then
     const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}`);
-    note.textContent = [`${of(found.messages.length, "message")}.`, ...silent].join(" ");
+    const older = found.complete ? [] : ["There may be older ones: find them on the page of the topic, by time."];
+    note.textContent = [`${of(found.messages.length, "message")}.`, ...older, ...silent].join(" ");
     if (found.messages.length === 1) await view(at, found.messages[0].message);
   }
 

@@ -213,6 +213,7 @@ async function newest(ctx, url, query) {
 
 function noteOf(page) {
   const parts = [`${of(page.messages.length, "message")} ${page.positions ? `of ${count(page.read)} read` : "from the brokers' index"}.`];
+  if (!page.positions && !page.complete) parts.push("There may be older ones: find them by time, and the key as text.");
   if (page.positions && page.complete) parts.push("This is the end of the topic at the time of the request.");
   return [...parts, ...Object.entries(page.unanswered ?? {}).map(([broker, why]) => `${broker} did not answer: ${why}.`)].join(" ");
 }

@@ -24,6 +24,7 @@ export function parkedKeys(ctx, address) {
   const pager = new Pager("parked keys");
   const redrive = button("Redrive all parked keys…", () => askRedriveAll(ctx, url, chosen()));
   const save = button("Export parked keys…", () => exportOf(ctx, url, chosen(), filter().parked_reason));
+  redrive.disabled = save.disabled = true; // until the topics are known
   const command = new CommandLine();
   const table = new Table({
     caption: "Parked keys",

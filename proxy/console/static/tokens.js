@@ -5,13 +5,19 @@ import { button, h, labelled } from "./dom.js";
 import { open } from "./dialog.js";
 
 let asking = false;
+let declined = false;
 
-/** Ask for a token, check it, and call *given* once the proxy accepts it. One dialog at a time. */
-export function askToken(given) {
-  if (asking) return;
+/**
+ * Ask for a token, check it, and call *given* once the proxy accepts it. One dialog at a time. Once
+ * the user has closed it without a token, it opens only if it is *wanted* by the user: every request
+ * without a token is refused.
+ */
+export function askToken(given, { wanted = false } = {}) {
+  if (asking || (declined && !wanted)) return;
   asking = true;
   const input = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
   const wrong = h("p", { class: "wrong", role: "alert" });
+  let accepted = false;
 
   async function submit(event) {
     event.preventDefault();
@@ -32,6 +38,7 @@ export function askToken(given) {
         return;
       }
     }
+    accepted = true;
     dialog.close();
     given();
   }
@@ -48,6 +55,7 @@ export function askToken(given) {
   const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
   dialog.addEventListener("close", () => {
     asking = false;
+    declined = !accepted;
   });
   open(dialog);
   input.focus();

@@ -10,20 +10,22 @@ let utc = localStorage.getItem(PLACE) === "utc";
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** Return the date and the time of *ms*: ["2026-01-31", "14:00:05"]. */
+/** Return the date and the time of *ms*: ["2026-01-31", "14:00:05"]; a number beyond the calendar as such. */
 export function dateAndTime(ms) {
   const at = new Date(ms);
+  if (Number.isNaN(at.getTime())) return [String(ms), "ms since 1970"];
   // The shifted time has in UTC the digits of the local time.
   const shown = utc ? at : new Date(ms - at.getTimezoneOffset() * 60_000);
   const [year, month, day] = [shown.getUTCFullYear(), shown.getUTCMonth() + 1, shown.getUTCDate()];
   return [`${year}-${two(month)}-${two(day)}`, [shown.getUTCHours(), shown.getUTCMinutes(), shown.getUTCSeconds()].map(two).join(":")];
 }
 
-/** Return *text*, such as 2026-01-31 14:00, in ms since 1970; NaN if it is no time. */
+/** Return *text*, such as 2026-01-31 14:00, in ms since 1970; NaN if it is no time, or a day that its month does not have. */
 export function timeOf(text) {
   const found = TIME.exec(text.trim()); // Date.parse alone reads 812 as a year
   if (!found) return NaN;
   const [, year, month, day, hours, minutes, seconds = "00", part = "0", zone] = found;
+  if (Number(day) > new Date(Date.UTC(year, month, 0)).getUTCDate()) return NaN; // Date.parse goes on into the next month
   const written = `${year}-${month}-${day}T${hours}:${minutes}:${seconds}.${part.padEnd(3, "0")}`;
   return Date.parse(written + (zone ?? (utc ? "Z" : "")));
 }

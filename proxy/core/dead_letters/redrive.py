@@ -109,16 +109,12 @@ class _Place:
     letters: deque[StoredMessage] = field(default_factory=deque)
 
     @property
-    def left(self) -> int:
-        return 0 if self.until is None else max(0, self.until - self.position)
-
-    @property
     def wants_reading(self) -> bool:
         return not self.letters and self.until is not None and self.read_to < self.until
 
 
 class Redrive:
-    """One redrive of one group. Every method is O(queues)."""
+    """One redrive of one group. Every method is O(queues), ``left`` also O(skips)."""
 
     def __init__(
         self,
@@ -148,8 +144,12 @@ class Redrive:
 
     @property
     def left(self) -> int:
-        """Dead letters still to send back, as far as known."""
-        return sum(place.left for place in self._places.values())
+        """Dead letters still to send back, without those to skip, as far as known."""
+        ranges = {
+            queue: range(place.position, place.until or 0) for queue, place in self._places.items()
+        }
+        to_skip = sum(offset in ranges[queue] for queue, offset in self._skip)
+        return sum(map(len, ranges.values())) - to_skip
 
     def step(self, now_ns: int) -> Step:
         """Return the next step."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import aiohttp
 import pytest
+import structlog
 from aiohttp import web
 from pydantic import Field
 
@@ -19,6 +20,7 @@ from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
 from proxy.operator.request_models import Answer, ChangeBody, RequestModel
+from testkit.eventually import eventually
 from testkit.lanes import open_guard
 
 
@@ -58,12 +60,21 @@ async def _turn(call: Call) -> Seen:
     return Seen(said=f"{call.by} {asked.reason} {asked.times}")
 
 
+#: Groups whose exports have ended.
+ENDED: list[str] = []
+
+
 async def _export(call: Call) -> AsyncIterator[bytes]:
     async def pieces() -> AsyncIterator[bytes]:
         if call.path["group"] == "none":
             return
         if call.path["group"] == "state":
             raise ERRORS["state"]
+        try:
+            while call.path["group"] == "endless":
+                yield b"0\n" * 5_000
+        finally:
+            ENDED.append(call.path["group"])
         yield b"1\n"
         yield b"2\n"
 
@@ -227,6 +238,16 @@ async def test_a_stream_is_sent_in_pieces_or_fails_like_other_operations() -> No
         async with it.http.get(f"{place}/none/export") as got:
             assert (got.status, await got.read()) == (200, b"")
         assert await it.ask("GET", "/api/state/export") == (409, {"error": "it is not parked"})
+
+
+async def test_a_reader_that_goes_away_ends_its_stream_without_an_error() -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with asking() as it:
+            async with it.http.get(f"http://127.0.0.1:{it.port}/api/endless/export") as got:
+                await got.content.readexactly(10)
+                got.close()
+            await eventually(lambda: "endless" in ENDED)
+    assert logs == []
 
 
 async def test_invalid_paths_on_the_wire_do_no_harm() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import orjson
 import pytest
@@ -14,8 +15,12 @@ from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import Perm, QueueData
 from broker_core.tasks import spawn
+from proxy.cli import exports
+from proxy.cli.connect import lines_of_proxy
 from proxy.cli.messages import BodyForm, body_text
+from proxy.cli.owner_requests import look
 from proxy.errors import OrderlaneError
+from proxy.operator import message_browser
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC
 from tests.integration.operator.queue_site import WHY, Desk, Site, judged, site
@@ -165,6 +170,10 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
         assert await listed("--from-time", "2099-01-01T00:00:00Z") == []
         assert len(await listed("--from-time", "2001-01-01T00:00:00Z", "--limit", "5")) == 5
         (row,) = await it.rows("messages", "ls", TOPIC, "--key", "a", "--limit", "1")
+        path = f"/api/topics/{TOPIC}/messages"
+        for limit, complete in ((1, False), (64, True)):
+            found = await asyncio.to_thread(look, it.at.http, path, key="a", limit=limit)
+            assert found["complete"] is complete
         place = ("--queue", row["queue"], "--from-offset", str(row["offset"]))
         assert (await listed(*place))[0] == row["preview"] == "a:4"
         (by_id,) = await it.rows("messages", "ls", TOPIC, "--id", row["message_id"])
@@ -184,7 +193,6 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
 async def test_pages_join_without_gap_or_repetition(tmp_path: Path) -> None:
     async with site(tmp_path, queues=4) as it:
         await it.send(*(f"k{number % 7}" for number in range(60)))
-        from proxy.cli.owner_requests import look
 
         def all_pages() -> list[str]:
             page = look(it.at.http, f"/api/topics/{TOPIC}/messages", limit=7, start="oldest")
@@ -209,6 +217,29 @@ async def test_pages_join_without_gap_or_repetition(tmp_path: Path) -> None:
         assert err.strip() == f"60 messages of {TOPIC} exported"
         _, out, _ = await it.verb("messages", "export", TOPIC, "--count", "3", "--grep", "k1:")
         assert [orjson.loads(line)["keys"] for line in out.splitlines()] == ["k1"] * 3
+
+
+async def test_an_export_shows_that_its_search_goes_on(tmp_path: Path) -> None:
+    """Otherwise clients and the servers between give up a search for a rare text."""
+    async with site(tmp_path, queues=8) as it:
+        await it.send(*(f"k{number}" for number in range(60)), "rare")
+        found: list[bytes] = []
+
+        def read() -> None:
+            path = f"/api/topics/{TOPIC}/messages/export?contains=rare"
+            found.extend(lines_of_proxy(it.at.http, path))
+
+        export = ("messages", "export", TOPIC, "--grep")
+        with (
+            mock.patch.object(message_browser, "_MOST_READ", 1),
+            mock.patch.object(exports, "_REPORT_S", 0.0),
+        ):
+            await asyncio.to_thread(read)
+            code, out, err = await it.verb(*export, "nothing")
+        assert found.count(b"") > 1
+        assert [orjson.loads(line)["keys"] for line in found if line] == ["rare"]
+        assert (code, out) == (0, "")
+        assert err.count("0 messages so far\n") > 1
 
 
 async def test_new_messages_are_followed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -131,3 +132,17 @@ def test_arguments_of_invalid_utf_8_are_one_sentence(orderlane: CommandLine) -> 
         assert orderlane.problem(*verb) == (
             "'\\udcff' is not valid UTF-8: write a key of other bytes as 0x and hex digits"
         )
+
+
+def test_a_user_without_a_name_confirms_a_clock(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose user is a bare number."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    confirm = ("retention", "confirm-clock", "broker-a", "--reason", "checked")
+    problem = orderlane.problem(*confirm, "--nameserver", "127.0.0.1:1")
+    assert "check that it is running and that --nameserver is correct" in problem

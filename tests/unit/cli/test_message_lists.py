@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
-from proxy.cli import messages
+from proxy.cli import audit, messages
+from proxy.cli.times import time_text
 from tests.support.command_line import CommandLine, command_line
 
 
@@ -91,9 +93,62 @@ def test_options_that_are_no_part_of_a_search_by_key_are_not_ignored(
 
     def look(_http: str, _path: str, **given: Any) -> dict[str, Any]:
         asked.append(given)
-        return {"messages": [], "unanswered": {}}
+        return {"messages": [], "unanswered": {}, "complete": True}
 
     monkeypatch.setattr(messages, "look", look)
     search = ("messages", "ls", "orders", "--key", "k")
     orderlane(*search, "--queue", "broker-a_0", "--grep", "x", "--from-offset", 3)
     assert {"queue": "broker-a_0", "contains": "x", "offset": 3}.items() <= asked[0].items()
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
+def test_a_time_that_no_calendar_has_is_shown_as_its_number(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, ms: int
+) -> None:
+    """Producers write any number as the time of a message, and proxies pass it on."""
+    monkeypatch.setattr(messages, "look", lambda *_, **__: found)
+    found = {"messages": [_row(ms, "broker-a_0", 7)], "unanswered": {}, "complete": True}
+    ended = orderlane("messages", "ls", "orders", "--key", "k")
+    assert (ended.code, f"{ms} ms since 1970" in ended.out) == (0, True)
+    assert time_text(0, between=" ") == "1970-01-01 00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("limit", "found", "complete", "said"),
+    [
+        (20, 20, True, ""),
+        (20, 20, False, "the newest 20 messages shown, there may be older ones: raise --limit\n"),
+        (20, 40, True, "the newest 20 messages shown, there may be older ones: raise --limit\n"),
+        (
+            *(1_000, 128, False),
+            "the newest 128 messages shown, there may be older ones: search with --grep and"
+            " --from-time\n",
+        ),
+    ],
+)
+def test_a_search_by_key_says_that_it_left_out_older_messages(
+    orderlane: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    found: int,
+    complete: bool,
+    said: str,
+) -> None:
+    rows = [_row(ms, "broker-a_0", ms) for ms in range(found)]
+    answer = {"messages": rows, "unanswered": {}, "complete": complete}
+    monkeypatch.setattr(messages, "look", lambda *_, **__: answer)
+    ended = orderlane("messages", "ls", "orders", "--key", "k", "--limit", limit, "-o", "json")
+    assert (len(ended.json), ended.err) == (min(limit, found), said)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(2, True), (5, False)])
+def test_lists_that_end_at_their_limit_say_so(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, limit: int, more: bool
+) -> None:
+    records = [dict.fromkeys(("before", "after"), None) | {"at_ms": ms} for ms in range(3)]
+    found = orjson.dumps({"records": records[:limit]})
+    monkeypatch.setattr(audit, "ask_proxy", lambda *_, **__: found)
+    monkeypatch.setattr(messages, "look", Topic(range(3)).look)
+    for verb in (("messages", "ls", "orders", "--grep", "x"), ("audit", "ls")):
+        ended = orderlane(*verb, "--limit", limit, "-o", "json")
+        assert (len(ended.json), "raise --limit" in ended.err) == (min(limit, 3), more)

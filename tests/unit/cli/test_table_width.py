@@ -69,3 +69,14 @@ def test_the_version_is_shown(
         main.run(["--version"])
     assert ended.value.code in (0, None)
     assert capsys.readouterr().out.startswith("orderlane 0.")
+
+
+def test_a_row_of_any_width_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    row = {"key": "k" * 30_000, "why": "because " * 2_000, "count": 1234567890}
+    print_rows([row, row], columns=tuple(row), output=OutputFormat.TABLE)
+    _, *lines = stdout.getvalue().splitlines()
+    assert [line.split() for line in lines] == [
+        ["k" * 30_000, *["because"] * 2_000, "1234567890"]
+    ] * 2

@@ -53,13 +53,19 @@ class Brokers:
         (Brokers([copy_of(8)], []), False),
         (Brokers(BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no such topic")), False),
         (Brokers([copy_of(8)], AWAY), None),
+        (Brokers([copy_of(8)] * 32, []), None),
         (Brokers(AWAY, AWAY), None),
         (Brokers(AWAY), None),
         (Brokers(BrokerError(ResponseCode.SYSTEM_BUSY, "busy")), None),
     ],
     ids=[
         *("at the second broker", "beside a broker that is away", "of another message"),
-        *("without the topic", "perhaps at the one that is away", "both away"),
+        *(
+            "without the topic",
+            "perhaps at the one that is away",
+            "perhaps an older one",
+            "both away",
+        ),
         *("no nameserver", "a busy nameserver"),
     ],
 )

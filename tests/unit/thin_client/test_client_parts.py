@@ -220,6 +220,8 @@ def test_message_reads_its_fields() -> None:
 
     assert message.json() == {"id": 7}
     assert message.born_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    for no_date in (2**63 - 1, -(2**63), 253_402_300_800_000):
+        assert message_with(born_at_ms=no_date).born_at is None
     assert 9 < message.seconds_left <= 10
     assert str(message) == "orders/broker-a_0#1 at offset 7 (attempt 2)"
     assert message_with().born_at is None

@@ -108,7 +108,11 @@ async def test_a_redrive_asks_first(tmp_path: Path) -> None:
         redrive = ("dead-letters", "redrive", GROUP, "--reason", "fixed")
         assert (await it.refused(*redrive)).endswith("with --dry-run, then add --yes")
         (row,) = await it.rows(*redrive, "--dry-run")
-        assert row["left"] == LETTERS
+        assert (row["left"], row["skipped"]) == (LETTERS, 0)
+        gone = ("--skip", "broker-a_0@99")
+        skip = ("--skip", "broker-a_0@1", "--skip", "broker-a_1@0", "--skip", "broker-a_0@1")
+        (row,) = await it.rows(*redrive, "--dry-run", *skip, *gone)
+        assert (row["left"], row["skipped"]) == (LETTERS - 2, 2)
 
 
 async def test_missing_dead_letters_are_reported_in_a_sentence(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_a_dead_letter_that_cannot_go_back_ends_it_and_may_be_passed_over() -> N
 
     redrive = begun(skip=parse_skips(["broker-a_0@0"], [QUEUE]))
     read(redrive, letters(0, 1), next_offset=2, end=2)
+    assert redrive.left == 1, "the other one"
     assert redrive.step(1) == Commit(QUEUE, 1, skipped=True)
     redrive.committed()
     send(redrive, 1, offset=1)
