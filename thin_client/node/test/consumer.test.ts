@@ -238,6 +238,20 @@ test("a close after a stop waits for handlers, and so does a second one", async 
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });
 
+test("a close inside a handler does not wait for it", { timeout: 20_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  for (const form of ["run", "runBatches"] as const) {
+    const consumer = consumerAt(proxy);
+    proxy.put({ key: form });
+    await consumer[form](async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      await consumer.close();
+      await consumer[Symbol.asyncDispose]();
+    });
+  }
+  assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
+});
+
 test("a permanent refusal ends the run and the iterator", async () => {
   await using proxy = await FakeProxy.open();
   const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
