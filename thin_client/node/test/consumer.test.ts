@@ -571,3 +571,20 @@ test("concurrent single calls are sent one after the other", { timeout: 10_000 }
   );
   assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
 });
+
+test("a close ends single calls that are connecting or waiting", { timeout: 10_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  const puller = new Puller({ servers: proxy.address, group: "g", requestTimeoutMs: 60_000 });
+  const pulls = [puller.pull({ waitMs: 0 }), puller.pull({ waitMs: 0 })];
+  puller.close();
+  const closed = { message: /the puller was closed before the request/ };
+  for (const pull of pulls) await assert.rejects(pull, closed);
+  assert.equal(proxy.pulls.length, 0);
+
+  await puller.pull({ waitMs: 0 }); // opens a new connection
+  const pull = puller.pull({ waitMs: 0 });
+  await Promise.resolve(); // its turn begins
+  puller.close();
+  await assert.rejects(pull, /the connection to .* (was|is) closed/);
+  await until(() => proxy.connections === 0);
+});
