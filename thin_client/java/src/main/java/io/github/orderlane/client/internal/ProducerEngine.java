@@ -205,7 +205,7 @@ public final class ProducerEngine implements AutoCloseable {
         long pauseNs;
         Delivery.Attempt attempt = request.attempt(clock.nowNs(), tryNs);
         try {
-            if (connection == null) {
+            if (connection == null || connection.closed()) {
                 connection = servers.dial(servers.current(), attempt.limitNs());
             }
             sent = true;
