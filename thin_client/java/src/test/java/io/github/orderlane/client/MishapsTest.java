@@ -1,6 +1,7 @@
 package io.github.orderlane.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -15,7 +16,10 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
@@ -207,6 +211,41 @@ class MishapsTest {
             assertTrue(ended.getMessage().contains("the executor refuses handlers: unable"));
         }
         assertEquals(List.of("1 ok", "2 defer"), proxy.verdicts());
+    }
+
+    @Test
+    void noCallbackForALostLeaseRunsAfterItsHandler() throws Exception {
+        CountDownLatch told = new CountDownLatch(1);
+        CountDownLatch ended = new CountDownLatch(1);
+        AtomicBoolean late = new AtomicBoolean();
+        Observer observer =
+                new Observer() {
+                    @Override
+                    public void onHandleEnd(Message message, Outcome outcome) {
+                        ended.countDown();
+                    }
+                };
+        proxy.refuseToExtend(1);
+        try (OrderlaneConsumer consumer =
+                builder().interruptHandlers(false).observer(observer).build()) {
+            consumer.start(
+                    message -> {
+                        message.onLeaseLost(
+                                () -> {
+                                    told.countDown();
+                                    try {
+                                        late.set(ended.await(300, TimeUnit.MILLISECONDS));
+                                    } catch (InterruptedException error) {
+                                        Thread.currentThread().interrupt();
+                                    }
+                                });
+                        told.await();
+                        return Outcome.ok();
+                    });
+            proxy.put("a");
+            ended.await();
+        }
+        assertFalse(late.get());
     }
 
     @Test
