@@ -26,6 +26,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.Logger;
 import org.slf4j.helpers.NOPLogger;
 
@@ -211,6 +213,44 @@ class MishapsTest {
             assertTrue(ended.getMessage().contains("the executor refuses handlers: unable"));
         }
         assertEquals(List.of("1 ok", "2 defer"), proxy.verdicts());
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void withoutThreadsForTheStartTheConsumerEnds(int refused) throws Exception {
+        try (OrderlaneConsumer consumer = builder().drainOnShutdown(false).build();
+                ScarceThreads scarce = new ScarceThreads(refused)) {
+            String text = "a thread could not be started: unable to create native thread";
+            Throwable failed =
+                    assertThrows(
+                            IllegalStateException.class,
+                            () -> consumer.start(message -> Outcome.ok()));
+            assertEquals(text, failed.getMessage());
+            Duration limit = Duration.ofSeconds(20);
+            Throwable ended =
+                    assertThrows(
+                            IllegalStateException.class, () -> consumer.awaitTermination(limit));
+            assertEquals("the consumer failed: " + text, ended.getMessage());
+            assertTrue(scarce.ranOut());
+        }
+    }
+
+    @Test
+    void withoutAThreadThatSettlesTheConsumerReleasesItsMessages() throws Exception {
+        proxy.put("a", "b"); // one pull brings both
+        OrderlaneConsumer.Builder builder = builder().concurrency(2).drainOnShutdown(false);
+        try (OrderlaneConsumer consumer = builder.build();
+                ScarceThreads scarce = new ScarceThreads(3)) { // the drain, pulls, settles
+            consumer.start(message -> Outcome.ok());
+            Throwable ended =
+                    assertThrows(IllegalStateException.class, consumer::awaitTermination);
+            assertEquals(
+                    "the consumer failed: a thread could not be started:"
+                            + " unable to create native thread",
+                    ended.getMessage());
+            assertTrue(scarce.ranOut());
+        }
+        assertEquals(2, proxy.verdicts().size());
     }
 
     @Test
