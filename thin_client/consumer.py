@@ -127,10 +127,10 @@ class Consumer(BaseConsumer):
     def _run(self, work: Callable[[], None], *, handle_signals: bool) -> None:
         with self._signals() if handle_signals else contextlib.nullcontext():
             self._start()
-            for number in range(self._session.options.concurrency):
-                name = f"orderlane handler {number}"
-                threading.Thread(target=work, name=name, daemon=True).start()
             try:
+                for number in range(self._session.options.concurrency):
+                    name = f"orderlane handler {number}"
+                    threading.Thread(target=work, name=name, daemon=True).start()
                 with self._lock:
                     # Repeated short waits: an endless wait would block Python's signal handlers.
                     while not self._session.stopping:

@@ -96,6 +96,7 @@ class Feeder:
         self._pulls = _Line(lock, session.pull_at)
         self._homes: dict[Home, _Line] = {}
         self._threads: list[threading.Thread] = []
+        self._unstarted: list[Callable[[], None]] = []  # work of threads that could not start
 
     @property
     def address(self) -> Address:
@@ -136,6 +137,8 @@ class Feeder:
                 self._update_homes()
                 self._changed()
         line.hang_up()
+        for serve in self._unstarted:
+            serve()  # until its line is closed
 
     def _pull_once(self, line: _Line) -> None:
         session = self._session
@@ -170,13 +173,21 @@ class Feeder:
     # ---- settling and extending -----------------------------------------------------------------
 
     def _update_homes(self) -> None:
-        """Keep exactly one thread for each proxy in the session."""
+        """Keep exactly one thread for each proxy in the session.
+
+        If one cannot start, pulling ends, and its thread returns what that proxy has leased.
+        """
         met, gone = added_and_removed(self._session, self._homes)
         for home in met:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             self._homes[home] = line
             name = f"orderlane settle {home.address}"
-            self._spawn(partial(self._control_forever, home, line, self._pulled_from), name=name)
+            serve = partial(self._control_forever, home, line, self._pulled_from)
+            try:
+                self._spawn(serve, name=name)
+            except RuntimeError as error:  # the system has no more threads
+                self.failure = error
+                self._unstarted.append(serve)
         for home in gone:
             self._homes.pop(home).close()
 
@@ -240,5 +251,5 @@ class Feeder:
                     self._changed()
 
         thread = threading.Thread(target=run, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # one that did not start could not be joined

@@ -362,27 +362,6 @@ func (c *Consumer) tellEnds(h *handling, done int, outcome session.Outcome) {
 	}
 }
 
-// tell calls a hook or a tracer. A panic in it is logged and otherwise ignored.
-func (c *Consumer) tell(hook func()) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			c.settings.logger.Error("a hook panicked",
-				"panic", panicked, "stack", string(debug.Stack()))
-		}
-	}()
-	hook()
-}
-
-// tellApart is tell for the goroutines of the feeder, which runtime.Goexit in a hook must not end.
-func (c *Consumer) tellApart(hook func()) {
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		c.tell(hook)
-	}()
-	<-told
-}
-
 // turn wakes all that wait for a change. Caller holds mu.
 func (c *Consumer) turn() {
 	if c.feeder.failure != nil {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -237,6 +238,34 @@ func TestMessagesAcksAtTheEndOfTheBody(t *testing.T) {
 	}
 	if c.Err() != nil {
 		t.Error(c.Err())
+	}
+}
+
+// With -race: the verdict may come from the goroutine that does the work.
+func TestAMessageIsSettledOnceByManyGoroutines(t *testing.T) {
+	p := startProxy(t)
+	p.put("a")
+	var ended atomic.Int32
+	c := consumerOf(t, p, WithHooks(Hooks{HandleEnd: func(*Message, string) { ended.Add(1) }}))
+	c.with(func(ctx context.Context) error {
+		for m := range c.Messages(ctx) {
+			var all sync.WaitGroup
+			for range 8 {
+				all.Add(1)
+				go func() {
+					defer all.Done()
+					m.Settle(Reject("no"))
+				}()
+			}
+			all.Wait()
+			return nil
+		}
+		return errors.New("the loop ended early")
+	})
+	c.endsWell()
+	p.untilVerdict(1, "reject")
+	if ended.Load() != 1 {
+		t.Errorf("settled %d times", ended.Load())
 	}
 }
 

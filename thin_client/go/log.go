@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 )
 
 // carefulHandler contains panics of the application's log handler, for example about an error whose
@@ -21,4 +22,25 @@ func (h carefulHandler) Handle(ctx context.Context, record slog.Record) (err err
 		}
 	}()
 	return h.Handler.Handle(ctx, record)
+}
+
+// tell calls a hook or a tracer. A panic in it is logged and otherwise ignored.
+func (c *Consumer) tell(hook func()) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.settings.logger.Error("a hook panicked",
+				"panic", panicked, "stack", string(debug.Stack()))
+		}
+	}()
+	hook()
+}
+
+// tellApart is tell for the goroutines of the feeder, which runtime.Goexit in a hook must not end.
+func (c *Consumer) tellApart(hook func()) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.tell(hook)
+	}()
+	<-told
 }

@@ -3,6 +3,7 @@ package orderlane
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 )
 
 // Delivery is a message in a loop over Messages.
@@ -10,7 +11,7 @@ type Delivery struct {
 	*Message
 	ctx     context.Context
 	settle  func(err error)
-	settled bool
+	settled atomic.Bool
 }
 
 // Context returns the message's context. As in Run, it is cancelled when the lease is lost or the
@@ -19,10 +20,9 @@ func (d *Delivery) Context() context.Context { return d.ctx }
 
 // Settle sets the outcome of the message, as a handler's result in Run does. A second call has no
 // effect. Without Settle the end of the loop's body acks the message; leaving the body by break,
-// return or panic releases it.
+// return or panic releases it. It may be called from any goroutine.
 func (d *Delivery) Settle(err error) {
-	if !d.settled {
-		d.settled = true
+	if d.settled.CompareAndSwap(false, true) {
 		d.settle(err)
 	}
 }

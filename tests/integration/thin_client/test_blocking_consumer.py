@@ -312,3 +312,25 @@ def test_iterator_without_start_says_how() -> None:
     """The loop needs the consumer's own scope around it."""
     with pytest.raises(RuntimeError, match="use 'with' around the loop"):
         iter(Consumer("127.0.0.1:1", group="g"))
+
+
+@pytest.mark.parametrize("scarce", ["orderlane pull", "orderlane handler 1", "orderlane settle"])
+async def test_a_thread_that_cannot_start_ends_the_consumer_and_no_message_is_held(
+    proxy: ScriptedProxy, monkeypatch: pytest.MonkeyPatch, scarce: str
+) -> None:
+    await proxy.put(*"ab")
+    start = threading.Thread.start
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        if thread.name.startswith(scarce):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    timing = Timing(request_timeout_s=2, drain_timeout_s=1)
+    each = consumer_of(proxy, concurrency=2, timing=timing)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await asyncio.to_thread(each.run, lambda message: None, handle_signals=False)
+    if scarce == "orderlane settle":  # a pull has brought both
+        assert {lease for lease, _ in proxy.verdicts} == {1, 2}
+    await eventually(lambda: not any(t.name.startswith("orderlane") for t in threading.enumerate()))

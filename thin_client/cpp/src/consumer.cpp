@@ -3,7 +3,9 @@
 #include "core.hpp"
 #include "lease_state.hpp"
 #include "log.hpp"
+#include "thread_end.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
@@ -27,6 +29,44 @@ Outcome outcome_of_exception(const detail::Log& log, const Message& message,
     }
 }
 
+ORDERLANE_CATCHES_THREAD_END void handle_one(const std::function<Outcome(const Message&)>& handle,
+                                             const detail::Log& log, const Message& message,
+                                             BatchResult& result) {
+    try {
+        result.outcome = handle(message);
+    } catch (const detail::ThreadEnd&) {
+        throw;
+    } catch (...) {
+        result.outcome = outcome_of_exception(log, message);
+    }
+    result.done = result.outcome.is_ok() ? 1 : 0;
+}
+
+ORDERLANE_CATCHES_THREAD_END void handle_batch(
+    const std::function<BatchResult(const KeyBatch&)>& handle, const detail::Log& log,
+    std::span<const Message> messages, BatchResult& result) {
+    const auto& lease = *messages.front().lease;
+    const auto& stop = lease.batch_stop ? *lease.batch_stop : lease.stop;
+    const KeyBatch batch(messages, stop.get_token());
+    const auto last = messages.size() - 1;
+    try {
+        result = handle(batch);
+        // Contradictory if all are done: a duplicate is better than a loss.
+        if (!result.outcome.is_ok()) result.done = std::min(result.done, last);
+    } catch (const detail::ThreadEnd&) {
+        result.done = batch.done();
+        throw;
+    } catch (...) {
+        result.done = batch.done();
+        if (batch.done() > last) {
+            outcome_of_exception(log, messages[last], "all messages of its batch are done");
+            result.outcome = Outcome::ok();
+        } else {
+            result.outcome = outcome_of_exception(log, messages[batch.done()]);
+        }
+    }
+}
+
 }  // namespace
 
 Consumer::Consumer(ConsumerOptions options)
@@ -41,14 +81,8 @@ Consumer::~Consumer() {
 
 void Consumer::run_messages(std::function<Outcome(const Message&)> handler) {
     core_->run(
-        [handle = std::move(handler), log = core_->log()](std::span<const Message> batch) {
-            try {
-                const auto outcome = handle(batch.front());
-                return BatchResult{outcome.is_ok() ? std::size_t{1} : 0, outcome};
-            } catch (...) {
-                const auto outcome = outcome_of_exception(log, batch.front());
-                return BatchResult{outcome.is_ok() ? std::size_t{1} : 0, outcome};
-            }
+        [handle = std::move(handler), log = core_->log()](auto batch, BatchResult& result) {
+            handle_one(handle, log, batch.front(), result);
         },
         1);
 }
@@ -56,23 +90,8 @@ void Consumer::run_messages(std::function<Outcome(const Message&)> handler) {
 void Consumer::run_key_batches(std::function<BatchResult(const KeyBatch&)> handler,
                                std::size_t max_batch) {
     core_->run(
-        [handle = std::move(handler), log = core_->log()](std::span<const Message> messages) {
-            const auto& lease = *messages.front().lease;
-            const auto& stop = lease.batch_stop ? *lease.batch_stop : lease.stop;
-            const KeyBatch batch(messages, stop.get_token());
-            const auto last = messages.size() - 1;
-            try {
-                auto result = handle(batch);
-                // Contradictory if all are done: a duplicate is better than a loss.
-                if (!result.outcome.is_ok()) result.done = std::min(result.done, last);
-                return result;
-            } catch (...) {
-                if (batch.done() > last) {
-                    outcome_of_exception(log, messages[last], "all messages of its batch are done");
-                    return BatchResult{messages.size()};
-                }
-                return BatchResult{batch.done(), outcome_of_exception(log, messages[batch.done()])};
-            }
+        [handle = std::move(handler), log = core_->log()](auto messages, BatchResult& result) {
+            handle_batch(handle, log, messages, result);
         },
         max_batch == 0 ? std::numeric_limits<std::size_t>::max() : max_batch);
 }

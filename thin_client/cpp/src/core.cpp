@@ -2,6 +2,7 @@
 
 #include "arguments.hpp"
 #include "text.hpp"
+#include "thread_end.hpp"
 #include "version.hpp"
 
 #include <algorithm>
@@ -112,17 +113,38 @@ void Core::spawn_worker() {
     ++working_;
 }
 
-void Core::work() noexcept {
+ORDERLANE_CATCHES_THREAD_END void Core::work() {
     try {
         work_forever();
+        const Lock lock(mutex_);
+        --working_;
+        progress_.notify_all();
+        return;
+    } catch (const ThreadEnd&) {  // by a handler: another thread takes over
+        const Lock lock(mutex_);
+        forget_worker();
+        turn();
+        throw;
     } catch (const std::exception& error) {  // a bug, or no memory: its messages wait
         log_(LogLevel::error, std::string("a worker ended: ") + error.what());
     } catch (...) {
         log_(LogLevel::error, "a worker ended");
     }
     const Lock lock(mutex_);
-    --working_;
+    forget_worker();
     progress_.notify_all();
+}
+
+/// Makes room for another worker when this one ends before the stop. The caller holds the mutex.
+void Core::forget_worker() {
+    --working_;
+    const auto is_own = [](const auto& worker) {
+        return worker.get_id() == std::this_thread::get_id();
+    };
+    const auto own = std::find_if(workers_.begin(), workers_.end(), is_own);
+    if (own == workers_.end()) return;  // the consumer is closing
+    own->detach();
+    workers_.erase(own);
 }
 
 void Core::work_forever() {
@@ -135,15 +157,27 @@ void Core::work_forever() {
     }
 }
 
-void Core::handle(std::span<const Message> batch, Lock& lock) {
+ORDERLANE_CATCHES_THREAD_END void Core::handle(std::span<const Message> batch, Lock& lock) {
     lock.unlock();
     log_.tell(options_.hooks.handle_start, batch.front());
     BatchResult result;
     try {
-        result = call_handler(batch);
+        call_handler(batch, result);
+    } catch (const ThreadEnd&) {
+        log_(LogLevel::error, "the handler of " + batch.front().describe() + " ended its thread");
+        if (result.done < batch.size()) {
+            result.outcome = Outcome::retry("the handler ended its thread");
+        }
+        end(batch, result, lock);
+        throw;
     } catch (...) {  // no memory to describe the handler's exception
-        result.outcome = Outcome::retry();
+        if (result.done < batch.size()) result.outcome = Outcome::retry();
     }
+    end(batch, result, lock);
+}
+
+void Core::end(std::span<const Message> batch, BatchResult result, Lock& lock) {
+    result.done = std::min(result.done, batch.size());
     // Before the session lets the key's next message start in another thread.
     tell_ends(batch, result);
     lock.lock();
@@ -151,16 +185,14 @@ void Core::handle(std::span<const Message> batch, Lock& lock) {
     turn();
 }
 
-BatchResult Core::call_handler(std::span<const Message> batch) {
+void Core::call_handler(std::span<const Message> batch, BatchResult& result) {
     std::vector<std::shared_ptr<void>> spans;
     if (options_.hooks.span) {
         for (const auto& message : batch) {
             log_.guard([&] { spans.push_back(options_.hooks.span(message)); });
         }
     }
-    auto result = handler_(batch);
-    result.done = std::min(result.done, batch.size());
-    return result;
+    handler_(batch, result);
 }
 
 /// Reports start and end of each message of a batch in turn, but not of those behind a failure.

@@ -25,8 +25,9 @@
 
 namespace orderlane::detail {
 
-/// Handles messages, and returns how many are ok and the outcome of the next one.
-using BatchHandler = std::function<BatchResult(std::span<const Message>)>;
+/// Handles messages; the result, which holds as well if the thread ends, is how many are ok and the
+/// outcome of the next one.
+using BatchHandler = std::function<void(std::span<const Message>, BatchResult&)>;
 
 /// Shared by the consumer and its workers: an abandoned worker keeps it alive.
 class Core : public std::enable_shared_from_this<Core> {
@@ -67,12 +68,14 @@ private:
     void turn();
     void wake_one();
     void spawn_worker();
-    void work() noexcept;
+    void work();
     void work_forever();
+    void forget_worker();
     [[nodiscard]] std::vector<Message> take(Lock& lock, std::size_t max);
     void wait_for_message(Lock& lock);
     void handle(std::span<const Message> batch, Lock& lock);
-    [[nodiscard]] BatchResult call_handler(std::span<const Message> batch);
+    void call_handler(std::span<const Message> batch, BatchResult& result);
+    void end(std::span<const Message> batch, BatchResult result, Lock& lock);
     void tell_ends(std::span<const Message> batch, const BatchResult& result) const;
     void drain();
     void stop_handlers();

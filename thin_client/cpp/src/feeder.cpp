@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace orderlane::detail {
@@ -52,7 +53,11 @@ void Feeder::open_line(HomePtr home) {
     auto made = std::unique_ptr<Line>(
         new Line{.home = std::move(home), .pulled_at = proxies_.next().address});
     auto& line = *lines_.emplace_back(std::move(made));
-    line.thread = std::thread([this, &line] { run(line); });
+    try {
+        line.thread = std::thread([this, &line] { run(line); });
+    } catch (const std::system_error& error) {
+        throw std::system_error(error.code(), "a thread could not be started");
+    }
 }
 
 std::optional<Nanos> Feeder::due_at(const Line& line) const {
@@ -98,6 +103,8 @@ void Feeder::close(Line& line) {
 void Feeder::run(Line& line) noexcept {
     try {
         line.home ? control_forever(line) : pull_forever(line);
+        line.connection.reset();
+        if (!line.home && unstarted_ != nullptr) control_forever(*unstarted_);
     } catch (...) {  // a bug: report it to the application
         const Lock lock(site_.mutex);
         failure_ = std::current_exception();
@@ -118,7 +125,12 @@ void Feeder::pull_forever(Line& line) {
         pull_once(line);
         const Lock lock(site_.mutex);
         if (line.closed) return;
-        meet_homes();
+        try {
+            meet_homes();
+        } catch (const std::system_error&) {  // this thread settles what that home has leased
+            failure_ = std::current_exception();
+            unstarted_ = lines_.back().get();
+        }
         site_.changed();
     }
 }

@@ -88,6 +88,7 @@ private:
     std::exception_ptr failure_;
     std::minstd_rand random_;
     std::list<std::unique_ptr<Line>> lines_;
+    Line* unstarted_ = nullptr;  // a home's line, whose thread could not start
 };
 
 }  // namespace orderlane::detail

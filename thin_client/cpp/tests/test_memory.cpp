@@ -1,4 +1,4 @@
-// Allocations that fail: no message is held, and no late answer is read.
+// Allocations and threads that fail: no message is held, and no late answer is read.
 #include "fake_proxy.hpp"
 #include "listener.hpp"
 
@@ -6,13 +6,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <cerrno>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <exception>
 #include <limits>
 #include <new>
+#include <pthread.h>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -26,12 +30,23 @@ constexpr std::size_t one_mib = 1 << 20;
 /// Larger allocations fail.
 std::atomic<std::size_t> largest = everything;
 
+/// This thread cannot start others.
+thread_local bool is_alone = false;
+
 struct LittleMemory {
     LittleMemory() { largest = one_mib; }
     ~LittleMemory() { largest = everything; }
 };
 
 }  // namespace
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) noexcept {
+    if (is_alone) return EAGAIN;
+    static const auto create =
+        reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+    return create(thread, attributes, body, argument);
+}
 
 void* operator new(std::size_t size) {
     void* made = size <= largest ? std::malloc(size == 0 ? 1 : size) : nullptr;
@@ -77,6 +92,20 @@ TEST_CASE("a message whose exception cannot be described is retried") {
         consumer.stop();
     });
     consumer.run([](const orderlane::Message&) { throw LongStory(); });
+}
+
+TEST_CASE("without a thread that settles, a consumer ends and holds no message") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    proxy.messages->put("b", 1);
+    orderlane::ConsumerOptions options{.servers = proxy.server.address(), .group = "g"};
+    options.logger = [](LogLevel, std::string_view) {};
+    options.drain_timeout = options.request_timeout = 2s;
+    options.hooks.pulled = [](std::size_t) { is_alone = true; };  // called by the thread of pulls
+    orderlane::Consumer consumer(options);
+    CHECK_THROWS_WITH_AS(consumer.run([](const orderlane::Message&) {}),
+                         doctest::Contains("a thread could not be started"), std::system_error);
+    CHECK(proxy.messages->with("ok").size() + proxy.messages->with("defer").size() == 2);
 }
 
 TEST_CASE("a call that ended without memory closes its connection") {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <pthread.h>
 #include <stdexcept>
 #include <string_view>
 #include <sys/wait.h>
@@ -179,6 +180,37 @@ TEST_CASE("a batch of which all is done, and that failed nevertheless") {
         });
         CHECK(logged == "handling t/q#1 at offset 2 (attempt 1) failed; all messages of its batch"
                         " are done: std::runtime_error: late");
+    }
+}
+
+TEST_CASE("a handler that ends its thread holds no message, and another thread takes over") {
+    fake::Proxy proxy;
+    auto options = options_for(proxy);
+    options.concurrency = 1;
+    SUBCASE("one message: retry") {
+        proxy.messages->put("a", 1);
+        proxy.messages->put("b", 1);
+        Consumer consumer(options);
+        const auto stopper = stop_after(consumer, proxy, "ok", 1);
+        consumer.run([](const Message& message) {
+            if (message.order_key == "a") ::pthread_exit(nullptr);
+        });
+        CHECK(proxy.messages->with("retry").size() == 1);
+        CHECK(proxy.messages->last_reason() == "the handler ended its thread");
+        CHECK(consumer.abandoned() == 0);
+    }
+    SUBCASE("a batch: those that are marked are done") {
+        proxy.messages->put("a", 3);
+        options.max_run = 3;
+        Consumer consumer(options);
+        const auto stopper = stop_after(consumer, proxy, "defer", 1);
+        consumer.run_batches([](const orderlane::KeyBatch& batch) {
+            batch.done(1);
+            ::pthread_exit(nullptr);
+        });
+        CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1});
+        CHECK(proxy.messages->with("retry") == std::vector<std::int64_t>{2});
+        CHECK(proxy.messages->with("defer") == std::vector<std::int64_t>{3});
     }
 }
 

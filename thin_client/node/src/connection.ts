@@ -107,11 +107,11 @@ export class Connection {
     timeoutMs: number,
     ...takes: Methods[M]["takes"]
   ): Promise<Methods[M]["gives"]> {
+    this.#sequenceId = (this.#sequenceId + 1) & MAX_SEQUENCE_ID;
+    const call = await makeCall(method, this.#sequenceId, ...takes);
     if (this.closed) {
       throw new ConnectionLost(`the connection to ${this.#address} is closed`, { broke: true });
     }
-    this.#sequenceId = (this.#sequenceId + 1) & MAX_SEQUENCE_ID;
-    const call = await makeCall(method, this.#sequenceId, ...takes);
     const text = `${this.#address} did not answer ${method} within ${seconds(timeoutMs)}`;
     const limitMs = Math.min(Math.ceil(timeoutMs), LONGEST_TIMER_MS);
     const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), limitMs);

@@ -1,5 +1,6 @@
 /** The consumer: passes the messages of a `Session` to handlers, and drains at the end. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
 import { captureRejectionSymbol, EventEmitter } from "node:events";
 import { constants } from "node:os";
 import { Servers } from "./addresses.js";
@@ -79,6 +80,9 @@ export interface ConsumerEvents {
   error: [error: ClientError];
 }
 
+/** The messages of the handler that runs. */
+const handled = new AsyncLocalStorage<Work>();
+
 /** Time for handlers to end after the drain timeout. */
 const GRACE_MS = 1_000;
 
@@ -136,9 +140,14 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     this.#turn();
   }
 
-  /** Stop, and wait for the last verdict; also if it was stopped before. */
+  /**
+   * Stop, and wait for the last verdict; also if it was stopped before. In a handler of this
+   * consumer it does not wait: the consumer is closed after its handlers. In a loop over `messages`
+   * leave the loop instead, since its message has no verdict yet.
+   */
   async close(): Promise<void> {
     if (!this.#session.stopping) this.stop(); // a second stop would not wait
+    if (this.#runsHere()) return; // it would wait for itself
     await this.#ended?.catch(() => {}); // reported by run
   }
 
@@ -159,7 +168,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       if (message === undefined) return false;
       const work = this.#begin([message]);
       void this.#handle(work, async () => {
-        checkResult(await handler(message, work));
+        checkResult(await handled.run(work, handler, message, work));
         return 1;
       });
       return true;
@@ -180,7 +189,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       void this.#handle(
         work,
         async () => {
-          const result = await handler(batch, work);
+          const result = await handled.run(work, handler, batch, work);
           if (result === undefined || result === null) return messages.length;
           checkResult(result);
           batch.done = checkedCount(result.done, messages.length);
@@ -318,6 +327,12 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     };
     this.#ended = live();
     return this.#ended;
+  }
+
+  /** Whether this code is part of a handler that has not ended. */
+  #runsHere(): boolean {
+    const message = handled.getStore()?.messages[0];
+    return message !== undefined && this.#works.has(message);
   }
 
   #begin(messages: Message[]): Work {

@@ -61,6 +61,7 @@ export class Puller {
   /** Fields of every request. */
   readonly #asking: { groupId: string; clientId: string; token: string | null };
   #connection: Connection | null = null;
+  #closing = new AbortController(); // ends the calls made before the next close
   #turn: Promise<void> = Promise.resolve(); // the end of the latest call; never rejects
 
   /** Throws a TypeError or RangeError for invalid options. */
@@ -143,8 +144,10 @@ export class Puller {
     return true;
   }
 
-  /** Close the connection; another call opens a new one. */
+  /** Close the connection, so that calls not yet answered fail; another call opens a new one. */
   close(): void {
+    this.#closing.abort();
+    this.#closing = new AbortController();
     this.#connection?.close();
     this.#connection = null;
   }
@@ -157,13 +160,18 @@ export class Puller {
     return { groupId: this.#asking.groupId, topic, qid };
   }
 
-  async #connected(): Promise<void> {
-    const dialling = { timeoutMs: this.#timeoutMs, tls: this.#tls };
-    for (let left = this.#servers.count; this.#connection?.closed ?? true; left--) {
+  async #connected(signal: AbortSignal): Promise<Connection> {
+    const dialling = { timeoutMs: this.#timeoutMs, tls: this.#tls, signal };
+    for (let left = this.#servers.count; ; left--) {
+      if (signal.aborted) throw new ConnectionLost("the puller was closed before the request");
+      if (this.#connection?.closed === false) return this.#connection;
       const { address, round } = this.#servers;
       try {
-        this.#connection = await Connection.open(address, dialling, round);
+        const opened = await Connection.open(address, dialling, round);
+        if (signal.aborted) opened.close();
+        else this.#connection = opened;
       } catch (error) {
+        if (signal.aborted) continue;
         this.#servers.next();
         if (!(error instanceof ConnectionLost) || left <= 1) throw error;
       }
@@ -176,12 +184,13 @@ export class Puller {
     timeoutMs: number,
     ...takes: Methods[M]["takes"]
   ): Promise<Called<M>> {
+    const { signal } = this.#closing;
     const turn = this.#turn;
     let end = (): void => {};
     this.#turn = new Promise((resolve) => (end = resolve));
     try {
       await turn;
-      return await this.#callInTurn(method, timeoutMs, ...takes);
+      return await this.#callInTurn(signal, method, timeoutMs, ...takes);
     } catch (error) {
       throw error instanceof ClientError ? seenHere(error) : error;
     } finally {
@@ -190,15 +199,15 @@ export class Puller {
   }
 
   async #callInTurn<M extends Method>(
+    signal: AbortSignal,
     method: M,
     timeoutMs: number,
     ...takes: Methods[M]["takes"]
   ): Promise<Called<M>> {
-    await this.#connected();
+    const connection = await this.#connected(signal);
     const sentMs = nowMs();
     try {
-      const answer = await (this.#connection as Connection).call(method, timeoutMs, ...takes);
-      return { answer, sentMs };
+      return { answer: await connection.call(method, timeoutMs, ...takes), sentMs };
     } catch (error) {
       if (!(error instanceof ClientError && error.leavesConnection)) this.#connection = null;
       throw error;

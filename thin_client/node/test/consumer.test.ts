@@ -238,6 +238,20 @@ test("a close after a stop waits for handlers, and so does a second one", async 
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });
 
+test("a close inside a handler does not wait for it", { timeout: 20_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  for (const form of ["run", "runBatches"] as const) {
+    const consumer = consumerAt(proxy);
+    proxy.put({ key: form });
+    await consumer[form](async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      await consumer.close();
+      await consumer[Symbol.asyncDispose]();
+    });
+  }
+  assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
+});
+
 test("a permanent refusal ends the run and the iterator", async () => {
   await using proxy = await FakeProxy.open();
   const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
@@ -556,4 +570,21 @@ test("concurrent single calls are sent one after the other", { timeout: 10_000 }
     ["rejected", "fulfilled"],
   );
   assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
+});
+
+test("a close ends single calls that are connecting or waiting", { timeout: 10_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  const puller = new Puller({ servers: proxy.address, group: "g", requestTimeoutMs: 60_000 });
+  const pulls = [puller.pull({ waitMs: 0 }), puller.pull({ waitMs: 0 })];
+  puller.close();
+  const closed = { message: /the puller was closed before the request/ };
+  for (const pull of pulls) await assert.rejects(pull, closed);
+  assert.equal(proxy.pulls.length, 0);
+
+  await puller.pull({ waitMs: 0 }); // opens a new connection
+  const pull = puller.pull({ waitMs: 0 });
+  await Promise.resolve(); // its turn begins
+  puller.close();
+  await assert.rejects(pull, /the connection to .* (was|is) closed/);
+  await until(() => proxy.connections === 0);
 });

@@ -56,7 +56,8 @@ public interface Message {
 
     /**
      * Registers a callback for the loss of the lease. It runs on a client's thread, so it must not
-     * block; if the lease is already lost, it runs at once.
+     * block; if the lease is already lost, it runs at once. A handler ends only after the callbacks
+     * that run, and none runs after it.
      */
     void onLeaseLost(Runnable callback);
 

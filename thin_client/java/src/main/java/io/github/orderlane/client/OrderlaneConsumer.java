@@ -43,7 +43,10 @@ public final class OrderlaneConsumer implements AutoCloseable {
         return new Builder(List.of(servers));
     }
 
-    /** Starts to pull, and returns. A consumer is started once. */
+    /**
+     * Starts to pull, and returns. A consumer is started once. Throws IllegalStateException if it
+     * was started or closed before, or if the system has no more threads; then it has ended.
+     */
     public void start(MessageHandler handler) {
         engine.start(Work.of(Objects.requireNonNull(handler)));
     }

@@ -1,6 +1,7 @@
 package io.github.orderlane.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -15,13 +16,18 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.Logger;
 import org.slf4j.helpers.NOPLogger;
 
@@ -207,6 +213,79 @@ class MishapsTest {
             assertTrue(ended.getMessage().contains("the executor refuses handlers: unable"));
         }
         assertEquals(List.of("1 ok", "2 defer"), proxy.verdicts());
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void withoutThreadsForTheStartTheConsumerEnds(int refused) throws Exception {
+        try (OrderlaneConsumer consumer = builder().drainOnShutdown(false).build();
+                ScarceThreads scarce = new ScarceThreads(refused)) {
+            String text = "a thread could not be started: unable to create native thread";
+            Throwable failed =
+                    assertThrows(
+                            IllegalStateException.class,
+                            () -> consumer.start(message -> Outcome.ok()));
+            assertEquals(text, failed.getMessage());
+            Duration limit = Duration.ofSeconds(20);
+            Throwable ended =
+                    assertThrows(
+                            IllegalStateException.class, () -> consumer.awaitTermination(limit));
+            assertEquals("the consumer failed: " + text, ended.getMessage());
+            assertTrue(scarce.ranOut());
+        }
+    }
+
+    @Test
+    void withoutAThreadThatSettlesTheConsumerReleasesItsMessages() throws Exception {
+        proxy.put("a", "b"); // one pull brings both
+        OrderlaneConsumer.Builder builder = builder().concurrency(2).drainOnShutdown(false);
+        try (OrderlaneConsumer consumer = builder.build();
+                ScarceThreads scarce = new ScarceThreads(3)) { // the drain, pulls, settles
+            consumer.start(message -> Outcome.ok());
+            Throwable ended =
+                    assertThrows(IllegalStateException.class, consumer::awaitTermination);
+            assertEquals(
+                    "the consumer failed: a thread could not be started:"
+                            + " unable to create native thread",
+                    ended.getMessage());
+            assertTrue(scarce.ranOut());
+        }
+        assertEquals(2, proxy.verdicts().size());
+    }
+
+    @Test
+    void noCallbackForALostLeaseRunsAfterItsHandler() throws Exception {
+        CountDownLatch told = new CountDownLatch(1);
+        CountDownLatch ended = new CountDownLatch(1);
+        AtomicBoolean late = new AtomicBoolean();
+        Observer observer =
+                new Observer() {
+                    @Override
+                    public void onHandleEnd(Message message, Outcome outcome) {
+                        ended.countDown();
+                    }
+                };
+        proxy.refuseToExtend(1);
+        try (OrderlaneConsumer consumer =
+                builder().interruptHandlers(false).observer(observer).build()) {
+            consumer.start(
+                    message -> {
+                        message.onLeaseLost(
+                                () -> {
+                                    told.countDown();
+                                    try {
+                                        late.set(ended.await(300, TimeUnit.MILLISECONDS));
+                                    } catch (InterruptedException error) {
+                                        Thread.currentThread().interrupt();
+                                    }
+                                });
+                        told.await();
+                        return Outcome.ok();
+                    });
+            proxy.put("a");
+            ended.await();
+        }
+        assertFalse(late.get());
     }
 
     @Test

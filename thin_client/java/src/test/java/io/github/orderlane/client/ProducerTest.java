@@ -16,6 +16,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -129,6 +132,34 @@ class ProducerTest {
         sent.join();
         assertEquals(List.of("1", "2", "3"), store.stored());
         producer.sendAsync(message("4")).thenRun(producer::close).join();
+    }
+
+    @Test
+    void withoutAThreadTheFutureFailsAndLaterCallsAreSent() throws Exception {
+        store.gate.countDown();
+        try (ScarceThreads scarce = new ScarceThreads(1)) {
+            CompletableFuture<String> refused = producer.sendAsync(message("1"));
+            Throwable cause =
+                    assertThrows(ExecutionException.class, () -> refused.get(20, TimeUnit.SECONDS))
+                            .getCause();
+            String text = "no thread could be started to send it: OutOfMemoryError: unable to";
+            assertInstanceOf(SendFailedException.class, cause);
+            assertTrue(cause.getMessage().contains(text), cause.getMessage());
+            assertTrue(scarce.ranOut());
+        }
+        producer.sendAsync(message("2")).get(20, TimeUnit.SECONDS);
+        assertEquals(List.of("2"), store.stored());
+    }
+
+    /** Where futures complete on a thread each, as with one or two processors. */
+    @Test
+    void withoutFurtherThreadsTheFutureCompletes() throws Exception {
+        store.gate.countDown();
+        try (ScarceThreads scarce = new ScarceThreads(2)) {
+            producer.sendAsync(message("1")).get(20, TimeUnit.SECONDS);
+            assertTrue(scarce.ranOut() || ForkJoinPool.getCommonPoolParallelism() > 1);
+        }
+        assertEquals(List.of("1"), store.stored());
     }
 
     @Test

@@ -18,7 +18,8 @@ final class Alarm {
                         });
     }
 
-    void callOff() {
-        timer.complete(null);
+    /** False: it has gone off, and its action has begun, or begins at any moment. */
+    boolean callOff() {
+        return timer.complete(null) || !timer.isCompletedExceptionally();
     }
 }

@@ -12,7 +12,8 @@ import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * One connection, one call at a time. It is closed after any OrderlaneException except
- * RefusedException. Timeouts close the socket, so they limit both writing and reading.
+ * RefusedException, and after an answer that came in the moment of its timeout. Timeouts close
+ * the socket, so they limit both writing and reading.
  */
 final class Connection implements AutoCloseable {
     private static final int READ_BYTES = 64 * 1024;
@@ -23,7 +24,6 @@ final class Connection implements AutoCloseable {
     private final InputStream input;
     /** Starts at random, to detect answers mixed up between two connections. */
     private int sequenceId = ThreadLocalRandom.current().nextInt(Integer.MAX_VALUE);
-    private volatile boolean timedOut;
 
     /** {@code raw} is the socket underneath {@code socket}. */
     Connection(Address address, Socket raw, Socket socket) throws IOException {
@@ -57,19 +57,22 @@ final class Connection implements AutoCloseable {
 
     private byte[] exchange(Call<?, ?> call, long timeoutNs) {
         ByteBuffer request = Wire.encodeCall(call.method, call.arguments, sequenceId);
-        Alarm alarm = new Alarm(timeoutNs, this::timeOut);
+        Alarm alarm = new Alarm(timeoutNs, this::close);
         try {
             socket.getOutputStream().write(request.array(), 0, request.limit());
             socket.getOutputStream().flush();
             return Wire.readFrame(input);
         } catch (IOException error) {
-            throw lost(call.method, timeoutNs, error);
+            throw lost(call.method, timeoutNs, error, !alarm.callOff());
         } finally {
-            alarm.callOff();
+            if (!alarm.callOff()) {
+                close(); // the alarm may do so only during the next call
+            }
         }
     }
 
-    private OrderlaneException lost(String method, long timeoutNs, IOException error) {
+    private OrderlaneException lost(
+            String method, long timeoutNs, IOException error, boolean timedOut) {
         if (timedOut) {
             return new ConnectionLostException(
                     address + " did not answer " + method + " within " + Times.seconds(timeoutNs),
@@ -83,9 +86,9 @@ final class Connection implements AutoCloseable {
                 error);
     }
 
-    private void timeOut() {
-        timedOut = true;
-        close();
+    /** True once this side has closed it. */
+    boolean closed() {
+        return raw.isClosed();
     }
 
     /** Closes the connection; a call waiting in another thread fails. */

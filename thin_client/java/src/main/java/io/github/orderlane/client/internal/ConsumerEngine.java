@@ -50,7 +50,10 @@ public final class ConsumerEngine implements Feeder.Events {
         };
     }
 
-    /** Starts to pull. Throws IllegalStateException if already started or closed. */
+    /**
+     * Starts to pull. Throws IllegalStateException if already started or closed, or if a thread
+     * cannot start; then the consumer ends.
+     */
     public void start(Work work) {
         lock.lock();
         try {
@@ -68,12 +71,31 @@ public final class ConsumerEngine implements Feeder.Events {
                             clock,
                             observer,
                             this);
-            feeder.start();
+            startThreads();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void startThreads() {
+        boolean ends = false; // a thread is there that ends what others began
+        try {
             Thread drain = new Thread(this::drainWhenStopped, "orderlane consumer");
             drain.setDaemon(true);
             drain.start();
-        } finally {
-            lock.unlock();
+            ends = true;
+            feeder.start();
+        } catch (RuntimeException | Error error) { // an Error: the system has no more threads
+            IllegalStateException failure =
+                    new IllegalStateException(
+                            "a thread could not be started: " + error.getMessage(), error);
+            feeder.fail(failure);
+            stopAsked = true;
+            changed();
+            if (!ends) {
+                end();
+            }
+            throw failure;
         }
     }
 

@@ -10,7 +10,6 @@ import java.net.UnknownHostException;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicBoolean;
 import javax.net.ssl.SNIHostName;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
@@ -51,23 +50,21 @@ final class Dialer {
 
     private Connection connect(Address address, InetAddress place, long timeoutNs) {
         Socket raw = new Socket();
-        AtomicBoolean late = new AtomicBoolean();
-        Alarm alarm =
-                new Alarm(
-                        timeoutNs,
-                        () -> {
-                            late.set(true);
-                            closeQuietly(raw);
-                        });
+        Alarm alarm = new Alarm(timeoutNs, () -> closeQuietly(raw));
         try {
             raw.setTcpNoDelay(true);
             raw.connect(new InetSocketAddress(place, address.port()));
-            return new Connection(address, raw, tls == null ? raw : secured(raw, address));
+            Connection made =
+                    new Connection(address, raw, tls == null ? raw : secured(raw, address));
+            if (!alarm.callOff()) {
+                throw new IOException("connected too late"); // it is being closed
+            }
+            return made;
         } catch (IOException error) {
             closeQuietly(raw);
             throw refused(
                     address,
-                    late.get() ? "timed out after " + Times.seconds(timeoutNs) : error.getMessage(),
+                    !alarm.callOff() ? "timed out after " + Times.seconds(timeoutNs) : error.getMessage(),
                     error);
         } finally {
             alarm.callOff();

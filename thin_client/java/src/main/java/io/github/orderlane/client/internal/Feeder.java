@@ -45,6 +45,7 @@ final class Feeder {
     private final Map<Home, Line> homes = new HashMap<>();
     private final List<Thread> threads = new ArrayList<>();
     private Servers.Destination pulledFrom;
+    private Body unstarted = () -> {}; // of a home whose thread could not be started
     private Throwable failure;
 
     Feeder(
@@ -127,6 +128,7 @@ final class Feeder {
             }
         }
         pulls.hangUp();
+        unstarted.run(); // until its line is closed
     }
 
     private void pullOnce() {
@@ -196,14 +198,27 @@ final class Feeder {
 
     // ---- settling and extending ----------------------------------------------------------------
 
-    /** Keeps one thread for each proxy that the session names. With the lock. */
+    /**
+     * Keeps one thread for each proxy that the session names. If one cannot start, pulling ends, and
+     * its thread releases what that proxy has leased. With the lock.
+     */
     private void meetHomes() {
         for (Home home : session.homes.values()) {
-            if (!homes.containsKey(home)) {
-                Line line = new Line(lock, clock, () -> session.controlAt(home));
-                Servers.Destination from = pulledFrom;
-                homes.put(home, line);
-                spawn("orderlane settle " + home.address, () -> controlForever(home, line, from));
+            if (homes.containsKey(home)) {
+                continue;
+            }
+            Line line = new Line(lock, clock, () -> session.controlAt(home));
+            Servers.Destination from = pulledFrom;
+            Body settles = () -> controlForever(home, line, from);
+            homes.put(home, line);
+            try {
+                spawn("orderlane settle " + home.address, settles);
+            } catch (RuntimeException | Error error) { // an Error: the system has no more threads
+                unstarted = settles;
+                fail(
+                        new IllegalStateException(
+                                "a thread could not be started: " + error.getMessage(), error));
+                break;
             }
         }
         Set<Home> unwanted = new HashSet<>(homes.keySet());
@@ -318,9 +333,9 @@ final class Feeder {
                 };
         Thread thread = new Thread(guarded, name);
         thread.setDaemon(true);
+        thread.start();
         threads.removeIf(each -> each.getState() == Thread.State.TERMINATED);
         threads.add(thread);
-        thread.start();
     }
 
     private static double jitter() {

@@ -6,6 +6,8 @@ import java.util.List;
 final class Handling {
     final List<HeldMessage> run;
     private final Thread thread = Thread.currentThread();
+    /** Held during callbacks, which may need the consumer's lock: taken before this one's monitor. */
+    private final Object telling = new Object();
     private boolean ended;
     private boolean interrupted;
     /** The drain timed out: it caused any failure of the handler from here on. */
@@ -27,6 +29,19 @@ final class Handling {
         }
     }
 
+    /** Calls the application because of the handler, which ends afterwards; not if it has ended. */
+    void whileRunning(Runnable call) {
+        synchronized (telling) {
+            if (!hasEnded()) {
+                call.run();
+            }
+        }
+    }
+
+    private synchronized boolean hasEnded() {
+        return ended;
+    }
+
     /** As interrupt, because the drain timed out; also after an earlier interrupt. */
     synchronized void abandon() {
         abandoned = true;
@@ -35,9 +50,13 @@ final class Handling {
     }
 
     /** Ends the handling; returns whether it was abandoned. Called on its thread. */
-    synchronized boolean end() {
-        ended = true;
-        Thread.interrupted(); // must not affect the next handler
-        return abandoned;
+    boolean end() {
+        synchronized (telling) {
+            synchronized (this) {
+                ended = true;
+                Thread.interrupted(); // must not affect the next handler
+                return abandoned;
+            }
+        }
     }
 }

@@ -25,6 +25,7 @@ public final class HeldMessage implements Message {
     /** Its handler, set when the message is delivered. */
     volatile Handling handling;
     private volatile boolean leaseLost;
+    private boolean handled; // its handler has ended
     private List<Runnable> toTell = new ArrayList<>(0);
 
     HeldMessage(
@@ -124,6 +125,9 @@ public final class HeldMessage implements Message {
     public void onLeaseLost(Runnable callback) {
         Objects.requireNonNull(callback, "callback");
         synchronized (this) {
+            if (handled) {
+                return;
+            }
             if (toTell != null) {
                 toTell.add(callback);
                 return;
@@ -142,6 +146,12 @@ public final class HeldMessage implements Message {
         List<Runnable> told = toTell == null ? List.of() : toTell;
         toTell = null;
         return told;
+    }
+
+    /** Forgets the listeners: their handler has ended. */
+    synchronized void endHandling() {
+        handled = true;
+        toTell = null;
     }
 
     @Override

@@ -55,7 +55,7 @@ final class Line {
 
     /** Returns the connection, connecting if needed. */
     Connection connected(Supplier<Connection> dial) {
-        if (connection == null) {
+        if (connection == null || connection.closed()) {
             Connection made = dial.get();
             lock.lock();
             try {

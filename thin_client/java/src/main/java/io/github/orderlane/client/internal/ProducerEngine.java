@@ -20,6 +20,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
 
 /** Sends one call at a time, in the order of calling: on the caller's thread, or on one of its own. */
@@ -44,6 +45,7 @@ public final class ProducerEngine implements AutoCloseable {
                     TimeUnit.SECONDS,
                     new LinkedBlockingQueue<>(),
                     ProducerEngine::thread);
+    private final Object asynchronous = new Object(); // makes their tasks wait in their order
     private Connection connection; // owned by the current call
     private boolean ended; // closed; owned by the current call
     private volatile boolean closed;
@@ -80,40 +82,77 @@ public final class ProducerEngine implements AutoCloseable {
      * SendFailedException; no request is sent after one that failed.
      */
     public List<String> send(List<OutgoingMessage> messages) {
-        Sending sending = entered(messages);
+        Sending sending = entered(requests(messages));
         sending.turn.join(); // does not end at an interrupt
         return sent(sending);
     }
 
     /**
      * As send, on a thread of the producer. The future completes on the default executor of
-     * futures, so its dependents may block, or use the producer.
+     * futures, so its dependents may block, or use the producer; without further threads, it
+     * completes on the thread that sent. If the producer's thread cannot start, the future fails.
      */
     public CompletableFuture<List<String>> sendAsync(List<OutgoingMessage> messages) {
-        Sending sending = entered(messages);
+        List<Delivery> requests = requests(messages);
         CompletableFuture<List<String>> result = new CompletableFuture<>();
-        sending.turn.thenRunAsync(
-                () -> {
-                    try {
-                        List<String> ids = sent(sending);
-                        result.completeAsync(() -> ids);
-                    } catch (Throwable failure) {
-                        result.defaultExecutor()
-                                .execute(() -> result.completeExceptionally(failure));
+        AtomicBoolean begun = new AtomicBoolean(); // or given up
+        synchronized (asynchronous) {
+            Sending sending = entered(requests);
+            try {
+                background.execute(
+                        () -> {
+                            if (begun.compareAndSet(false, true)) {
+                                sendInBackground(sending, result);
+                            }
+                        });
+            } catch (RuntimeException | Error noThread) {
+                if (begun.compareAndSet(false, true)) { // the executor may have kept the task
+                    order.leave(Set.of()); // nobody waits for it yet
+                    turns.abandon(sending.turn);
+                    if (requests.isEmpty()) {
+                        result.complete(List.of());
+                    } else {
+                        result.completeExceptionally(withoutThread(requests, noThread));
                     }
-                },
-                background);
+                }
+            }
+        }
         return result;
     }
 
-    private Sending entered(List<OutgoingMessage> messages) {
+    private void sendInBackground(Sending sending, CompletableFuture<List<String>> result) {
+        Runnable completion;
+        try {
+            sending.turn.join();
+            List<String> ids = sent(sending);
+            completion = () -> result.complete(ids);
+        } catch (Throwable failure) {
+            completion = () -> result.completeExceptionally(failure);
+        }
+        try {
+            result.defaultExecutor().execute(completion);
+        } catch (RuntimeException | Error noThread) {
+            completion.run(); // late is better than never
+        }
+    }
+
+    private static SendFailedException withoutThread(List<Delivery> requests, Throwable error) {
+        String why = "no thread could be started to send it: " + Texts.described(error);
+        SendFailedException failed = withRest(requests.get(0).notSent(why), requests);
+        failed.addSuppressed(error);
+        return failed;
+    }
+
+    private List<Delivery> requests(List<OutgoingMessage> messages) {
         if (closed) {
             throw isClosed();
         }
         List<Map<String, String>> traced = new ArrayList<>();
         messages.forEach(each -> traced.add(traced(each)));
-        List<Delivery> requests =
-                Delivery.of(messages, traced, token, clock.nowNs() + sendTimeoutNs);
+        return Delivery.of(messages, traced, token, clock.nowNs() + sendTimeoutNs);
+    }
+
+    private Sending entered(List<Delivery> requests) {
         long number = order.enter();
         CompletableFuture<Void> turn = turns.enter();
         return new Sending(requests, number, turn, !turn.isDone());
@@ -205,7 +244,7 @@ public final class ProducerEngine implements AutoCloseable {
         long pauseNs;
         Delivery.Attempt attempt = request.attempt(clock.nowNs(), tryNs);
         try {
-            if (connection == null) {
+            if (connection == null || connection.closed()) {
                 connection = servers.dial(servers.current(), attempt.limitNs());
             }
             sent = true;

@@ -106,7 +106,7 @@ public final class PullerEngine implements AutoCloseable {
 
     private void connect() {
         ConnectionLostException failure = null;
-        for (int tried = 0; connection == null && tried < servers.count(); tried++) {
+        for (int tried = 0; !connected() && tried < servers.count(); tried++) {
             try {
                 connection = servers.dial(servers.current(), timeoutNs);
             } catch (ConnectionLostException error) {
@@ -114,9 +114,13 @@ public final class PullerEngine implements AutoCloseable {
                 failure = error;
             }
         }
-        if (connection == null) {
+        if (!connected()) {
             throw failure;
         }
+    }
+
+    private boolean connected() {
+        return connection != null && !connection.closed();
     }
 
     private <T> T call(Call<?, T> call, long limitNs) {

@@ -21,6 +21,17 @@ final class Turns {
         return turn;
     }
 
+    /** Takes out a call that will not be made, before its turn or in it. */
+    void abandon(CompletableFuture<Void> turn) {
+        synchronized (inside) {
+            if (inside.peek() != turn) {
+                inside.remove(turn);
+                return;
+            }
+        }
+        leave();
+    }
+
     /** Ends the turn of the call that has it. */
     void leave() {
         CompletableFuture<Void> next;

@@ -88,8 +88,15 @@ final class Workers {
         }
     }
 
-    /** Reports to a message's handler that its lease is lost. Without the lock. */
+    /** Reports to a message's handler, while it runs, that its lease is lost. Without the lock. */
     void lost(HeldMessage message) {
+        Handling handling = message.handling;
+        if (handling != null) {
+            handling.whileRunning(() -> tellLost(message, handling));
+        }
+    }
+
+    private void tellLost(HeldMessage message, Handling handling) {
         log.warn(
                 "lease of {} lost during handling: it may be delivered to another client", message);
         observer.onLeaseLost(message);
@@ -100,8 +107,7 @@ final class Workers {
                 log.error(error, "a callback for a lost lease failed");
             }
         }
-        Handling handling = message.handling;
-        if (interrupts && handling != null) {
+        if (interrupts) {
             handling.interrupt();
         }
     }
@@ -161,7 +167,8 @@ final class Workers {
         observer.onHandleStart(run.get(0));
         TraceHook.Scope scope = begin(run.get(0));
         Work.Result result = work.handle(run, observer);
-        boolean abandoned = handling.end();
+        boolean abandoned = handling.end(); // waits for callbacks about lost leases
+        run.forEach(HeldMessage::endHandling);
         end(scope);
         int marked = result.marked();
         Ending ending = result.ending();
@@ -170,7 +177,6 @@ final class Workers {
         }
         // Report ends before the session lets the key's next message start elsewhere.
         int done = tellEnds(run, marked, ending);
-        run.forEach(HeldMessage::takeListeners);
         lock.lock();
         try {
             active.remove(handling);
