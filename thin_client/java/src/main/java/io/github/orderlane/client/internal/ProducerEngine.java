@@ -107,7 +107,7 @@ public final class ProducerEngine implements AutoCloseable {
                         });
             } catch (RuntimeException | Error noThread) {
                 if (begun.compareAndSet(false, true)) { // the executor may have kept the task
-                    order.leave(Set.of()); // nobody waits for it yet
+                    order.leave(Set.of()); // no call was made after it yet
                     turns.abandon(sending.turn);
                     if (requests.isEmpty()) {
                         result.complete(List.of());
