@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
@@ -180,7 +180,7 @@ class Lanes:
         return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
 
     def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
-        known = () if lane is None else lane.topics
+        known: Collection[str] = () if lane is None else lane.topics
         missing = [name for name in topics if name not in known]
         if lane is not None and not (missing and lane.auto_created):
             return lane

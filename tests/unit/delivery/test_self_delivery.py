@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,7 +104,8 @@ async def test_a_message_of_one_topic_costs_as_much_beside_few_topics_as_beside_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each topic looked through all of them for messages of its own, for each message of any."""
-    lease, asked = GroupLane.lease, []
+    lease = GroupLane.lease
+    asked: list[Collection[Topic] | None] = []
 
     def counted(lane: GroupLane, wish: PullWish, *, now_ns: int) -> list[Batch]:
         asked.append(wish.topics)

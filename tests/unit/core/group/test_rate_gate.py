@@ -297,7 +297,8 @@ def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
 
 def test_a_pull_costs_as_much_as_there_are_limited_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not each of them for each of them: 1,000 topics that wait took half a second for a pull."""
-    fill, fills = TokenBucket.fill, []
+    fill = TokenBucket.fill
+    fills: list[TokenBucket] = []
 
     def counted(bucket: TokenBucket, now_ns: int) -> None:
         fills.append(bucket)

@@ -158,11 +158,17 @@ class _Full:
         return self.frees
 
 
+def full_queues(memory: Budget) -> list[_Full]:
+    queues = [_Full() for _ in range(50)]
+    for each in queues:
+        memory.relief.holders[each] = None
+    return queues
+
+
 def test_queues_that_can_free_nothing_are_asked_once_in_a_round_of_all_queues() -> None:
     """Each queue without room asks for memory: with n queues a round took n² steps."""
     memory = Budget(1_000, used=1_000)
-    queues = [_Full() for _ in range(50)]
-    memory.relief.holders.update(dict.fromkeys(queues))
+    queues = full_queues(memory)
     for _ in queues:
         memory.relieve()
     assert sum(each.asked for each in queues) <= 2 * len(queues)
@@ -170,8 +176,7 @@ def test_queues_that_can_free_nothing_are_asked_once_in_a_round_of_all_queues() 
 
 def test_a_job_that_may_be_unloaded_is_found_at_the_next_call() -> None:
     memory = Budget(1_000, used=1_000)
-    queues = [_Full() for _ in range(50)]
-    memory.relief.holders.update(dict.fromkeys(queues))
+    queues = full_queues(memory)
     memory.relieve()
     memory.relieve()
     asked = queues[7].asked
@@ -184,7 +189,7 @@ def test_a_job_that_may_be_unloaded_is_found_at_the_next_call() -> None:
 def test_a_job_that_waits_for_its_retry_is_news_to_the_relief() -> None:
     memory = Budget(1_000)
     jobs = queue_of(memory, a=1)
-    memory.relief.holders.update(dict.fromkeys(_Full() for _ in range(50)))
+    full_queues(memory)
     memory.take(900)
     memory.relieve()
     job = next(iter(jobs.chains.heads()))
