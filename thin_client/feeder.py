@@ -186,7 +186,7 @@ class Feeder:
             try:
                 self._spawn(serve, name=name)
             except RuntimeError as error:  # the system has no more threads
-                self.failure = error
+                self.failure = error.with_traceback(None)
                 self._unstarted.append(serve)
         for home in gone:
             self._homes.pop(home).close()

@@ -250,8 +250,8 @@ class NameServer:
         return request.response()
 
     def _change_value(self, namespace: str, key: str, value: str | None) -> None:
-        """Set a value, or delete it (None). A change that was not saved is none: nobody reads it,
-        and repeating the request saves again.
+        """Set a value, or delete it (None). A change that was not saved is none: no client
+        reads it, and repeating the request saves again.
         """
         old = self._routes.value(namespace, key)
         if value == old and not self._may_differ:

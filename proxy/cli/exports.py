@@ -8,7 +8,8 @@ from proxy.cli.connect import lines_of_proxy
 from proxy.cli.output import print_json_line, say
 from proxy.diagnosis.findings import number
 
-_REPORT_S = 5.0
+#: Time between two reports of progress.
+REPORT_S = 5.0
 
 
 def print_export(http: str, path: str, *, thing: str) -> int:
@@ -20,7 +21,7 @@ def print_export(http: str, path: str, *, thing: str) -> int:
         if line:
             print_json_line(line)
             printed += 1
-        if time.monotonic() - reported >= _REPORT_S:
+        if time.monotonic() - reported >= REPORT_S:
             reported = time.monotonic()
             say(f"{number(printed, thing)} so far")
     return printed

@@ -49,8 +49,9 @@ from proxy.upstream.records.durable import check_on_disk
 #: Messages of a page.
 MOST_LISTED = 200
 _AT_ONCE, _AT_ONCE_BYTES = 256, 1 << 20
-#: Limits of one page.
-_MOST_READ, _MOST_BYTES, _LONGEST_NS = 10_000, 16 << 20, 2_000_000_000
+#: Messages that are read for one page.
+MOST_READ = 10_000
+_MOST_BYTES, _LONGEST_NS = 16 << 20, 2_000_000_000  # its other limits
 #: With a filter, messages before the end of the topic that the newest ones are searched in.
 _SEARCHED_BACK = 5_000
 _PREVIEW = 120  # characters of a body
@@ -275,15 +276,15 @@ class MessageBrowser:
 
     async def _scan(self, scans: list[QueueScan], wish: PageWish) -> tuple[list[QueueScan], int]:
         """Read *scans*, queue after queue in rounds, until the page is full or its budget spent."""
-        budget = _Budget(_MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
+        budget = _Budget(MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
         left = [scan for scan in scans if not scan.at_end]
         while left:
             for scan in left:
                 if budget.spent:
-                    return scans, _MOST_READ - budget.messages
+                    return scans, MOST_READ - budget.messages
                 await self._read(scan, wish.contains, budget)
             left = [each for each in left if not each.at_end and len(each.found) < wish.limit]
-        return scans, _MOST_READ - budget.messages
+        return scans, MOST_READ - budget.messages
 
     async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> None:
         """Read the next messages of a queue; damaged ones are passed over."""

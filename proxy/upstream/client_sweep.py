@@ -177,9 +177,12 @@ class ClientSweep:
         except _LockLost:
             _log.info("client not forgotten: its locks are not available", group=name)
         except Exception as error:  # a bug with one client must not end the check of others
-            bug = None if isinstance(error, RemotingError) else error
             _noisy.warning(
-                name, "client not forgotten yet", group=name, reason=str(error), exc_info=bug
+                name,
+                "client not forgotten yet",
+                group=name,
+                reason=str(error),
+                exc_info=None if isinstance(error, RemotingError) else error,
             )
         return False
 

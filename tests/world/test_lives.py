@@ -320,7 +320,7 @@ async def _without_twins(world: World) -> None:
 
 
 async def _parked_topic_deleted(world: World) -> None:
-    """Delete the topic of parked messages alone, which no producer and nobody else creates again:
+    """Delete the topic of parked messages alone, which no other process creates again:
     what is parked later must not wait for it.
     """
     fails = {"poison"}

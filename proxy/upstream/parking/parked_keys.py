@@ -473,8 +473,8 @@ class Parking:
         self.lost_tail(0)
 
     def _look_for_topic(self) -> None:
-        """Start over if the parked topic was deleted, as nobody else would create it again: its
-        keys would wait forever.
+        """Start over if the parked topic was deleted, as no other process would create it
+        again: its keys would wait forever.
         """
         if self._restart is None or self._restart.done():
             self._restart = spawn(self._restart_if_gone(), name=f"reset {self._queue}")

@@ -231,8 +231,8 @@ async def test_an_export_shows_that_its_search_goes_on(tmp_path: Path) -> None:
 
         export = ("messages", "export", TOPIC, "--grep")
         with (
-            mock.patch.object(message_browser, "_MOST_READ", 1),
-            mock.patch.object(exports, "_REPORT_S", 0.0),
+            mock.patch.object(message_browser, "MOST_READ", 1),
+            mock.patch.object(exports, "REPORT_S", 0.0),
         ):
             await asyncio.to_thread(read)
             code, out, err = await it.verb(*export, "nothing")

@@ -296,7 +296,7 @@ def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
 
 
 def test_a_pull_costs_as_much_as_there_are_limited_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not each of them for each of them: 1,000 topics that wait took half a second for a pull."""
+    """The time of a pull was once in the square of the number of topics that wait."""
     fill = TokenBucket.fill
     fills: list[TokenBucket] = []
 
