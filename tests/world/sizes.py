@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from testkit.simulation.world import BrokerNode, World
@@ -14,6 +15,7 @@ async def restarted(world: World, **settings: Any) -> None:
     await broker.stop()
     broker.configure(**settings)
     await broker.start()
+    await asyncio.sleep(1)  # all clients see that their connections ended
 
 
 def numbers(seen: list[Any], key: str) -> list[int]:

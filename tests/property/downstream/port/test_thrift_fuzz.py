@@ -93,4 +93,4 @@ def test_the_calls_that_are_mutated_are_right_themselves() -> None:
             await sends.transactions.close()
 
     asyncio.run(all_answered())
-    assert len(VALID) == 37
+    assert len(VALID) == 39

@@ -38,6 +38,10 @@ def bulk(*topics: str) -> Access:
     return Access(Right.BULK, G, topics)
 
 
+def of_producers(*topics: str) -> Access:
+    return Access(Right.PRODUCE, "tx", topics)
+
+
 VERDICTS = {pull(G, "orders"), pull("x", "orders")}
 
 #: Method, arguments, rights apart from sends, and topics of sends. Of each method at least one.
@@ -74,13 +78,13 @@ CALLS: list[tuple[str, list[Any], set[Access], tuple[str, ...]]] = [
     ("sendEncoded", [producer.EncodedBatch("orders", "q", 1, b"b")], set(), ("orders",)),
     ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1), 1], set(), ("orders",)),
     ("sendDelaySync", [CANCELLED, 1], set(), ("orders",)),
-    ("prepareTransaction", [producer.PrepareRequest(MESSAGE, "tx")], set(), ("orders",)),
-    ("endTransaction", [producer.EndRequest(TRANSACTION, 1)], set(), ("orders",)),
+    ("prepareTransaction", [producer.PrepareRequest(MESSAGE, "tx")], {of_producers("orders")}, ()),
+    ("endTransaction", [producer.EndRequest(TRANSACTION, 1)], {of_producers("orders")}, ()),
     ("endTransaction", [producer.EndRequest("no transaction", 1)], set(), ()),
     (
         "transactionChecks",
         [producer.ChecksRequest("tx", ["a", "b"])],
-        {Access(Right.PRODUCE, None, ("a", "b"))},
+        {of_producers("a", "b")},
         (),
     ),
     ("writableQueues", [producer.QueuesRequest("orders")], set(), ("orders",)),
