@@ -42,6 +42,7 @@ NOT_RUN: dict[tuple[str, ...], str] = {
     ("spark-submit",): _JAVA,
     ("orderlane", "spark", "archive"): _JAVA,
     ("orderlane", "spark", "backfill"): _JAVA,
+    ("orderlane", "spark", "compact"): _JAVA,
     ("orderlane", "spark", "key-profile"): _JAVA,
 }
 

@@ -82,16 +82,17 @@ PROGRAMS = {
 
 def run_page(site: DocSite, blocks: list[Block]) -> None:
     """Run one block after the other; running servers must stop cleanly with the page."""
-    going, files = [], dict[str, str]()
+    going, files, ran = [], dict[str, str](), set[tuple[str, str]]()
     for block in blocks:
-        if block.file is not None:
+        place = block.page, block.section
+        if place in PROGRAMS and block.language == "python":
+            child = run_program(site, block, PROGRAMS[place])
+            going += [child] if PROGRAMS[place].stays else []
+            ran.add(place)
+        elif block.file is not None:
             files[block.file] = block.text
         elif block.language == "json" and "prints" in block.before:
             assert orjson.loads(block.text).keys() == {"ready", *site.ready}, block
-        elif (block.page, block.section) in PROGRAMS and block.language == "python":
-            program = PROGRAMS[block.page, block.section]
-            child = run_program(site, block, program)
-            going += [child] if program.stays else []
         for command in commands_of([block]):
             if row_of(command) is None:
                 for name in [name for name in files if name in command.text]:
@@ -99,6 +100,8 @@ def run_page(site: DocSite, blocks: list[Block]) -> None:
                 run_command(site, command)
     for child in going:
         assert child.terminate() == 0, child.err
+    pages = {block.page for block in blocks}
+    assert ran == {place for place in PROGRAMS if place[0] in pages}
 
 
 def run_program(site: DocSite, block: Block, program: Program) -> Child:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.cli_words import verbs
 from tests.support.doc_commands import (
     Command,
     blocks_of,
@@ -95,6 +97,19 @@ def test_all_commands_are_in_blocks_that_are_checked(page: Path) -> None:
 def test_exceptions_match_existing_commands() -> None:
     assert stale_rows([command for page in PAGES for command in commands_in(page)]) == set()
     assert all(len(reason) > 10 for reason in NOT_RUN.values())
+
+
+def test_documented_jobs_of_spark_run_where_java_is() -> None:
+    """``make test-slow`` needs Python alone: it would fail only there, half an hour later."""
+    jobs = {verb for verb, command in verbs().items() if has_option(command, "master")}
+    commands = [each for page in PAGES for each in commands_in(page)]
+    shown = [each for each in commands if " ".join(parts_of(each.text)[0].words[1:3]) in jobs]
+    assert shown
+    assert [each for each in shown if row_of(each) is None] == []
+
+
+def has_option(command: Any, name: str) -> bool:
+    return any(parameter.name == name for parameter in command.params)
 
 
 def test_listed_options_of_other_programs_are_used() -> None:
