@@ -129,7 +129,9 @@ class EncodedSends:
                 try:
                     queue = await self._choose(batch.topic, batch.qid)
                 except RemotingError as error:
-                    raise (doubt or error) from None
+                    # Without a route the send keeps a queue that may be there.
+                    if moved:
+                        raise (doubt or error) from None
 
     async def _try(
         self, batch: EncodedBatch, queue: QueueName, body: bytes, deadline_ns: int

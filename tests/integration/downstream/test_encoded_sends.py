@@ -15,7 +15,7 @@ from broker_core.errors import (
     RemotingError,
     RequestTimeout,
 )
-from broker_core.names import Topic
+from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from testkit.lanes import Notes
@@ -171,6 +171,31 @@ async def test_messages_that_may_be_stored_stay_in_doubt(later: RemotingError) -
         result = await send(client, b"1", b"2", timeoutMs=200)
     assert (result.code, result.stored) == (12, 0), result.msg
     assert len(broker.timeouts) > 1
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["no queue", "no nameserver"])
+async def test_a_retry_without_a_route_keeps_its_queue(there: bool) -> None:
+    """As in other sends: it would end before its time, with a reason that hides the broker's."""
+
+    class Broker(FakeBrokerClient):
+        async def send_encoded(self, *arguments: Any, **named: Any) -> Any:
+            self.timeouts.append(None)
+            if len(self.timeouts) == 1:
+                raise BrokerError(2, "busy")
+            return await super().send_encoded(*arguments, **named)
+
+        async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            if not self.timeouts:
+                return await super().writable_queues(topic)
+            if there:
+                return []
+            raise RequestTimeout("no nameserver answers")
+
+    broker = Broker(orders=3)
+    async with sending(broker) as client:
+        result = await send(client, b"1", b"2", qid=None)
+    assert (result.code, result.msg) == (0, None)
+    assert bodies(broker) == [b"1", b"2"]
 
 
 async def test_each_message_is_in_the_history() -> None:
