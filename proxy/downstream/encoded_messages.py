@@ -21,13 +21,16 @@ MAX_MESSAGES = 10_000
 MAX_DECODED = 100_000
 
 #: Properties in ASCII: the application's, all with names that begin with a lower-case letter, as no
-#: reserved name does; then UNIQ_KEY, and the key and the tag if there are any.
+#: reserved name does; then UNIQ_KEY, and the key and the tag if there are any. Group 1 are those of
+#: the application but the first: names may occur twice only if there are some.
 _USUAL = re.compile(
-    rb"(?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)*+"
+    rb"(?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)?+"
+    rb"((?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)++)?+"
     rb"UNIQ_KEY\x01[\x03-\x7f]++\x02"
     rb"(?:KEYS\x01[\x03-\x7f]{1,%d}+\x02)?+"
     rb"(?:TAGS\x01[\x03-\x7f]{1,%d}+\x02)?+" % (MAX_KEY_CHARS, MAX_TAG_CHARS)
 )
+_NAME = re.compile(rb"([^\x01\x02]++)\x01[^\x02]*+\x02")
 #: Between the sizes of a message and of its body: magic number, checksum and flags, all of them 0.
 _ZEROS = bytes(12)
 _LIMITS = {KEYS: ("key", MAX_KEY_CHARS), TAGS: ("tag", MAX_TAG_CHARS)}
@@ -51,13 +54,14 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
         raise IllegalMessage(f"a batch of {count} messages: expected 1 to {MAX_MESSAGES}")
     ends: list[int] = []
     bodies: list[int] = []
-    is_usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
+    usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
     try:
         for _, body_at, properties_at, end in frames_of(data):
             body_bytes = properties_at - 2 - body_at
             if not begins(_ZEROS, body_at - 16) or not 0 < body_bytes <= max_body_bytes:
                 raise _illegal_content(data[body_at - 16 : body_at - 4], body_bytes, max_body_bytes)
-            if not is_usual(data, properties_at, end):
+            found = usual(data, properties_at, end)
+            if found is None or (found.lastindex and _has_twice(data, properties_at, end)):
                 decoded += data.count(b"\x02", properties_at, end)
                 if decoded > MAX_DECODED:
                     raise IllegalMessage(
@@ -72,14 +76,20 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
     except (IllegalMessage, RemoteProtocolError) as error:
         raise IllegalMessage(f"message {len(ends) + 1} of {count}: {error}") from None
     if len(ends) != count:
-        found = f"more than {count}" if len(ends) > count else str(len(ends))
-        raise IllegalMessage(f"the body holds {found} messages: expected {count}, the count")
+        number = f"more than {count}" if len(ends) > count else str(len(ends))
+        raise IllegalMessage(f"the body holds {number} messages: expected {count}, the count")
     return Checked(ends, bodies)
 
 
 def ids_of(data: bytes) -> list[str]:
     """Return the UNIQ_KEY of each message of *data*, which was checked."""
     return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in frames_of(data)]
+
+
+def _has_twice(data: bytes, begin: int, end: int) -> bool:
+    """Return whether a name occurs twice among the properties, which are in the usual form."""
+    names = _NAME.findall(data, begin, end)
+    return len(set(names)) < len(names)
 
 
 def _illegal_content(zeros: bytes, body_bytes: int, max_body_bytes: int) -> IllegalMessage:
