@@ -603,9 +603,15 @@ class GroupLane:
         if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
             self._after_stall(now)
         due = dict.fromkeys(self._due.take(now))
-        for pipeline in due | dict.fromkeys(each.twin for each in due if each.twin is not None):
-            if not pipeline.closed:
-                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
-                self._arm(pipeline)
-        if (next_ns := self._due.first_ns) is not None:
-            self._timer.set(next_ns)
+        left = [*due | dict.fromkeys(each.twin for each in due if each.twin is not None)]
+        left.reverse()
+        try:
+            while left:
+                if not (pipeline := left.pop()).closed:
+                    self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
+                    self._arm(pipeline)
+        finally:
+            for each in left:  # a bug with one queue must not stop the others
+                self._due.note(each, now)
+            if (next_ns := self._due.first_ns) is not None:
+                self._timer.set(next_ns)
