@@ -111,7 +111,7 @@ async def test_a_twin_that_started_over_does_so_once_although_its_topic_is_looke
 
         async def pull(of: QueueName, offset: int) -> None:
             if of.topic == topic and offset == 1:
-                us.client.before |= {"queues": look}
+                us.client.before.update(queues=look)
                 us.client.before.pop("pull")
                 raise gone
 
