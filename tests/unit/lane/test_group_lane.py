@@ -332,7 +332,8 @@ async def test_each_of_many_queues_is_due_at_its_own_time() -> None:
     bench.lane.close()
 
 
-async def test_a_bug_with_one_queue_does_not_stop_the_timer_of_others() -> None:
+@pytest.mark.parametrize("stalled", [False, True])
+async def test_a_bug_with_one_queue_does_not_stop_the_timer_of_others(stalled: bool) -> None:
     left, bugs = [KeyError("a bug")], list[object]()
 
     class Buggy(Listener):
@@ -352,8 +353,12 @@ async def test_a_bug_with_one_queue_does_not_stop_the_timer_of_others() -> None:
         lane.lease(PullWish(Holder(1, "c"), None, 99, 1 << 40), now_ns=leased_ns)
     assert [len(each.leases) for each in owned] == [1, 1, 1]
     leased.set()
+    if stalled:
+        with pytest.raises(KeyError):
+            lane.settle("orders", QID, acked=ids(1), at_ns=leased_ns + 5000 * MS)
+        assert [len(each.leases) for each in owned] == [0, 1, 1]
     await eventually(lambda: [len(each.leases) for each in owned] == [0, 0, 0])
-    assert len(bugs) == 1
+    assert len(bugs) == (0 if stalled else 1)
     lane.close()
 
 
