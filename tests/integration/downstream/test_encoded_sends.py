@@ -68,6 +68,19 @@ async def test_without_a_queue_the_proxy_chooses_one_for_all() -> None:
     assert [place.queue_id for place, _ in broker.encoded] == [0, 1, 2, 0]
 
 
+@pytest.mark.parametrize(("others", "expected_s"), [(0, 3.0), (1, 1.5)])
+async def test_a_broker_that_is_slow_has_half_the_time_only_if_there_is_another(
+    others: int, expected_s: float
+) -> None:
+    """A batch that is sent again, although its broker may still answer, is stored twice."""
+    broker = FakeBrokerClient(orders=1)
+    for number in range(others):
+        broker.stored[QueueName(Topic("orders"), "broker-b", number)] = []
+    async with sending(broker) as client:
+        assert (await send(client, b"1", qid=None)).code == 0
+    assert broker.timeouts == [pytest.approx(expected_s, abs=0.3)]
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "reason"),
     [
@@ -192,6 +205,7 @@ async def test_a_retry_without_a_route_keeps_its_queue(there: bool) -> None:
             raise RequestTimeout("no nameserver answers")
 
     broker = Broker(orders=3)
+    broker.stored[QueueName(Topic("orders"), "broker-b", 0)] = []
     async with sending(broker) as client:
         result = await send(client, b"1", b"2", qid=None)
     assert (result.code, result.msg) == (0, None)
