@@ -44,6 +44,13 @@ class EncodedBatch:
         return self.body[start : self.ends[end - 1]]  # not copied if it is all
 
 
+class Destination(NamedTuple):
+    """The queue of a batch. ``movable``: if its broker does not answer, another one may get it."""
+
+    queue: QueueName
+    movable: bool
+
+
 class EncodedOutcome(NamedTuple):
     """Receipts of the requests that stored messages, with the number of messages in each, and the
     error that ended the sends; None: all are stored.
@@ -61,7 +68,7 @@ class EncodedSends:
         client: BrokerClient,
         *,
         group: Group,
-        choose: Callable[[Topic, str | None], Awaitable[QueueName]],
+        choose: Callable[[Topic, str | None], Awaitable[Destination]],
         slow: SlowBrokers,
         limits: BatchLimits,
         on_doubt: Callable[[Topic, bytes, RemotingError], None] | None = None,
@@ -87,24 +94,24 @@ class EncodedSends:
         """Send *batch*, trying until *timeout_s* have passed."""
         deadline_ns = now_ns() + int(timeout_s * 1e9)
         receipts: list[tuple[EncodedReceipt, int]] = []
-        queue: QueueName
+        to: Destination
 
         async def send(begin: int, end: int) -> None:
-            nonlocal queue
-            queue, receipt = await self._until_stored(batch, queue, begin, end, deadline_ns)
+            nonlocal to
+            to, receipt = await self._until_stored(batch, to, begin, end, deadline_ns)
             receipts.append((receipt, end - begin))
 
         try:
-            queue = await self._choose(batch.topic, batch.qid)
-            await self._limits.in_slices(queue.broker, batch.ends, send)
+            to = await self._choose(batch.topic, batch.qid)
+            await self._limits.in_slices(to.queue.broker, batch.ends, send)
         except RemotingError as error:
             return EncodedOutcome(receipts, error.with_traceback(None))
         return EncodedOutcome(receipts, None)
 
     async def _until_stored(
-        self, batch: EncodedBatch, queue: QueueName, begin: int, end: int, deadline_ns: int
-    ) -> tuple[QueueName, EncodedReceipt]:
-        """Send messages *begin* to *end*, to *queue* or to the one that replaces it; return it.
+        self, batch: EncodedBatch, to: Destination, begin: int, end: int, deadline_ns: int
+    ) -> tuple[Destination, EncodedReceipt]:
+        """Send messages *begin* to *end*, *to* a queue or to the one that replaces it; return it.
 
         Raises the error of the last attempt that may have stored them, whatever ended later ones;
         without such an attempt, that of the last one.
@@ -114,28 +121,31 @@ class EncodedSends:
         doubt: RemotingError | None = None
         while True:
             try:
-                return queue, await self._try(batch, queue, body, deadline_ns)
+                return to, await self._try(batch, to, body, deadline_ns)
             except RemotingError as error:
                 if is_in_doubt(error):
                     doubt = error.with_traceback(None)
                     if self._on_doubt is not None:
                         self._on_doubt(batch.topic, body, error)
-                moved = await has_moved(self._client, queue, error)
+                moved = await has_moved(self._client, to.queue, error)
                 if not (moved or error.retriable) or _left_s(deadline_ns) <= pause_s:
                     raise (doubt or error) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-            if moved or batch.qid is None:
+            if moved or to.movable:
                 try:
-                    queue = await self._choose(batch.topic, batch.qid)
+                    to = await self._choose(batch.topic, batch.qid)
                 except RemotingError as error:
-                    raise (doubt or error) from None
+                    # Without a route the send keeps a queue that may be there.
+                    if moved:
+                        raise (doubt or error) from None
 
     async def _try(
-        self, batch: EncodedBatch, queue: QueueName, body: bytes, deadline_ns: int
+        self, batch: EncodedBatch, to: Destination, body: bytes, deadline_ns: int
     ) -> EncodedReceipt:
+        queue = to.queue
         # Leave time for another broker if there may be one.
-        timeout_s = _left_s(deadline_ns) / (2 if batch.qid is None else 1)
+        timeout_s = _left_s(deadline_ns) / (2 if to.movable else 1)
         started_ns = now_ns()
         try:
             receipt = await self._client.send_encoded(

@@ -24,7 +24,12 @@ from itertools import count
 
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
-from broker_core.client.encoded_sends import EncodedBatch, EncodedOutcome, EncodedSends
+from broker_core.client.encoded_sends import (
+    Destination,
+    EncodedBatch,
+    EncodedOutcome,
+    EncodedSends,
+)
 from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
@@ -231,10 +236,7 @@ class Producer:
             except NoSuchQueue as error:
                 batch.ended(i, error.with_traceback(None))
                 continue
-            # Sorted by broker: true if there are several brokers.
-            movable = (
-                each.lane is None and each.queue is None and route[0].broker != route[-1].broker
-            )
+            movable = each.lane is None and each.queue is None and _has_several_brokers(route)
             parts.setdefault((queue, movable), []).append(i)
         moved = await asyncio.gather(
             *(
@@ -328,11 +330,13 @@ class Producer:
         remark = f"topic {topic} has no writable queue"
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
-    async def _choose_encoded(self, topic: Topic, qid: str | None) -> QueueName:
+    async def _choose_encoded(self, topic: Topic, qid: str | None) -> Destination:
         route = await self._route(topic)
         if isinstance(route, RemotingError):
             raise route
-        return self._any(route) if qid is None else named_queue(topic, qid, route)
+        if qid is not None:
+            return Destination(named_queue(topic, qid, route), movable=False)
+        return Destination(self._any(route), movable=_has_several_brokers(route))
 
     def _choose(self, queues: Sequence[QueueName], each: Outbound) -> QueueName:
         """Return the queue of its number, name or place, or the next one of a broker that is not
@@ -345,6 +349,10 @@ class Producer:
         usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
         awake = [queue for queue in queues if queue.broker in usable]
         return awake[next(self._round) % len(awake)]
+
+
+def _has_several_brokers(route: Sequence[QueueName]) -> bool:
+    return route[0].broker != route[-1].broker  # it is sorted by broker
 
 
 def queue_of(each: Outbound, route: Sequence[QueueName]) -> QueueName | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, is_reserved, property_of
-from broker_core.remoting.message_batch import frames_of
+from broker_core.remoting.message_batch import BETWEEN, HEAD, entry_bounds
 from proxy.downstream.outgoing import MAX_KEY_CHARS, MAX_TAG_CHARS, IllegalMessage
 
 #: The largest number of messages in a request, so that checking them takes milliseconds.
@@ -21,15 +21,20 @@ MAX_MESSAGES = 10_000
 MAX_DECODED = 100_000
 
 #: Properties in ASCII: the application's, all with names that begin with a lower-case letter, as no
-#: reserved name does; then UNIQ_KEY, and the key and the tag if there are any.
+#: reserved name does; then UNIQ_KEY, and the key and the tag if there are any. Group 1 are those of
+#: the application but the first: names may occur twice only if there are some.
 _USUAL = re.compile(
-    rb"(?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)*+"
+    rb"(?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)?+"
+    rb"((?:[a-z][\x03-\x7f]*+\x01[\x03-\x7f]++\x02)++)?+"
     rb"UNIQ_KEY\x01[\x03-\x7f]++\x02"
     rb"(?:KEYS\x01[\x03-\x7f]{1,%d}+\x02)?+"
     rb"(?:TAGS\x01[\x03-\x7f]{1,%d}+\x02)?+" % (MAX_KEY_CHARS, MAX_TAG_CHARS)
 )
+_NAME = re.compile(rb"([^\x01\x02]++)\x01[^\x02]*+\x02")
 #: Between the sizes of a message and of its body: magic number, checksum and flags, all of them 0.
 _ZEROS = bytes(12)
+#: Where they begin and end, before the body.
+_BEGIN, _END = HEAD.size - 4, 4
 _LIMITS = {KEYS: ("key", MAX_KEY_CHARS), TAGS: ("tag", MAX_TAG_CHARS)}
 _OWN_FIELDS = frozenset({UNIQ_KEY, KEYS, TAGS})
 
@@ -51,13 +56,15 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
         raise IllegalMessage(f"a batch of {count} messages: expected 1 to {MAX_MESSAGES}")
     ends: list[int] = []
     bodies: list[int] = []
-    is_usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
+    usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
     try:
-        for _, body_at, properties_at, end in frames_of(data):
-            body_bytes = properties_at - 2 - body_at
-            if not begins(_ZEROS, body_at - 16) or not 0 < body_bytes <= max_body_bytes:
-                raise _illegal_content(data[body_at - 16 : body_at - 4], body_bytes, max_body_bytes)
-            if not is_usual(data, properties_at, end):
+        for _, body_at, properties_at, end in entry_bounds(data):
+            body_bytes = properties_at - BETWEEN.size - body_at
+            if not begins(_ZEROS, body_at - _BEGIN) or not 0 < body_bytes <= max_body_bytes:
+                zeros = data[body_at - _BEGIN : body_at - _END]
+                raise _illegal_content(zeros, body_bytes, max_body_bytes)
+            found = usual(data, properties_at, end)
+            if found is None or (found.lastindex and _has_twice(data, properties_at, end)):
                 decoded += data.count(b"\x02", properties_at, end)
                 if decoded > MAX_DECODED:
                     raise IllegalMessage(
@@ -72,14 +79,20 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
     except (IllegalMessage, RemoteProtocolError) as error:
         raise IllegalMessage(f"message {len(ends) + 1} of {count}: {error}") from None
     if len(ends) != count:
-        found = f"more than {count}" if len(ends) > count else str(len(ends))
-        raise IllegalMessage(f"the body holds {found} messages: expected {count}, the count")
+        number = f"more than {count}" if len(ends) > count else str(len(ends))
+        raise IllegalMessage(f"the body holds {number} messages: expected {count}, the count")
     return Checked(ends, bodies)
 
 
 def ids_of(data: bytes) -> list[str]:
     """Return the UNIQ_KEY of each message of *data*, which was checked."""
-    return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in frames_of(data)]
+    return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in entry_bounds(data)]
+
+
+def _has_twice(data: bytes, begin: int, end: int) -> bool:
+    """Return whether a name occurs twice among the properties, which are in the usual form."""
+    names = _NAME.findall(data, begin, end)
+    return len(set(names)) < len(names)
 
 
 def _illegal_content(zeros: bytes, body_bytes: int, max_body_bytes: int) -> IllegalMessage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker_core.batch_wait import BatchWait
@@ -593,19 +593,33 @@ class GroupLane:
         """
         self._timer.stop()
         self._due.clear()
-        for pipeline in list(self.buffer):
-            if not pipeline.closed:
-                self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
-                self._arm(pipeline)
+        self._look_at(self.buffer, lambda each: each.after_stall(now_ns=now_ns), at_ns=now_ns)
 
     def _on_timer(self) -> None:
         """Look at the queues that are due. The others may be thousands, and at rest."""
         if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
             self._after_stall(now)
         due = dict.fromkeys(self._due.take(now))
-        for pipeline in due | dict.fromkeys(each.twin for each in due if each.twin is not None):
-            if not pipeline.closed:
-                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
-                self._arm(pipeline)
-        if (next_ns := self._due.first_ns) is not None:
-            self._timer.set(next_ns)
+        twins = dict.fromkeys(each.twin for each in due if each.twin is not None)
+        self._look_at(due | twins, lambda each: each.on_time(now_ns=now_ns()))
+
+    def _look_at(
+        self,
+        pipelines: Iterable[QueuePipeline],
+        step: Callable[[QueuePipeline], Effects],
+        *,
+        at_ns: int = 0,
+    ) -> None:
+        """Apply *step* to each of *pipelines*. After a bug with one, the others are due at once."""
+        left = [*pipelines]
+        left.reverse()
+        try:
+            while left:
+                if not (pipeline := left.pop()).closed:
+                    self._apply(pipeline, step(pipeline), at_ns=at_ns)
+                    self._arm(pipeline)
+        finally:
+            for each in left:
+                self._due.note(each, now_ns())
+            if (next_ns := self._due.first_ns) is not None:
+                self._timer.set(next_ns)

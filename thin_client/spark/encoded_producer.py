@@ -81,9 +81,13 @@ class EncodedProducer:
     def send_parts(self, parts: Sequence[Part]) -> None:
         """Store the messages of *parts* in order. Raises SendFailed."""
         for part in parts:
-            stored = self._send(part)
+            tries = _Tries(part, time.monotonic() + self._patience_s)
+            stored = self._send(part, tries)
             if stored < len(part.entries):
-                self._plain.send_batch(part.messages()[stored:])
+                try:
+                    self._plain.send_batch(part.messages()[stored:])
+                except SendFailed as error:
+                    raise tries.still_in_doubt(error) from None
 
     def close(self) -> None:
         """End the connections, and a send under way."""
@@ -91,12 +95,11 @@ class EncodedProducer:
         self._hang_up()
         self._plain.close()
 
-    def _send(self, part: Part) -> int:
+    def _send(self, part: Part, tries: _Tries) -> int:
         """Return the number of messages that are stored; the rest is to be sent as messages: the
         proxy does not support more, or refuses it in a way that messages may avoid or explain.
         """
         stored, count = 0, len(part.entries)
-        tries = _Tries(part, time.monotonic() + self._patience_s)
         while stored < count and not self._support.is_missing:
             if self._closed.is_set():
                 raise tries.given_up(stored, "the task ended", None)
@@ -195,4 +198,17 @@ class _Tries:
             code=code,
             failures=dict.fromkeys(ids, reason),
             outcome_unknown=self.in_doubt,
+        )
+
+    def still_in_doubt(self, error: SendFailed) -> SendFailed:
+        """Return the *error* of messages that are sent after these tries, which may have stored
+        them.
+        """
+        if error.outcome_unknown or not self.in_doubt:
+            return error
+        return SendFailed(
+            f"{error}; an earlier request may have stored them",
+            code=error.code,
+            failures=error.failures,
+            outcome_unknown=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,8 +26,8 @@ class RowSender:
         self._lanes_number = options.concurrent_requests
         self._support = support = Support()
         self._names = (*COLUMNS, PARTITION) if options.kafka_names else tuple(COLUMNS)
-        self._numbered = NumberedQueues(lambda topic: check_destination(connecting, topic))
-        self._routes = Routes(lambda topic: check_destination(connecting, topic))
+        ask = partial(check_destination, connecting)
+        self._numbered, self._routes = NumberedQueues(ask), Routes(ask)
         self._encodes = True
         self._lanes = Lanes(
             options.concurrent_requests,

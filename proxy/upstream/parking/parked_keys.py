@@ -69,6 +69,7 @@ class Parking:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[None] | None = None
         self._restart: asyncio.Task[None] | None = None
         self._notes = LaneHistory(context.history, lane.name)
         self._log = structlog.get_logger("parking").bind(
@@ -198,8 +199,8 @@ class Parking:
 
     async def hand_over(self) -> bool:
         """Record the state for the twin's next owner; return False if it is not stored."""
-        starts_over = self._restart is not None and not self._restart.done()
-        await cancel_and_wait(self._task, self._reader, self._restart)
+        starts_over = self._starts_over
+        await cancel_and_wait(self._task, self._reader, self._look, self._restart)
         twin = self._pipeline.twin
         if twin is None:
             return True
@@ -220,7 +221,7 @@ class Parking:
 
     async def end(self, reason: str) -> None:
         """Stop serving the queue."""
-        await cancel_and_wait(self._task, self._reader, self._restart)
+        await cancel_and_wait(self._task, self._reader, self._look, self._restart)
         if (twin := self._pipeline.twin) is not None and not twin.closed:
             self._notes.period(twin, "own-", reason=reason)
 
@@ -476,18 +477,25 @@ class Parking:
         """Start over if the parked topic was deleted, as no other process would create it
         again: its keys would wait forever.
         """
-        if self._restart is None or self._restart.done():
-            self._restart = spawn(self._restart_if_gone(), name=f"reset {self._queue}")
+        if self._look is None or self._look.done():
+            self._look = spawn(self._restart_if_gone(), name=f"look for {self._queue}")
 
     async def _restart_if_gone(self) -> None:
+        reader = self._reader
         try:
             if await self._is_there():
                 return
         except RemotingError:
             return  # the next read asks again
+        if self._starts_over or self._reader is not reader:
+            return  # it was created again meanwhile
         self._log.error("the parked topic was deleted: its copies are gone")
-        await cancel_and_wait(self._reader)
-        await self._restart_at(0)
+        await cancel_and_wait(reader)
+        self.lost_tail(0)
+
+    @property
+    def _starts_over(self) -> bool:
+        return self._restart is not None and not self._restart.done()
 
     async def _restart_at(self, offset: int) -> None:
         twin = self._twin()

@@ -15,7 +15,7 @@ from broker_core.errors import (
     RemotingError,
     RequestTimeout,
 )
-from broker_core.names import Topic
+from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from testkit.lanes import Notes
@@ -66,6 +66,19 @@ async def test_without_a_queue_the_proxy_chooses_one_for_all() -> None:
         for _ in range(4):
             assert (await send(client, b"1", b"2", qid=None)).code == 0
     assert [place.queue_id for place, _ in broker.encoded] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("others", "expected_s"), [(0, 3.0), (1, 1.5)])
+async def test_a_broker_that_is_slow_has_half_the_time_only_if_there_is_another(
+    others: int, expected_s: float
+) -> None:
+    """A batch that is sent again, although its broker may still answer, is stored twice."""
+    broker = FakeBrokerClient(orders=1)
+    for number in range(others):
+        broker.stored[QueueName(Topic("orders"), "broker-b", number)] = []
+    async with sending(broker) as client:
+        assert (await send(client, b"1", qid=None)).code == 0
+    assert broker.timeouts == [pytest.approx(expected_s, abs=0.3)]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +184,32 @@ async def test_messages_that_may_be_stored_stay_in_doubt(later: RemotingError) -
         result = await send(client, b"1", b"2", timeoutMs=200)
     assert (result.code, result.stored) == (12, 0), result.msg
     assert len(broker.timeouts) > 1
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["no queue", "no nameserver"])
+async def test_a_retry_without_a_route_keeps_its_queue(there: bool) -> None:
+    """As in other sends: it would end before its time, with a reason that hides the broker's."""
+
+    class Broker(FakeBrokerClient):
+        async def send_encoded(self, *arguments: Any, **named: Any) -> Any:
+            self.timeouts.append(None)
+            if len(self.timeouts) == 1:
+                raise BrokerError(2, "busy")
+            return await super().send_encoded(*arguments, **named)
+
+        async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            if not self.timeouts:
+                return await super().writable_queues(topic)
+            if there:
+                return []
+            raise RequestTimeout("no nameserver answers")
+
+    broker = Broker(orders=3)
+    broker.stored[QueueName(Topic("orders"), "broker-b", 0)] = []
+    async with sending(broker) as client:
+        result = await send(client, b"1", b"2", qid=None)
+    assert (result.code, result.msg) == (0, None)
+    assert bodies(broker) == [b"1", b"2"]
 
 
 async def test_each_message_is_in_the_history() -> None:

@@ -95,6 +95,7 @@ def test_no_reserved_property_passes(name: str) -> None:
         (entry(properties=b"UNIQ_KEY\x01\x02"), "neither may be empty"),
         (entry(properties=b"UNIQ_KEY\x011\x01\x02"), "must not contain the character 0x01"),
         (entry(properties=b"UNIQ_KEY\x011\x02UNIQ_KEY\x012\x02"), "'UNIQ_KEY' occurs twice"),
+        (entry(properties=b"a\x011\x02a\x012\x02UNIQ_KEY\x011\x02"), "'a' occurs twice"),
         (entry(properties=b"UNIQ_KEY\x011\x02a\x01\xff\x02"), "properties that are not UTF-8"),
         (entry()[:-1], "do not fit together"),
         (entry()[:10], "is cut short"),

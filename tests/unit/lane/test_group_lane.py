@@ -332,6 +332,36 @@ async def test_each_of_many_queues_is_due_at_its_own_time() -> None:
     bench.lane.close()
 
 
+@pytest.mark.parametrize("stalled", [False, True])
+async def test_a_bug_with_one_queue_does_not_stop_the_timer_of_others(stalled: bool) -> None:
+    left, bugs = [KeyError("a bug")], list[object]()
+
+    class Buggy(Listener):
+        def on_settled(self) -> None:
+            if leased.is_set() and left:
+                raise left.pop()
+
+    leased = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: bugs.append(context))
+    lane = make_lane(group_settings(visibility_timeout_s=1.0), listener=Buggy())
+    owned = [pipeline(rules_of(lane.settings.topics[0]), of=queue(number)) for number in range(3)]
+    for each in owned:
+        lane.add(each)
+        lane.on_messages(each, [keyed(0, "k")], next_offset=1)
+    leased_ns = now_ns()
+    for _ in owned:
+        lane.lease(PullWish(Holder(1, "c"), None, 99, 1 << 40), now_ns=leased_ns)
+    assert [len(each.leases) for each in owned] == [1, 1, 1]
+    leased.set()
+    if stalled:
+        with pytest.raises(KeyError):
+            lane.settle("orders", QID, acked=ids(1), at_ns=leased_ns + 5000 * MS)
+        assert [len(each.leases) for each in owned] == [0, 1, 1]
+    await eventually(lambda: [len(each.leases) for each in owned] == [0, 0, 0])
+    assert len(bugs) == (0 if stalled else 1)
+    lane.close()
+
+
 async def test_a_queue_held_back_by_a_take_over_wakes_waiting_pulls_when_its_time_comes() -> None:
     bench = Bench()
     bench.lane.presence.waits(None, 1)

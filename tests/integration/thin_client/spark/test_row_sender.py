@@ -173,15 +173,20 @@ async def test_nothing_is_sent_once_the_task_has_ended() -> None:
         assert proxy.requests == []
 
 
-async def test_what_the_proxy_refuses_is_explained_as_for_other_sends() -> None:
+@pytest.mark.parametrize("doubt", [False, True])
+async def test_what_the_proxy_refuses_is_explained_as_for_other_sends(doubt: bool) -> None:
+    """A refusal says nothing of an earlier request without an answer."""
+
     async def refuses(request: Request) -> producer.Result:
         return producer.Result(71, "the token may not send")
 
     async with ScriptedProxy() as proxy:
         proxy.script("writableQueues", names("broker-a_0"))
-        proxy.script("sendEncoded", answers(71, "the token may not send"))
+        earlier = [hangs_up] if doubt else []
+        proxy.script("sendEncoded", *earlier, answers(71, "the token may not send"))
         proxy.script("sendBatchSync", refuses)
         with pytest.raises(SendFailed, match="the token may not send") as failed:
             await write(proxy, range(3))
     assert failed.value.code == 71
-    assert not failed.value.outcome_unknown
+    assert failed.value.outcome_unknown is doubt
+    assert ("an earlier request may have stored them" in str(failed.value)) is doubt

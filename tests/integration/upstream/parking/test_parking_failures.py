@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker_core.errors import ConnectionLost
-from broker_core.names import QueueName
+from broker_core.errors import BrokerError, ConnectionLost
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
 from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.records.parked_key import parked_topic
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking.parked_keys import Parking
 from testkit.eventually import eventually
@@ -88,3 +90,39 @@ async def test_a_hand_over_while_a_twin_starts_over_records_nothing_from_before(
     assert last is not None
     assert not last.clean
     assert last.snapshot is None or last.snapshot.read == 0
+
+
+async def test_a_twin_that_started_over_does_so_once_although_its_topic_is_looked_for() -> None:
+    """The look ends late, with an answer from before the topic was created again."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    topic = parked_topic(BILLING, queue.topic)
+    brokers.lives[topic] = 1
+    looks, ends = asyncio.Event(), asyncio.Event()
+    async with upstream(brokers) as us:
+        _, pipeline, _ = await parked(us, queue)
+        gone = BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+
+        async def look(_topic: Topic) -> None:
+            us.client.before.pop("queues")
+            looks.set()
+            await ends.wait()
+            raise gone
+
+        async def pull(of: QueueName, offset: int) -> None:
+            if of.topic == topic and offset == 1:
+                us.client.before.update(queues=look)
+                us.client.before.pop("pull")
+                raise gone
+
+        us.client.before["pull"] = pull
+        await looks.wait()
+        first = pipeline.twin
+        assert first is not None
+        brokers.lives[topic], brokers.logs[first.queue] = 2, []
+        await eventually(lambda: pipeline.twin not in (None, first))
+        second = pipeline.twin
+        assert second is not None
+        ends.set()
+        await asyncio.sleep(5)
+        assert (pipeline.twin, second.closed) == (second, False)
