@@ -30,7 +30,6 @@ from proxy.downstream.port.frames import (
     FrameBuffer,
     FrameError,
     Spliced,
-    decode_call,
     encode_answer,
     encode_failure,
     encode_spliced,
@@ -552,7 +551,7 @@ class Connection(asyncio.Protocol):
             if self._begun:
                 self._begun = False
                 server.begun.end(self)
-            call = decode_call(frame)
+            call = Call(frame)
             entry = server.methods.get(call.name)
             passed_over, self._passing_over = self._passing_over, False
             arguments = wrong = None
