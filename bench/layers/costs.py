@@ -240,14 +240,11 @@ class _Kept:
         self.on_lost: Any = None
         self.answer: Any = None
 
-    def __call__(self, answer: Any) -> None:
-        self.answer = answer
+    def __call__(self, answer: Any, if_lost: Any = None) -> None:
+        self.answer, self.on_lost = answer, if_lost
 
     def interpret_as(self, interpretation: Any) -> None:
         self.interpretation = interpretation
-
-    def call_if_lost(self, callback: Any) -> None:
-        self.on_lost = callback
 
 
 class _Transport:

@@ -222,15 +222,15 @@ class Reply:
         """Whether the answer was given."""
         return self._answered
 
-    def __call__(self, result: Any) -> None:
-        """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in."""
-        if self.account is None:
-            self._encode(result)
-        else:
-            self.metered(self._encode, result)
-
-    def _encode(self, result: Any) -> None:
-        if isinstance(result, Spliced):
+    def __call__(self, result: Any, if_lost: Callable[[], None] | None = None) -> None:
+        """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in.
+        *if_lost*: as for ``call_if_lost``; None: as set before.
+        """
+        if if_lost is not None:
+            self.on_lost = if_lost
+        if self.account is not None and not self._metered:
+            self.metered(self, result)
+        elif isinstance(result, Spliced):
             self._send(encode_spliced(self.call, result))
         else:
             self._send(encode_answer(self.call, result))
