@@ -348,8 +348,8 @@ class GroupLane:
         if self.presence.starvation.asks(wish.topics, now_ns):
             self.listener.on_settled()  # it may resume paused reading
         batches = self.buffer.lease(wish, now_ns=now_ns)
-        if acted := self.buffer.take_unreported():
-            for pipeline, effects in acted:
+        if self.buffer.unreported:
+            for pipeline, effects in self.buffer.take_unreported():
                 self._execute(pipeline, effects, at_ns=now_ns)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)

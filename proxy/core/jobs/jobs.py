@@ -267,10 +267,6 @@ class Jobs:
 
     # ---- queries; caller: commits, records, statistics ------------------------------------------
 
-    def is_quiet(self) -> bool:
-        """Return True if nothing must be read again, no key is held, and no order key changes."""
-        return not (self.residency.refills or self.change is not None or self.chains.held_keys)
-
     @property
     def committable(self) -> int:
         """Next offset that the group needs: never above the lowest unfinished one."""
