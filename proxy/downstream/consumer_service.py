@@ -149,7 +149,7 @@ class ConsumerService:
         if request is None:
             refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
-        ours = uses_our_fields(request)
+        ours = request.clientId is not None or uses_our_fields(request)  # all ours set clientId
         connection = reply.connection
         now = now_ns()
         try:

@@ -87,10 +87,6 @@ def refusal(error: Exception) -> consumer.PullException:
 
 def uses_our_fields(request: Any) -> bool:
     """Return whether a PullRequest comes from an orderlane client rather than DDMQ's."""
-    if (
-        request.clientId is not None or request.acks is not None
-    ):  # all orderlane clients set one of them
-        return True
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
@@ -258,37 +254,41 @@ def _one_queue(
     pipeline, leases = batch
     context = _CONTEXT(group, pipeline.topic, pipeline.qid)
     chain = pipeline.chain_at_clients if ours else None
-    messages = [_message(lease, chain) for lease in leases]
+    messages = _messages(leases, chain)
     if not ours:
         return _RESPONSE(context, messages, more)
     return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home, waited)
 
 
-def _message(lease: Lease, chain: bytes | None) -> consumer.Message:
-    """Return the message of *lease*. *chain*: the order key of messages without a key of their own;
-    None: the client knows none of our fields.
+def _messages(leases: Iterable[Lease], chain: bytes | None) -> list[consumer.Message]:
+    """Return the messages of *leases*. *chain*: the order key of messages without a key of their
+    own; None: the client knows none of our fields.
     """
-    job = lease.job
-    stored = job.message
-    if stored is None:
-        raise RuntimeError(f"{job} is leased without its message")
-    body = stored.body if lease.made_body is None else lease.made_body
-    raw = stored.raw_properties
-    plain = _none_of_users(raw) if raw.isascii() else None
-    key: Any
-    if plain is not None:
-        own = None
-        key, tag, name = plain.groups()
-    else:
-        properties = decode_properties(raw)  # not cached: a message stores its properties once
-        own = user_properties(properties)
-        key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
-    if chain is None:
-        return _MESSAGE(key, body, tag, job.offset, own)
-    name = name or stored.offset_message_id
-    order_key = chain if job.key == QUEUE_CHAIN else job.key
-    of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
-    return _MESSAGE(key, body, tag, job.offset, own, *of_lease)
+    messages = []
+    for lease in leases:
+        job = lease.job
+        stored = job.message
+        if stored is None:
+            raise RuntimeError(f"{job} is leased without its message")
+        body = stored.body if lease.made_body is None else lease.made_body
+        raw = stored.raw_properties
+        plain = _none_of_users(raw) if raw.isascii() else None
+        key: Any
+        if plain is not None:
+            own = None
+            key, tag, name = plain.groups()
+        else:
+            properties = decode_properties(raw)  # not cached: a message stores its properties once
+            own = user_properties(properties)
+            key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
+        if chain is None:
+            messages.append(_MESSAGE(key, body, tag, job.offset, own))
+            continue
+        name = name or stored.offset_message_id
+        order_key = chain if job.key == QUEUE_CHAIN else job.key
+        of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
+        messages.append(_MESSAGE(key, body, tag, job.offset, own, *of_lease))
+    return messages
 
 
 def _nack(nack: Any) -> Nack:
