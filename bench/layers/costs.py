@@ -243,9 +243,6 @@ class _Kept:
     def __call__(self, answer: Any, if_lost: Any = None) -> None:
         self.answer, self.on_lost = answer, if_lost
 
-    def interpret_as(self, interpretation: Any) -> None:
-        self.interpretation = interpretation
-
 
 class _Transport:
     """A transport that keeps written bytes."""

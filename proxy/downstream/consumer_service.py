@@ -170,7 +170,8 @@ class ConsumerService:
             self._not_served(request, reply, error, ours=ours)
             return
         lane.pulled(wish.topics, now_ns=now)
-        connection.pulls(lane.name, wish.holder.client)
+        if connection.pulled.get(lane.name) != wish.holder.client:
+            connection.pulls(lane.name, wish.holder.client)
         if request.figures is not None:
             self._note_figures(lane, request, reply)
         if name is not None and self._repeat(name, lane, wish, reply, ours=ours, now_ns=now):

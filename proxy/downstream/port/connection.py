@@ -208,7 +208,7 @@ class Reply:
         self.call = call
         #: Called once if the connection ends before the whole answer has left the process.
         self.on_lost: Callable[[], None] | None = None
-        #: As made by ``interpretation.interpretation_of``; None before.
+        #: As made by the gate, if it needed one; None otherwise.
         self.interpretation: Any = None
         #: The caller, once it is authenticated; None without authentication.
         self.principal: str | None = None
@@ -272,7 +272,7 @@ class Reply:
         self.on_lost = callback
 
     def interpret_as(self, interpretation: Any) -> None:
-        """Keep *interpretation* for all that serve the call."""
+        """Keep the gate's *interpretation* for the service."""
         self.interpretation = interpretation
 
     def identify(self, principal: str) -> None:
