@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 from broker_core.errors import BrokerError, RemotingError
@@ -43,6 +44,9 @@ MAX_VERDICTS = 100_000
 #: unknown group or topic; broker failure or limit reached.
 REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
+#: Contexts kept, of some hundred bytes each: more than a proxy has queues in nearly all cases.
+_KEPT_CONTEXTS = 4096
+
 _OUR_FIELDS = (
     "acks",
     "requestId",
@@ -58,8 +62,9 @@ _OUR_FIELDS = (
 NO_CONTEXT = consumer.Context()
 #: Positional, with text as bytes, which the stub does not declare.
 _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
+#: Contexts of answers, by group, topic and queue with period: the same in answer after answer.
+_context = lru_cache(_KEPT_CONTEXTS)(cast(Callable[..., consumer.Context], consumer.Context))
 #: Positional: names of arguments double the cost of a struct.
-_CONTEXT = cast(Callable[..., consumer.Context], consumer.Context)
 _RESPONSE = cast(Callable[..., consumer.PullResponse], consumer.PullResponse)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
@@ -252,7 +257,7 @@ def _one_queue(
     waited: bool | None = None,
 ) -> consumer.PullResponse:
     pipeline, leases = batch
-    context = _CONTEXT(group, pipeline.topic, pipeline.qid)
+    context = _context(group, pipeline.topic, pipeline.qid)
     chain = pipeline.chain_at_clients if ours else None
     messages = _messages(leases, chain)
     if not ours:
