@@ -21,7 +21,7 @@ from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.leases.lease_book import Holder
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.port.connection import Connection
-from proxy.downstream.port.frames import Call, decode_call, encode_answer
+from proxy.downstream.port.frames import Call, encode_answer
 from testkit.lanes import GROUP
 from thin_client.wire import encode_call
 from thrift_idl import consumer, consumer_service
@@ -160,7 +160,7 @@ def service(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
     connections = [each for each, _ in _connections(stage)]
     frames = _first_frames(batch)
     for _ in range(rounds):
-        calls = [decode_call(frame[_LENGTH_BYTES:]) for frame in frames]
+        calls = [Call(frame[_LENGTH_BYTES:]) for frame in frames]
         replies = [_Kept(*each) for each in zip(connections, calls, strict=True)]
         decoded = [call.decode(consumer_service.pull_args()) for call in calls]
         meter.begin()
@@ -180,7 +180,7 @@ def thrift(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
         calls, decoded = [], []
         meter.begin()
         for frame in received:
-            call = decode_call(frame)
+            call = Call(frame)
             calls.append(call)
             decoded.append(call.decode(consumer_service.pull_args()))
         meter.end()
@@ -240,14 +240,8 @@ class _Kept:
         self.on_lost: Any = None
         self.answer: Any = None
 
-    def __call__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def interpret_as(self, interpretation: Any) -> None:
-        self.interpretation = interpretation
-
-    def call_if_lost(self, callback: Any) -> None:
-        self.on_lost = callback
+    def __call__(self, answer: Any, if_lost: Any = None) -> None:
+        self.answer, self.on_lost = answer, if_lost
 
 
 class _Transport:

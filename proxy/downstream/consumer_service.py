@@ -7,8 +7,9 @@ successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -148,7 +149,7 @@ class ConsumerService:
         if request is None:
             refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
-        ours = uses_our_fields(request)
+        ours = request.clientId is not None or uses_our_fields(request)  # all ours set clientId
         connection = reply.connection
         now = now_ns()
         try:
@@ -169,7 +170,8 @@ class ConsumerService:
             self._not_served(request, reply, error, ours=ours)
             return
         lane.pulled(wish.topics, now_ns=now)
-        connection.pulls(lane.name, wish.holder.client)
+        if connection.pulled.get(lane.name) != wish.holder.client:
+            connection.pulls(lane.name, wish.holder.client)
         if request.figures is not None:
             self._note_figures(lane, request, reply)
         if name is not None and self._repeat(name, lane, wish, reply, ours=ours, now_ns=now):
@@ -351,19 +353,19 @@ class ConsumerService:
     ) -> None:
         """Answer a pull; one with a *name* can be *repeated*. *waited*: it waited for messages."""
         connection = reply.connection
+        if_lost: Callable[[], None] | None = None
         if batches:
             self._served_ns = now_ns
             if name is None:
-                reply.call_if_lost(lambda: lane.return_unsent(batches))
+                if_lost = partial(lane.return_unsent, batches)
             else:  # its leases are kept for a repeated request
                 if not repeated:
                     self._replays.keep(name, batches, now_ns=now_ns)
-                number = connection.connection_id
-                reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
+                if_lost = partial(lane.await_replay, batches, connection=connection.connection_id)
         response = pull_response(
             batches, group=lane.name, ours=ours, home=connection.home, waited=waited
         )
-        reply(consumer_service.pull_result(success=response))
+        reply(consumer_service.pull_result(success=response), if_lost)
 
     def _repeat(
         self,

@@ -348,8 +348,8 @@ class GroupLane:
         if self.presence.starvation.asks(wish.topics, now_ns):
             self.listener.on_settled()  # it may resume paused reading
         batches = self.buffer.lease(wish, now_ns=now_ns)
-        if acted := self.buffer.take_unreported():
-            for pipeline, effects in acted:
+        if self.buffer.unreported:
+            for pipeline, effects in self.buffer.take_unreported():
                 self._execute(pipeline, effects, at_ns=now_ns)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
@@ -358,8 +358,8 @@ class GroupLane:
             self.counts[pipeline.topic].count_delivered(len(leases))
             if pipeline.is_twin:
                 self._arm(pipeline)  # a redrive may have a rate
-            else:
-                self._ring_at(pipeline, leases[0].deadline_ns)  # that of all leases of the batch
+            elif self._due.note(pipeline, due_ns := leases[0].deadline_ns):  # that of all leases
+                self._timer.set(due_ns)
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now_ns))
         if self.history.enabled:
@@ -499,7 +499,7 @@ class GroupLane:
 
     def _judged(self, topic: str, qid: str, now_ns: int) -> QueuePipeline | None:
         """Note a client with verdicts; return the queue whose verdicts count, or None."""
-        if self._timer.late_ns(now_ns) > _STALLED_NS:
+        if now_ns - self._timer.due_ns > _STALLED_NS:
             self._after_stall(now_ns)
         pipeline = self._owned.get((topic, qid))
         if pipeline is not None and pipeline.has_ended:
@@ -580,12 +580,9 @@ class GroupLane:
 
     def _arm(self, pipeline: QueuePipeline) -> None:
         """Set the timer no later than the pipeline's next due time."""
-        if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
-            self._ring_at(pipeline, due_ns)
-
-    def _ring_at(self, pipeline: QueuePipeline, due_ns: int) -> None:
-        self._due.note(pipeline, due_ns)
-        self._timer.set(due_ns)
+        due_ns = pipeline.next_due_ns(now_ns())
+        if due_ns is not None and self._due.note(pipeline, due_ns):
+            self._timer.set(due_ns)
 
     def _after_stall(self, now_ns: int) -> None:
         """End the leases whose deadline passed while the process stood still. Clients could neither
@@ -597,7 +594,7 @@ class GroupLane:
 
     def _on_timer(self) -> None:
         """Look at the queues that are due. The others may be thousands, and at rest."""
-        if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
+        if (now := now_ns()) - self._timer.due_ns > _STALLED_NS:
             self._after_stall(now)
         due = dict.fromkeys(self._due.take(now))
         twins = dict.fromkeys(each.twin for each in due if each.twin is not None)
@@ -618,7 +615,7 @@ class GroupLane:
                 if not (pipeline := left.pop()).closed:
                     self._apply(pipeline, step(pipeline), at_ns=at_ns)
                     self._arm(pipeline)
-        finally:
+        finally:  # the timer is set again for earlier times only
             for each in left:
                 self._due.note(each, now_ns())
             if (next_ns := self._due.first_ns) is not None:

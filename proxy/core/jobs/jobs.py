@@ -167,14 +167,16 @@ class Jobs:
                 self.finish(job)
             return
         held_bytes = 0
-        finish, unfinished, spilled = self.chains.finish, self._tracker.finish, self.spilled_chains
+        finish, spilled = self.chains.finish, self.spilled_chains
+        finished: list[int] = []  # those that were never spilled
         for job in jobs:
             finish(job)
             held_bytes += job.held_bytes
             if not job.refilled:
-                unfinished(job.offset)
+                finished.append(job.offset)
             elif job.key is not None:
                 spilled.finish(job.key)
+        self._tracker.finish_all(finished)
         self.window.leave(held_bytes, jobs=len(jobs))
         if spilled.keys or self.residency.unloaded.due:
             self.residency.feed()
@@ -266,10 +268,6 @@ class Jobs:
         self.chains.rank_by(self.by_key.backlog if longest_first else None)
 
     # ---- queries; caller: commits, records, statistics ------------------------------------------
-
-    def is_quiet(self) -> bool:
-        """Return True if nothing must be read again, no key is held, and no order key changes."""
-        return not (self.residency.refills or self.change is not None or self.chains.held_keys)
 
     @property
     def committable(self) -> int:

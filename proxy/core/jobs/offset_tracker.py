@@ -6,6 +6,7 @@ filter makes them), so ranges between offsets are never synthesised.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -60,9 +61,15 @@ class OffsetTracker(Generic[What]):
 
     def finish(self, offset: int) -> None:
         """Remove a finished offset. Raise KeyError if it is not unfinished."""
-        del self._unfinished[offset]
-        if offset < self._looked_at:
-            self._finished.append(offset)
+        self.finish_all((offset,))
+
+    def finish_all(self, offsets: Iterable[int]) -> None:
+        """Do as ``finish`` for each of *offsets*."""
+        unfinished, looked_at = self._unfinished, self._looked_at
+        for offset in offsets:
+            del unfinished[offset]
+            if offset < looked_at:
+                self._finished.append(offset)
 
     def drop_items(self) -> None:
         """Drop all items; their offsets stay unfinished."""

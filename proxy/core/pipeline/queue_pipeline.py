@@ -466,12 +466,13 @@ class QueuePipeline:
 
     def _concluded(self, effects: Effects) -> Effects:
         """Add refills, events of held keys and progress of an order-key change to *effects*."""
-        if self.jobs.is_quiet():
-            return effects  # the usual case
+        jobs = self.jobs
+        if not (jobs.residency.refills or jobs.change is not None or jobs.chains.held_keys):
+            return effects  # the usual case: nothing to read again, no held key, no other order key
         self.exhausted.conclude(effects)
         if self.keys.settle():
             effects.note_keys_changed()
-        if refills := self.jobs.residency.take_refills():
+        if refills := jobs.residency.take_refills():
             effects.refills.extend(refills)
         return effects
 

@@ -170,7 +170,7 @@ class Settlement:
         book = self._leases
         if self._exhausted.timed:
             self._exhausted.on_time(now_ns)
-        if book.is_due(now_ns):
+        if book.quiet_until_ns <= now_ns:
             for leases in book.expired(now_ns):
                 effects.expired += self._ended(leases, effects, now_ns=now_ns)
             for job, due_ns in book.take_due(now_ns):
