@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.names import Group
+from broker_core.names import Group, Topic
+from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
 from testkit.simulation.world import World as SimulatedWorld
 from testkit.simulation.world import simulate
@@ -24,6 +25,8 @@ from tests.support.variants import first_of
 
 Play = Callable[[World], Coroutine[Any, Any, None]]
 RECORDS = ownership_topic(Group(GROUP), TOPIC)
+#: The records of the parked twins.
+TWIN_RECORDS = ownership_topic(Group(GROUP), parked_topic(Group(GROUP), TOPIC))
 
 
 def history_of(play: Play, *, flush: str = "sync", seed: int = 1, **rules: Any) -> Events:
@@ -132,6 +135,53 @@ async def _parked_without_one(world: World) -> None:
     second = await world.start_proxy("second")
     hire(world, second)
     await _redriven(world, second)
+
+
+async def _deleted_with_the_topic(world: World, *records: Topic) -> None:
+    """Delete *records* and the topic while nothing is owned, and park the key again in the next
+    life: epochs start over, and the copies of before have offsets of new messages.
+    """
+    first = await world.start_proxy("first")
+    fails = {"poison"}
+    hire(world, first, fails=fails)
+    world.send(*(["poison"] * 5))
+    send(world, 24)
+    await until_parked(first, 5)
+    await asyncio.sleep(8)
+    first.kill()
+    for topic in records:
+        await world.simulated.delete_topic(topic)
+    await world.recreate(after_s=0.3)
+    world.send("poison", "poison")
+    send(world, 12)
+    second = await world.start_proxy("second")
+    hire(world, second, fails=fails)
+    await until_parked(second, 2)
+    fails.clear()
+    await second.redrive()
+    await until_parked(second, 0)
+    world.send("poison")
+    await world.finished(within_s=60)
+
+
+@pytest.mark.parametrize("records", [(RECORDS,), (RECORDS, TWIN_RECORDS)])
+def test_copies_of_a_former_life_do_not_count_without_the_records_either(
+    records: tuple[Topic, ...],
+) -> None:
+    """They and their own records name it: none of them is delivered, and none hides a message."""
+
+    async def play(world: World) -> None:
+        await _deleted_with_the_topic(world, *records)
+
+    events = history_of(play, on_exhausted="park", max_deliveries=2)
+    created = max(at for at, event in enumerate(events) if event.get("what") == "created")
+    sent = {event["msg"] for event in events[created:] if event["e"] == "send_ok"}
+    done = {
+        event["msg"]
+        for event in events[created:]
+        if event["e"] == "handle_end" and event["outcome"] == "ok"
+    }
+    assert done == sent
 
 
 async def until_parked(proxy: RunningProxy, copies: int) -> None:

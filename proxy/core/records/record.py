@@ -52,6 +52,9 @@ class Own:
     life: int | None = None
     #: Where the period begins if no record defines the finished messages; None if not recorded.
     start: int | None = None
+    #: In the records of a parked twin: the incarnation of its queue's topic, of whose messages the
+    #: copies are; None if not recorded.
+    origin_life: int | None = None
 
 
 class Anchor(NamedTuple):

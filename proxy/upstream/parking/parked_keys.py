@@ -296,7 +296,7 @@ class Parking:
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
         pipeline, client = self._pipeline, self._context.client
-        copies = [copy_of(job, pipeline, to=self._queue.topic) for job in jobs]
+        copies = [self._copy_of(job) for job in jobs]
         plain = not any(copy.sys_flag for copy in copies)
 
         async def send(begin: int, end: int) -> None:
@@ -315,6 +315,10 @@ class Parking:
         sizes = [size_of(copy) for copy in copies]
         await self._context.batch_limits.in_pieces(self._queue.broker, sizes, send)
 
+    def _copy_of(self, job: Job, *, form: Form = Form.WHOLE) -> OutgoingMessage:
+        pipeline = self._pipeline
+        return copy_of(job, pipeline, to=self._queue.topic, form=form, life=pipeline.life)
+
     async def _copy_one(self, job: Job, copy: OutgoingMessage) -> None:
         client, pipeline = self._context.client, self._pipeline
         try:
@@ -322,7 +326,7 @@ class Parking:
         except RemotingError as error:
             if not error.illegal:
                 raise
-            copy = copy_of(job, pipeline, to=self._queue.topic, form=Form.SHORT)
+            copy = self._copy_of(job, form=Form.SHORT)
             try:
                 sent = await client.send(self._queue, copy, life=self._twin().life)
             except RemotingError as second:
@@ -410,10 +414,12 @@ class Parking:
             broker_start_ms=0,  # the queue's own period waits for leases
             period=pipeline.epoch,
             life=life.number,
+            origin_life=pipeline.life,
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         last = await in_life(context.client, group, self._queue, last, life=life)
+        last = None if last is None else pipeline.state_of_twin(last)
         start = await self._start(last, committed)
         # Records become visible in the order in which they and all else was stored, so this is the
         # actual end.
