@@ -25,6 +25,8 @@ from tests.support.variants import first_of
 
 Play = Callable[[World], Coroutine[Any, Any, None]]
 RECORDS = ownership_topic(Group(GROUP), TOPIC)
+#: A key in the queue of ``poison``.
+BEHIND = "stuck"
 #: The records of the parked twins.
 TWIN_RECORDS = ownership_topic(Group(GROUP), parked_topic(Group(GROUP), TOPIC))
 
@@ -182,6 +184,48 @@ def test_copies_of_a_former_life_do_not_count_without_the_records_either(
         if event["e"] == "handle_end" and event["outcome"] == "ok"
     }
     assert done == sent
+
+
+async def _deleted_before_a_redrive(world: World) -> None:
+    """Redrive a key behind another one that stays parked, in epochs below those of before, and let
+    the next owner continue.
+    """
+    fails = {"poison", BEHIND}
+    first = await world.start_proxy("first")
+    hire(world, first)
+    for _ in range(8):
+        send(world, 12)
+        await asyncio.sleep(1.5)
+    first.kill()
+    second = await world.start_proxy("second")
+    hire(world, second, fails=fails)
+    world.send("poison", *[BEHIND] * 6)
+    await until_parked(second, 7)
+    await asyncio.sleep(8)
+    await world.simulated.delete_topic(RECORDS)
+    send(world, 24)
+    await asyncio.sleep(15)
+    fails.discard(BEHIND)
+    assert await second.act("redrive", BEHIND, rate=0.5)
+    await until_parked(second, 4)
+    await asyncio.sleep(1.5)
+    second.kill()
+    third = await world.start_proxy("third")
+    hire(world, third, fails=fails)
+    await until_parked(third, 1)
+    fails.clear()
+    await third.redrive()
+    await until_parked(third, 0)
+    await world.finished(within_s=60)
+
+
+def test_a_redrive_continues_after_a_take_over_when_epochs_started_over() -> None:
+    events = history_of(_deleted_before_a_redrive, on_exhausted="park", max_deliveries=2)
+    sent = [event["msg"] for event in events if event["e"] == "send_ok"]
+    done = [event for event in events if event["e"] == "handle_end" and event["outcome"] == "ok"]
+    assert set(sent) == {event["msg"] for event in done}
+    of_key = [event["msg"] for event in done if event["order"] == BEHIND]
+    assert len(of_key) == len(set(of_key)) == 6
 
 
 async def until_parked(proxy: RunningProxy, copies: int) -> None:

@@ -55,6 +55,18 @@ class Own:
     #: In the records of a parked twin: the incarnation of its queue's topic, of whose messages the
     #: copies are; None if not recorded.
     origin_life: int | None = None
+    #: There, too: the incarnation of the topic with its queue's records, of which ``period`` is an
+    #: offset; None if not recorded.
+    period_life: int | None = None
+
+    def began_before(self, other: Own) -> bool:
+        """In the records of a parked twin: return whether the period of its queue began before that
+        of *other*. If the records of the queue are deleted, epochs start over in another life.
+        """
+        lives = self.period_life, other.period_life
+        if lives[0] is None or lives[1] is None or lives[0] == lives[1]:
+            return self.period < other.period
+        return lives[0] < lives[1]
 
 
 class Anchor(NamedTuple):

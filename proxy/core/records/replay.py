@@ -259,7 +259,7 @@ class _Replay:
             self.unreadable_at = offset
             self._damaged(offset, record.why)
         elif isinstance(record, Own):
-            if self.by_period and self.own is not None and record.period < self.own.period:
+            if self.by_period and self.own is not None and record.began_before(self.own):
                 return  # came late, too
             self._begin(Epoch(offset), record)
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
@@ -280,6 +280,9 @@ class _Replay:
             self.clean, self.to = True, record.to
 
     def _begin(self, epoch: Epoch, own: Own) -> None:
+        if own.period_life is None and self.own is not None and self.own.period_life is not None:
+            # An earlier version wrote it; the next owner is compared with what is known.
+            own = replace(own, period_life=self.own.period_life)
         self.epoch, self.own, self.clean, self.parts, self.serial = epoch, own, False, [], 0
         self.longest_ms, self.to = own.longest_lease_ms, ""
 
@@ -294,8 +297,8 @@ class _Replay:
         if known[0] is None or (known[1] is None and epoch >= known[0]):
             self._begin(epoch, own)
         elif known[1] is not None and epoch != known[0]:
-            by_period = self.by_period and own.period != known[1].period
-            if own.period > known[1].period if by_period else epoch > known[0]:
+            earlier, later = own.began_before(known[1]), known[1].began_before(own)
+            if later if self.by_period and (earlier or later) else epoch > known[0]:
                 self._begin(epoch, own)
 
     def _damaged(self, offset: int, why: str) -> None:
@@ -386,7 +389,8 @@ def replay(
         begins: True if no records precede them. Otherwise those may name the owner, and the owner
             in snapshots is ignored: a late one may come first.
         by_period: True for a parked twin, which belongs to the owner of its queue; ``period`` is
-            the epoch there, and an ``own`` with a lower one is late and ignored.
+            the epoch there, and an ``own`` with a lower one is late and ignored, unless epochs
+            started over (``Own.began_before``).
     """
     seen = _Replay(by_period, begins, epoch_before)
     for offset, record in records:

@@ -65,6 +65,7 @@ async def _renew_twin(
         life=before.life,
         start=None,
         origin_life=before.origin_life,
+        period_life=log.life(group, queue),
     )
     epoch = Epoch(await log.begin(group, twin, own))
     found, _ = await log.last(group, twin, before=epoch, by_period=True)

@@ -415,6 +415,7 @@ class Parking:
             period=pipeline.epoch,
             life=life.number,
             origin_life=pipeline.life,
+            period_life=context.log.life(group, pipeline.queue),
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
