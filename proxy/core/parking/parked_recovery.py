@@ -7,7 +7,7 @@ originals are committed by now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_chain
@@ -17,6 +17,8 @@ from proxy.core.records.record import Snapshot
 
 BY = "recovery"
 _REASON = "found among the parked copies, because the ownership records were damaged or deleted"
+#: Copies of any epoch count: after a deletion of the records, later epochs may be lower ones.
+_FOUND = ParkedKey(0, 0, by=BY, reason=_REASON)
 
 
 @dataclass(slots=True)
@@ -36,8 +38,7 @@ class FoundParked:
         self.start = max(self.start, self.said.base)
         for key, offsets in self.said.spilled.items():
             if offsets[-1] >= self.start:
-                known = self.said.parked.get(key, ParkedKey(0, 0))
-                self.keys[key] = ParkedKey(0, known.epoch, by=BY, reason=_REASON)
+                self.keys[key] = _FOUND
 
     @property
     def position(self) -> int:
@@ -46,11 +47,9 @@ class FoundParked:
 
     def see(self, copy: StoredMessage) -> None:
         """Add a copy found in the twin."""
-        origin, epoch = origin_of(copy)
+        origin = origin_of(copy)[0]
         key = parked_chain(copy, self.queue.keys.record.rule_at(origin))
         if key is None or origin < 0:
             return  # not made by the gateway
-        if not is_of_its_life(copy, self.queue):
-            return
-        found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))
-        self.keys[key] = replace(found, epoch=min(found.epoch, epoch))
+        if is_of_its_life(copy, self.queue):
+            self.keys[key] = _FOUND
