@@ -118,6 +118,8 @@ class QueuePipeline:
 
     #: The last message that was read, if the broker does not report lives of topics.
     anchor: Anchor | None = None
+    #: Whether spilled offsets have other messages by now, if the broker does not report lives.
+    life_in_doubt = False
 
     def __init__(
         self,
@@ -676,6 +678,14 @@ class QueuePipeline:
     def anchored(self, anchor: Anchor | None) -> None:
         """Set the last message read, here or by the earlier owner."""
         self.anchor = anchor
+
+    def doubt_life(self) -> None:
+        """Let the reader check whether the topic was created again. Caller: refills."""
+        self.life_in_doubt = True
+
+    def life_checked(self) -> None:
+        """Note that it was not."""
+        self.life_in_doubt = False
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
         """Admit *messages*. The next read starts at *next_offset*, or earlier: at the first message

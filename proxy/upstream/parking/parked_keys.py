@@ -442,6 +442,8 @@ class Parking:
             now_ns=now_ns(),
             life=life.number,
         )
+        if last is not None and last.snapshot is not None:
+            twin.anchored(last.snapshot.anchor)
         return twin, last, own
 
     async def _start(self, last: LastOwner | None, committed: int | None) -> int:
