@@ -44,6 +44,7 @@ from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_eac
 from proxy.upstream.reading.queue_reader import read_queue
 from proxy.upstream.records.anchors import in_life
 from proxy.upstream.records.durable import check_on_disk
+from proxy.upstream.records.twin_topics import create_twins
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 #: Maximum keys named in a log line.
@@ -462,16 +463,8 @@ class Parking:
             return False
 
     async def _create(self) -> None:
-        client, queue = self._context.client, self._pipeline.queue
-        if await self._is_there():
-            return
-        beside = [
-            each.queue_id
-            for each in await client.queues(queue.topic)
-            if each.broker == queue.broker
-        ]
-        count = max([*beside, queue.queue_id]) + 1
-        await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
+        if not await self._is_there():
+            await create_twins(self._context.client, self._queue, self._pipeline.queue)
 
     def lost_tail(self, offset: int) -> None:
         """Start over with the remaining copies: the broker's queue ends below what was read."""
