@@ -63,10 +63,10 @@ class Own:
         """In the records of a parked twin: return whether the period of its queue began before that
         of *other*. If the records of the queue are deleted, epochs start over in another life.
         """
-        lives = self.period_life, other.period_life
-        if lives[0] is None or lives[1] is None or lives[0] == lives[1]:
+        life, others = self.period_life, other.period_life
+        if life is None or others is None or life == others:
             return self.period < other.period
-        return lives[0] < lives[1]
+        return life < others
 
 
 class Anchor(NamedTuple):
