@@ -24,7 +24,7 @@ from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import spawn
 from proxy.core.dead_letters.copies import as_sent
-from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_chain
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.group_lane import GroupLane
@@ -126,7 +126,7 @@ class KeyChanges:
         start = max(await client.committed_offset(group, twin) or 0, await client.min_offset(twin))
         end = await client.max_offset(twin)
         async for copy in read_range(client, twin, group=group, start=start, end=end):
-            if 0 <= origin_of(copy)[0] < record.since:
+            if 0 <= origin_of(copy)[0] < record.since and is_of_its_life(copy, pipeline):
                 parked = parked_chain(copy, record.before)
                 key = record.rule.chain_of(as_sent(copy))
                 if parked is not None:

@@ -22,6 +22,7 @@ from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import queue_log
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.queue_reader import DAMAGED_S, is_other_life
+from proxy.upstream.records.anchors import shows_another
 
 #: Assumed size of a record while none is in memory: large, to avoid reading too many.
 _RECORD_BYTES = 64 << 10
@@ -226,6 +227,7 @@ class _Reader:
                 )
                 if is_other_life(self._pipeline, result.life):
                     return  # the queue's reader notices it and ends the period
+                self._check_life(result, offset)
                 if result.status is PullStatus.NO_NEW:
                     # Not deleted: replicas of a master that restarted have yet to confirm it, say.
                     raise RemotingError(f"the broker does not show offset {offset} yet")
@@ -255,6 +257,19 @@ class _Reader:
                 yield refill, messages
                 del messages
             del result
+
+    def _check_life(self, result: PullResult, offset: int) -> None:
+        """Let the queue's reader end the period if *result*, of a pull at *offset*, is of another
+        life of the topic, at a broker that does not report lives. Raises RemotingError then.
+        """
+        pipeline = self._pipeline
+        if pipeline.life is not None or (anchor := pipeline.anchor) is None:
+            return
+        if shows_another(result, anchor, asked=offset):
+            pipeline.doubt_life()
+            raise RemotingError(
+                f"offset {offset} has another message: the topic was deleted and created again"
+            )
 
     def _report_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
         if len(messages) < len(refill.offsets):

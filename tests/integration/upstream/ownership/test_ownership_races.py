@@ -19,6 +19,7 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.keys.ids import Epoch
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey, parked_topic
 from proxy.core.records.record import Clean, Own, Snapshot, ownership_topic
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
@@ -172,6 +173,59 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
     await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
 
     assert len(brokers.topics[ownership_topic(BILLING, queue.topic)]) == 4
+
+
+def keep_route(client: MemoryClient, queues: list[QueueName]) -> None:
+    """Let *client* keep these *queues* as the route of their topic."""
+    real = client.queues
+
+    async def kept(topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        return queues if topic == TOPIC and not fresh else await real(topic)
+
+    client.queues = kept  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_ownership_topic_smaller(
+    *, meanwhile: bool
+) -> None:
+    """P1: the records of another proxy in the new queues would become invisible. The topic grew
+    since the route was read, or (*meanwhile*) grows while the other one creates its twin, too.
+    """
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    client, other = MemoryClient(brokers), MemoryClient(brokers, "other@1#1")
+    keep_route(client, [*brokers.topics[TOPIC]])
+
+    async def grow(*_: Any) -> None:
+        client.before.clear()
+        new = brokers.add_topic(TOPIC, 8)[7]
+        if meanwhile:
+            await OwnershipLog(other).append(BILLING, new, rival())  # type: ignore[arg-type]
+
+    if meanwhile:
+        client.before["create_topic"] = grow
+    else:
+        await grow()
+    await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
+
+    assert len(brokers.topics[ownership_topic(BILLING, TOPIC)]) == 8
+
+
+async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_parked_topic_smaller() -> None:
+    """P1: the copies of another proxy in the new queues would become invisible."""
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    known = Snapshot(Epoch(0), 0, 0, parked={b"k": ParkedKey(0, 0)})
+    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
+    parked = parked_topic(BILLING, TOPIC)
+    async with upstream(brokers) as us:
+        keep_route(us.client, [*brokers.topics[TOPIC]])
+        brokers.add_topic(TOPIC, 8)
+        await us.owned(queue)
+        await eventually(lambda: parked in brokers.topics)
+
+        assert len(brokers.topics[parked]) == 8
 
 
 # ---- where a group begins -----------------------------------------------------------------------

@@ -19,11 +19,12 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Anchor
 from proxy.net.wakeup import Signal
 from proxy.upstream.reading import refills
 from proxy.upstream.reading.refills import Refills
 from testkit.eventually import eventually
-from testkit.messages import keyed
+from testkit.messages import keyed, message
 from testkit.pipelines import Budgets, pipeline
 
 
@@ -144,6 +145,44 @@ async def test_reading_ends_with_the_ownership_of_the_queue() -> None:
     desk = Desk(range(20), before=fail)
     await desk.read(Refill(b"a", (3,)), Refill(b"b", (4,)))
     assert desk.asked == [(3, 2)]
+
+
+class _Recreated(Desk):
+    """A broker without lives, whose topic was created again with these messages."""
+
+    async def pull(self, queue: Any, **asked: Any) -> PullResult:
+        result = await super().pull(queue, **asked)
+        if asked["offset"] > self.there.stop:
+            result = replace(
+                result, status=PullStatus.OFFSET_ILLEGAL, next_offset=self.there.stop, messages=[]
+            )
+        newer = [message(each.queue_offset, place=1_000_000) for each in result.messages]
+        if len(self.asked) == 3:
+            self.pipeline.close()
+        return replace(result, messages=newer)
+
+
+@pytest.mark.parametrize("there", [range(20), range(3)])
+async def test_messages_of_the_next_life_are_not_taken_for_spilled_ones(
+    there: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were stored behind the last message that was read. The queue's reader checks it."""
+    monkeypatch.setattr(refills, "FIRST_BACK_OFF_S", 0.001)
+    desk = _Recreated(there)
+    desk.pipeline.anchored(Anchor(9, 9000))
+    await desk.read(Refill(b"a", (4, 8)))
+    assert len(desk.asked) == 3
+    assert desk.given == []
+    assert desk.pipeline.life_in_doubt
+
+
+async def test_spilled_messages_ahead_of_the_last_one_that_was_read_are_of_the_same_life() -> None:
+    desk = Desk(range(20))
+    desk.pipeline.anchored(Anchor(9, 9000))
+    refill = Refill(b"a", (4, 9))
+    await desk.read(refill)
+    assert desk.given == [(refill, [4, 9])]
+    assert not desk.pipeline.life_in_doubt
 
 
 async def test_refills_requested_during_a_read_come_next() -> None:
