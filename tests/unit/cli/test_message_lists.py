@@ -146,9 +146,46 @@ def test_lists_that_end_at_their_limit_say_so(
     orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, limit: int, more: bool
 ) -> None:
     records = [dict.fromkeys(("before", "after"), None) | {"at_ms": ms} for ms in range(3)]
-    found = orjson.dumps({"records": records[:limit]})
+    found = orjson.dumps({"records": records[:limit], "complete": not more})
     monkeypatch.setattr(audit, "ask_proxy", lambda *_, **__: found)
     monkeypatch.setattr(messages, "look", Topic(range(3)).look)
     for verb in (("messages", "ls", "orders", "--grep", "x"), ("audit", "ls")):
         ended = orderlane(*verb, "--limit", limit, "-o", "json")
         assert (len(ended.json), "raise --limit" in ended.err) == (min(limit, 3), more)
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "said"),
+    [
+        (3, 10, "the newest 3 records shown, there may be older ones: orderlane messages export"),
+        (10, 10, "the newest 10 records shown, there may be older ones: raise --limit\n"),
+        (10_000, 10_000, "the newest 10,000 records shown, there may be older ones: orderlane"),
+    ],
+)
+def test_an_audit_list_says_how_to_see_older_records(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, found: int, limit: int, said: str
+) -> None:
+    records = [dict.fromkeys(("before", "after"), None) | {"at_ms": ms} for ms in range(found)]
+    answer = orjson.dumps({"records": records, "position": "", "complete": False})
+    monkeypatch.setattr(audit, "ask_proxy", lambda *_, **__: answer)
+    ended = orderlane("audit", "ls", "--limit", limit, "-o", "json")
+    assert ended.err.startswith(said)
+
+
+def test_following_the_audit_says_that_records_are_left_out(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_s: float) -> None:
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+
+    def ask(_http: str, path: str, **_: object) -> bytes:
+        asked.append(path)
+        return orjson.dumps({"records": [], "position": "broker-a_0:7", "complete": False})
+
+    asked: list[str] = []
+    monkeypatch.setattr(audit, "ask_proxy", ask)
+    monkeypatch.setattr(audit.time, "sleep", pause)
+    ended = orderlane("audit", "tail", "-o", "json")
+    # The first answer, of the newest ten, leaves older ones out as it should.
+    assert ended.err == "some changes since the last look are not shown: orderlane audit ls\n"
