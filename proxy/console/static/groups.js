@@ -1,5 +1,6 @@
 // Helpers for pages about groups: totals, states and links.
 
+import { elsewhere } from "./dialog.js";
 import { age, of } from "./format.js";
 
 export function sum(rows, of) {
@@ -32,6 +33,17 @@ export function coverage(group, nowMs) {
   if (troubles.length) parts.push(`They are not newer because of brokers that do not answer: ${troubles.join("; ")}.`);
   if (elsewhere) parts.push(`${of(elsewhere, "queue of another proxy is", "queues of other proxies are")} not included.`);
   return parts.join(" ");
+}
+
+/**
+ * Return what a list of keys of *topics* leaves out: those in queues of other proxies, with links to
+ * their consoles.
+ */
+export function leftOut(ctx, topics) {
+  const others = (ctx.live.overview?.groups[ctx.group]?.others ?? []).filter((queue) => queue.owned === "elsewhere" && topics.includes(queue.topic));
+  if (!others.length) return [];
+  const addresses = [...new Set(others.map((queue) => queue.http).filter(Boolean))];
+  return [` ${of(others.length, "queue of another proxy is", "queues of other proxies are")} not included.`, ...elsewhere(addresses)];
 }
 
 /** Return the age of the oldest unfinished message of *queues* in ms; null if none is in memory. */
