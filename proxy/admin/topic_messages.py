@@ -127,14 +127,15 @@ class TopicMessagesView(Answer):
     """Messages, oldest first. ``positions``: of the next page, None for a search by key or id.
 
     ``complete``: the page reaches the end of all queues, or a search by key or id has no older
-    messages; ``read``: messages that were looked at;
-    ``unanswered``: errors of brokers that failed.
+    messages; ``older``: messages from before the page are stored, None for such a search;
+    ``read``: messages that were looked at; ``unanswered``: errors of brokers that failed.
     """
 
     topic: str
     messages: list[TopicMessageRow]
     positions: str | None = None
     complete: bool = True
+    older: bool | None = None
     read: int | None = None
     unanswered: dict[str, str] = Field(default_factory=dict)
 
