@@ -1,7 +1,7 @@
 // Helpers for pages about groups: totals, states and links.
 
 import { elsewhere } from "./dialog.js";
-import { age, of } from "./format.js";
+import { age, of, UNKNOWN } from "./format.js";
 
 export function sum(rows, of) {
   return rows.reduce((total, row) => total + of(row), 0);
@@ -22,6 +22,12 @@ export function stateOf(group) {
 export function delayOf(group, nowMs) {
   const { oldest_ms } = group.figures;
   return oldest_ms === null ? null : Math.max(0, nowMs - oldest_ms);
+}
+
+/** Format that age; none only if it is known that none waits. */
+export function delayText(group, nowMs) {
+  const delay = delayOf(group, nowMs);
+  return delay === null && group.figures.lag === null ? UNKNOWN : age(delay);
 }
 
 /** Return which queues the figures of *group* cover, and how old they are; "" if it owns all. */

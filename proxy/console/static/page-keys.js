@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine, copyButton, shellLine } from "./copying.js";
 import { badge, button, choice, empty, facts, h, labelled, retell } from "./dom.js";
-import { age, count, figure, keyName, keyTitle, moment, of, share } from "./format.js";
+import { age, count, figure, keyName, keyTitle, known, moment, of, share } from "./format.js";
 import { headOf, keyLink, keyState, leftOut, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
@@ -124,9 +124,9 @@ function tableOf(ctx) {
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, row), order: (row) => row.offset },
-      { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
+      { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => ofFirst(row, row.age_ms, age), order: (row) => row.age_ms },
       { name: "backlog", label: "Unfinished", number: true, cell: (row) => figure(row.backlog), order: (row) => row.backlog },
-      { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
+      { name: "attempts", label: "Attempts", number: true, cell: (row) => ofFirst(row, row.attempts, count), order: (row) => row.attempts },
       { name: "share", label: "Share", number: true, title: "Share of recent deliveries", cell: (row) => share(row.share), order: (row) => row.share },
       { name: "holder", label: "Held by", cell: (row) => row.holder ?? "–", order: (row) => row.holder ?? "" },
       { name: "error", label: "Last error", wide: true, cell: (row) => row.last_error || "–" },
@@ -135,9 +135,14 @@ function tableOf(ctx) {
   });
 }
 
+/** Format a figure of the first message: a dash if it is known that the key has none. */
+function ofFirst(row, value, write) {
+  return row.backlog === 0 ? write(value) : known(value, write);
+}
+
 function head(ctx, row) {
   const place = headOf(row);
-  return place === null ? "–" : { href: messageLink(ctx.group, row.topic, place), text: place };
+  return place === null ? ofFirst(row, null, count) : { href: messageLink(ctx.group, row.topic, place), text: place };
 }
 
 /** Convert a parked key to a row of the key table. */
@@ -165,8 +170,8 @@ function card(ctx, topic, row) {
     facts([
       ["State", badge(keyState(row))],
       ["Queue", row.queue],
-      ["First message", place === null ? "–" : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
-      ["Age", age(row.age_ms)],
+      ["First message", place === null ? ofFirst(row, null, count) : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
+      ["Age", ofFirst(row, row.age_ms, age)],
       ["Unfinished", figure(row.backlog)],
       ["Parked copies", row.copies === 0 ? undefined : figure(row.copies)],
       ["Attempts", figure(row.attempts)],
