@@ -202,6 +202,7 @@ class Diagnoses:
             topics_missing=tuple(sorted(brokers.missing)),
             not_readable=brokers.not_readable,
             dead_letters=brokers.dead_letters,
+            dead_letters_known=brokers.dead_letters_known,
             queues=tuple(brokers.queues),
             proxies=(
                 await self._this_proxy(group, lane.name, topics),

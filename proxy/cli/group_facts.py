@@ -77,6 +77,7 @@ async def group_facts(
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
         not_readable={} if brokers is None else brokers.not_readable,
         dead_letters=0 if brokers is None else brokers.dead_letters,
+        dead_letters_known=brokers is not None and brokers.dead_letters_known,
         # Each client of a broadcast group has offsets of its own.
         queues=() if brokers is None or _is_broadcast(proxies) else tuple(brokers.queues),
         proxies=tuple(proxies),

@@ -282,6 +282,8 @@ class Facts:
     """Queues that producers may write to and no consumer may read, by topic."""
     dead_letters: int = 0
     """Dead letters of the group that are not redriven."""
+    dead_letters_known: bool = True
+    """Whether all of them are counted: a broker that does not answer may have more."""
     queues: Sequence[QueueFacts] = ()
     proxies: Sequence[ProxyFacts] = ()
 

@@ -61,13 +61,7 @@ export function deadLetters(ctx, address) {
   async function look() {
     const query = wanted();
     const positions = address.get("positions");
-    let found;
-    try {
-      found = await get(url(), { ...query, positions, limit: SHOWN }, ctx);
-    } catch (error) {
-      if (error.status !== 404) throw error;
-      found = { dead_letters: [], waiting: 0, complete: true, redrive: null }; // no dead-letter topic yet
-    }
+    const found = await get(url(), { ...query, positions, limit: SHOWN }, ctx);
     const filtered = Object.values(query).some(Boolean);
     table.nothing.firstChild.textContent = filtered && found.waiting ? "No dead letter matches the filter." : "No dead letters.";
     table.update(found.dead_letters);

@@ -88,6 +88,7 @@ export function parkedKeys(ctx, address) {
   }
 
   function nothing(part, failed) {
+    if (!topics.length) return `This proxy has no topics of ${ctx.group}.`;
     if (part) return `No parked key has “${part}” in its reason.`;
     return `No key is parked in the queues of this proxy, or in those without an owner${failed ? ", of the topics that can be read" : ""}.`;
   }
