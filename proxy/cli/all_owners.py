@@ -124,7 +124,7 @@ def _rows(
         found: Rows = look(http, path, limit=limit, **query)
         return found, limit is not None and len(found) >= limit
     rows: Rows = []
-    after = None
+    after: str | None = None
     while (wanted := min(_PAGE, limit - len(rows))) > 0:
         page = look(http, path, limit=wanted, after=after, **query)
         rows += page

@@ -115,14 +115,16 @@ def ls(
             shown = number(len(rows), "message")
             say(f"the newest {shown} shown, there are older ones: raise --limit or use --from-time")
     else:
-        rows, complete, older = [], True, None
+        rows, complete = [], True
+        passed: bool | None = None
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
             complete = page["complete"]
-            older = page.get("older", False) if older is None else older  # before the first page
+            if passed is None:
+                passed = page.get("older", False)  # messages before the first page
         if not complete:
             say(f"the first {number(len(rows), 'message')} shown, there may be more: raise --limit")
-        if older and from_offset is None and from_time is None:
+        if passed and from_offset is None and from_time is None:
             say(f"only the newest {SEARCHED_BACK:,} messages were searched: use --from-time")
     print_rows([_shown(row) for row in rows], columns=_COLUMNS, output=output)
 

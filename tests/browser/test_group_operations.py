@@ -181,7 +181,8 @@ async def test_parked_keys_of_further_topics_follow_on_the_next_page(
         await expect(table.locator("tbody tr")).to_have_count(20)
         await expect(table.get_by_role("row", name="letters-040")).to_be_visible()
         # A topic that cannot be read hides no other one.
-        broken = {"status": 503, "json": {"error": "the last records cannot be read"}}
+        said = {"error": "the last records cannot be read"}
+        broken: dict[str, Any] = {"status": 503, "json": said}
         await page.route("**/topics/orders/keys/parked?*", lambda route: route.fulfill(**broken))
         await page.goto(f"{site.url}/#/groups/shipping")
         await page.goto(f"{site.url}/#/groups/billing/dead-letters")
@@ -208,7 +209,7 @@ async def test_a_list_of_keys_says_that_there_are_more(site: Site, opened: OpenP
 async def test_a_key_is_shown_although_its_history_cannot_be_read(
     site: Site, opened: OpenPage
 ) -> None:
-    broken = {"status": 503, "json": {"error": "the audit topic cannot be read"}}
+    broken: dict[str, Any] = {"status": 503, "json": {"error": "the audit topic cannot be read"}}
     async with opened(answers=True) as page:
         await page.route("**/keys/history?*", lambda route: route.fulfill(**broken))
         await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&key={PARKED}")

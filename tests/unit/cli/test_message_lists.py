@@ -191,7 +191,7 @@ def test_following_the_audit_says_that_records_are_left_out(
 
     asked: list[str] = []
     monkeypatch.setattr(audit, "ask_proxy", ask)
-    monkeypatch.setattr(audit.time, "sleep", pause)
+    monkeypatch.setattr("proxy.cli.audit.time.sleep", pause)
     ended = orderlane("audit", "tail", "-o", "json")
     # The first answer, of the newest ten, leaves older ones out as it should.
     assert ended.err == "some changes since the last look are not shown: orderlane audit ls\n"
