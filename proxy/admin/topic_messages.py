@@ -60,7 +60,13 @@ class TopicMessagesQuery(RequestModel):
     start: Annotated[Start, Field(description="newest, oldest or end")] = "newest"
     contains: Contains = ""
     limit: Annotated[
-        int, Field(description=f"a number from 1 to {MOST_LISTED}", ge=1, le=MOST_LISTED)
+        int,
+        Field(
+            description=f"a number from 1 to {MOST_LISTED}; by key or id at most {MOST_SHOWN} of"
+            " each broker are found",
+            ge=1,
+            le=MOST_LISTED,
+        ),
     ] = 100
 
     @model_validator(mode="after")

@@ -284,6 +284,17 @@ async def test_dead_letters_are_filtered_by_reason_and_time_page_by_page(
         await expect(one).to_contain_text("the address has no street")
 
 
+async def test_the_reason_of_a_failed_redrive_is_shown(site: Site, opened: OpenPage) -> None:
+    why = "dead letter broker-a_0@17 cannot be sent back: its topic is gone"
+    last = {"group": "billing", "state": "failed", "sent": 3, "skipped": 0, "left": 2, "rate": 0}
+    answer: dict[str, Any] = {"group": "billing", "positions": "", "waiting": 2, "complete": True}
+    answer |= {"dead_letters": [], "redrive": {**last, "by": "ada", "reason": why, "note": ""}}
+    async with opened() as page:
+        await page.route("**/dead-letters?*", lambda route: route.fulfill(json=answer))
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        await expect(page.get_by_text(why)).to_be_visible()
+
+
 async def test_times_are_local_or_utc_and_the_choice_is_remembered(
     site: Site, opened: OpenPage
 ) -> None:

@@ -117,7 +117,7 @@ function redriveOf(ctx, url, { waiting, redrive }) {
   const running = redrive && redrive.state === "running";
   const again = () => ctx.again();
   const parts = [];
-  if (redrive) parts.push(h("span", {}, "Last redrive: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.note ? `: ${redrive.note}` : ""}`));
+  if (redrive) parts.push(h("span", {}, "Last redrive at this proxy: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.reason ? `: ${redrive.reason}` : ""}${redrive.note ? `: ${redrive.note}` : ""}`));
   if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No further dead letters are sent. The next redrive continues from here.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
   if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url, ctx.group)] })));
   return parts;
