@@ -29,6 +29,12 @@ export function h(name, attributes, ...children) {
   return put(document.createElement(name), attributes, children);
 }
 
+/** Replace the content of *element*, unless it is the same: links keep the focus. */
+export function retell(element, ...children) {
+  const made = h("span", {}, ...children);
+  if (element.innerHTML !== made.innerHTML) element.replaceChildren(...made.childNodes);
+}
+
 /** Create an SVG element. */
 export function svg(name, attributes, ...children) {
   return put(document.createElementNS(SVG, name), attributes, children);
