@@ -17,6 +17,7 @@ from broker_core.names import Topic
 from broker_core.store import appending
 from broker_core.store.check import check_store
 from broker_core.store.copying import Chunk
+from broker_core.store.log_scan import ReadableLog
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Pending
 from broker_core.store.reader import ReadStatus
@@ -411,3 +412,103 @@ async def test_messages_that_wait_for_replicas_use_bounded_memory_and_become_vis
     assert bodies(store, 0) == [b"new"]
     await store.close()
     assert check_store(tmp_path).is_clean
+
+
+def damage(folder: Path, place: int) -> None:
+    """Change one byte of the log at *place*, also in the cache of the system."""
+    segments = [path for path in (folder / "commitlog").iterdir() if path.name.isdigit()]
+    path = max(each for each in segments if int(each.name) <= place)
+    with path.open("r+b") as file:
+        file.seek(place - int(path.name))
+        (byte,) = file.read(1)
+        file.seek(place - int(path.name))
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("hit", [0, 3, 8, 9])
+async def test_a_waiting_message_that_is_damaged_keeps_its_offset_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hit: int
+) -> None:
+    """Whether others of its queue, or of the log, follow it or not."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 2)
+    monkeypatch.setattr(appending, "LISTED_AT_ONCE", 3)
+    store = slave_at(tmp_path)
+    for body in (b"a", b"b"):
+        await store.put(envelope(2), [entry(body)], store_ms=1)
+    waiting = []
+    for n in range(10):  # the last ones of queues 0 and 1 are 8 and 9
+        stored = await store.put(envelope(n % 2), [entry(b"%d" % n * 300)], store_ms=1)
+        waiting += stored.physical_offsets
+    damage(tmp_path, waiting[hit] + 100)
+    store.confirm(store.durable_end)
+    assert store.visible_end == store.end_offset
+    queue_id, lost = hit % 2, hit // 2
+    for number in range(2):
+        stored = await store.put(envelope(number), [entry(b"new")], store_ms=1)
+        assert stored.first_queue_offset == 5
+    store.confirm(store.durable_end)
+    found = [store.reader.read(TOPIC, queue_id, n, max_messages=1).status for n in range(6)]
+    assert found == [ReadStatus.DAMAGED if n == lost else ReadStatus.FOUND for n in range(6)]
+    assert len(bodies(store, 1 - queue_id)) == 6
+    await store.close()
+
+
+async def test_a_waiting_deletion_that_is_damaged_takes_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the topic would refuse messages until a restart."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 1)
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"old")], store_ms=1)
+    deletion = spawn(store.delete_topic(TOPIC, store_ms=1), name="delete")
+    await eventually(lambda: store.durable_end > stored.log_end)
+    damage(tmp_path, stored.log_end + 100)
+    store.confirm(store.durable_end)
+    async with asyncio.timeout(1):
+        await deletion
+    assert (await store.put(envelope(0), [entry(b"new")], store_ms=1)).first_queue_offset == 0
+    store.confirm(store.durable_end)
+    assert bodies(store, 0) == [b"new"]
+    await store.close()
+
+
+async def test_the_log_is_not_read_again_for_ever_once_replicas_have_nearly_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a steady load the last message is never confirmed, so the backlog is never empty."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 5)
+    reads = []
+
+    class Counted(appending.LogScan):
+        def __init__(self, log: ReadableLog, *, start: int, until: int | None = None) -> None:
+            reads.append(start)
+            super().__init__(log, start=start, until=until)
+
+    monkeypatch.setattr(appending, "LogScan", Counted)
+    store = slave_at(tmp_path)
+    for _ in range(20):
+        await store.put(envelope(0), [entry()], store_ms=1)
+    confirmed = store.durable_end
+    for _ in range(20):
+        await store.put(envelope(0), [entry()], store_ms=1)
+        store.confirm(confirmed)
+        confirmed = store.durable_end
+    assert 0 < len(reads) <= 3
+    store.confirm(confirmed)
+    assert len(bodies(store, 0)) == 40
+    await store.close()
+
+
+async def test_a_batch_counts_with_all_its_messages_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "MOST_LISTED", 50)
+    store = slave_at(tmp_path)
+    for _ in range(40):
+        await store.put(envelope(0), [entry(b"")] * 20, store_ms=1)
+    gc.collect()
+    listed = [each for each in gc.get_objects() if isinstance(each, Pending)]
+    assert sum(len(added.entries) for put in listed for added in put.added) <= 60
+    store.confirm(store.durable_end)
+    assert len(bodies(store, 0)) == 800
+    await store.close()
