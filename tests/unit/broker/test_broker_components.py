@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,70 @@ async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
         await directory.define(TopicConfig(topic=Topic("more"), read_queues=1, write_queues=1))
     assert directory.topics.find(Topic("more")) is None
     assert directory.topics.version.counter == 1
+
+
+class StepJournal(JournaledTable):
+    """Does one of *steps* in each write, in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.steps: list[Callable[[], None]] = []
+
+    def append(self, *patches: dict[str, Any], depth: int = 2) -> None:
+        if self.steps:
+            self.steps.pop(0)()
+        super().append(*patches, depth=depth)
+
+    def topics(self) -> dict[str, Any]:
+        """Return the topics as a start would find them."""
+        return Topics.from_table(JournaledTable(self.path).load()).to_table()
+
+
+def full_disk() -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_topic_that_is_deleted_while_it_is_changed_is_on_disk_as_it_is_in_memory(
+    tmp_path: Path, fails: bool
+) -> None:
+    """The deletion became visible late. A start would apply it to the topic on disk."""
+    table = StepJournal(tmp_path / "topics.json")
+    topics = Topics()
+    directory = TopicDirectory(topics, table, announce=announce_nothing)
+    await directory.define(TopicConfig(topic=TOPIC, read_queues=1, write_queues=1))
+
+    def delete() -> None:
+        topics.remove(TOPIC, now_ms=1)
+        topics.know_deletions(1)
+        directory.must_save([TOPIC])
+
+    table.steps = [delete, full_disk] if fails else [delete]
+    wider = TopicConfig(topic=TOPIC, read_queues=2, write_queues=2)
+    if fails:
+        with pytest.raises(OSError, match="No space"):
+            await directory.define(wider)
+        assert topics.find(TOPIC) is None
+        await directory.save()
+    else:
+        await directory.define(wider)
+        assert topics.find(TOPIC) == wider
+    assert table.topics() == topics.to_table()
+
+
+async def test_a_topic_that_is_defined_again_is_on_disk(tmp_path: Path) -> None:
+    table = StepJournal(tmp_path / "topics.json")
+    topics = Topics()
+    directory = TopicDirectory(topics, table, announce=announce_nothing)
+    one = TopicConfig(topic=TOPIC, read_queues=1, write_queues=1)
+    await directory.define(one)
+    topics.know_deletions(1)
+    directory.must_save([TOPIC])
+    table.steps = [full_disk]
+    with pytest.raises(OSError, match="No space"):
+        await directory.define(one)
+    await directory.define(one)
+    assert table.topics() == topics.to_table()
 
 
 async def test_held_pulls_wake_by_queue_and_tag() -> None:
