@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.queue_locks import QueueLocks
-from broker_core.broker.groups.read_lives import ReadLives
+from broker_core.broker.groups.read_lives import MOST_TOPICS, ReadLives
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.pulling.processor import PullProcessor
@@ -34,6 +34,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.tables import JsonTable
@@ -295,6 +296,26 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
     assert isinstance(held, Awaitable)
     answer = await asyncio.wait_for(held, 5)
     assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"message")
+
+
+def test_of_the_topics_that_a_connection_has_read_the_oldest_are_forgotten() -> None:
+    """A client may read topics that are created and deleted for years."""
+
+    class Channel:
+        pass
+
+    lives, channel, other = ReadLives(), cast("RemotingChannel", Channel()), Topic("refunds")
+    lives.read(channel, TOPIC, 1)
+    lives.read(channel, other, 1)
+    for number in range(3 * MOST_TOPICS):
+        lives.read(channel, Topic(f"t{number}"), 1)
+        if number % 1000 == 0:
+            lives.read(channel, TOPIC, 1)
+    newest = [Topic(f"t{number}") for number in range(2 * MOST_TOPICS + 100, 3 * MOST_TOPICS)]
+    assert all(lives.is_former(channel, topic, 2) for topic in (TOPIC, *newest))
+    assert not lives.is_former(channel, TOPIC, 1)
+    assert not lives.is_former(channel, other, 2)
+    assert not lives.is_former(channel, Topic("t0"), 2)
 
 
 @pytest.mark.sockets
