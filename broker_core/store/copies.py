@@ -51,15 +51,16 @@ class Copied(NamedTuple):
 
 def copied(message: StoredMessage) -> Copied:
     """Return the queue's data about *message*."""
+    place, size, topic = message.physical_offset, message.size, message.topic
     return Copied(
-        message.physical_offset,
-        message.size,
-        message.topic,
+        place,
+        size,
+        topic,
         message.queue_id,
         message.queue_offset,
-        entry_code_of(message.topic, message.raw_properties),
+        entry_code_of(topic, message.raw_properties),
         deleted_topic(message),
-        ended_entry(message.physical_offset, message.size, message.prepared_offset),
+        ended_entry(place, size, message.prepared_offset),
     )
 
 

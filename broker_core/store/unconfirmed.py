@@ -1,8 +1,8 @@
 """Messages of a replicated log that are in no queue yet: replicas have yet to confirm them.
 
 A slave copies them, and a start finds them, perhaps all that were stored in hours without enough
-replicas. Only the first copied ones are listed in memory; the others are read from the log again
-when their turn has come.
+replicas. Only the first ones are listed in memory; the others are read from the log again when
+their turn has come.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTED_AT_ONCE = 1024
 
 
 class FoundUnconfirmed:
-    """The unconfirmed messages that a start finds in its log, summed up.
+    """The unconfirmed messages that a start finds in its log, summed up, and the first of them.
 
     Its recovery has already dropped what their deletions delete, and ended the delayed messages
     that others of them replace.
@@ -34,6 +34,7 @@ class FoundUnconfirmed:
     def __init__(self, queues: ConsumeQueues) -> None:
         """Begin without messages; *queues* have none of them."""
         self._queues = queues
+        self._first: list[Copied] = []
         #: Next offsets of queues, by topic and id.
         self.ends: dict[Topic, dict[int, int]] = {}
         self._deleted_at: dict[Topic, int] = {}  # place of the last deletion
@@ -41,6 +42,8 @@ class FoundUnconfirmed:
 
     def add(self, message: StoredMessage) -> None:
         """Count the next *message* of the log."""
+        if len(self._first) < MOST_LISTED:
+            self._first.append(copied(message))
         self.ends.setdefault(message.topic, {})[message.queue_id] = message.queue_offset + 1
         if message.prepared_offset < 0:
             place = DelayedPlace.from_number(-message.prepared_offset)
@@ -51,19 +54,23 @@ class FoundUnconfirmed:
             self._deleted_at[topic] = message.physical_offset
             self.ends.pop(topic, None)
 
-    def entry_of(self, message: StoredMessage) -> Copied | None:
+    def take_first(self) -> list[Copied]:
+        """Return the first messages once, to enter with ``entry_of``."""
+        first, self._first = self._first, []
+        return first
+
+    def entry_of(self, one: Copied) -> Copied | None:
         """Return what to enter of one of the messages, None if it was deleted."""
-        if message.physical_offset < self._deleted_at.get(message.topic, -1):
+        if one.physical < self._deleted_at.get(one.topic, -1):
             return None
-        one = copied(message)
-        code = 0 if self._has_ended(message) else one.code
+        code = 0 if self._has_ended(one) else one.code
         return one._replace(code=code, deletes=None, ended=b"")
 
-    def _has_ended(self, message: StoredMessage) -> bool:
-        """Return whether *message* is a delayed one that would be delivered a second time."""
-        if not self._ended or message.topic not in DELAY_TOPICS:
+    def _has_ended(self, one: Copied) -> bool:
+        """Return whether this is a delayed message that would be delivered a second time."""
+        if not self._ended or one.topic not in DELAY_TOPICS:
             return False
-        place = DelayedPlace.of(message.topic, message.queue_id, message.queue_offset)
+        place = DelayedPlace.of(one.topic, one.queue_id, one.queue_offset)
         return place.number in self._ended
 
 
@@ -77,11 +84,15 @@ class Unconfirmed:
         self, log: CommitLog, *, start: int, found: FoundUnconfirmed, lost: Iterable[Copied]
     ) -> None:
         self._log = log
-        self._listed: deque[Copied] = deque()
         self._end = self._found_end = log.end_offset
-        self._unlisted_from = start if start < self._end else None
         self._lost = deque(lost)  # behind those listed
         self._found: FoundUnconfirmed | None = found
+        self._listed: deque[Copied] = deque()
+        self._unlisted_from: int | None = start
+        for one in found.take_first():
+            self._list(one)
+        if self._unlisted_from == self._end:
+            self._unlisted_from = self._found = None
 
     def __bool__(self) -> bool:
         return bool(self._listed) or self._unlisted_from is not None
@@ -109,18 +120,20 @@ class Unconfirmed:
 
     def _list_again(self, start: int) -> None:
         for message in LogScan(self._log, start=start, until=self._end):
-            place = message.physical_offset
-            self._list_lost(before=place)
-            if self._found is None or place >= self._found_end:
-                self._found = None
-                self._listed.append(copied(message))
-            elif (one := self._found.entry_of(message)) is not None:
-                self._listed.append(one)
-            self._unlisted_from = place + message.size
+            self._list(copied(message))
             if len(self._listed) >= LISTED_AT_ONCE:
                 return
         self._list_lost(before=self._end)
         self._unlisted_from = self._found = None
+
+    def _list(self, message: Copied) -> None:
+        self._list_lost(before=message.physical)
+        self._unlisted_from = message.end
+        entry: Copied | None = message
+        if self._found is not None and message.physical < self._found_end:
+            entry = self._found.entry_of(message)
+        if entry is not None:
+            self._listed.append(entry)
 
     def _list_lost(self, *, before: int) -> None:
         while self._lost and self._lost[0].physical < before:

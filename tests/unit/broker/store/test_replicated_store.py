@@ -527,7 +527,7 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
         if chooser.random() < 0.3:
             await master.delete_topic(TOPIC, store_ms=1000)
         await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
-        assert objects_of(Copied) <= 5
+        assert objects_of(Copied) <= 10  # perhaps of a killed store, too
         if chooser.random() < 0.5:
             slave.confirm(slave.copies.end_offset - chooser.choice((0, 1, 900)))
         match chooser.choice(("stay", "kill", "close", "cut")):
@@ -546,7 +546,7 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
                     await slave.close()
                     slave = slave_at(tmp_path / "s")
                     assert slave.copies.end_offset == place
-        assert objects_of(Copied) <= 5
+        assert objects_of(Copied) <= 10
     await catch_up(master, slave)
     slave.confirm(slave.copies.end_offset)
     assert_equal(master, slave)
@@ -557,9 +557,10 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_master_lists_no_unconfirmed_messages_after_a_restart(
+async def test_a_master_lists_few_unconfirmed_messages_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
+    monkeypatch.setattr(unconfirmed, "MOST_LISTED", 4)
     monkeypatch.setattr(unconfirmed, "LISTED_AT_ONCE", 3)
     monkeypatch.setattr(appending, "MOST_LISTED", 4)
     chooser = random.Random(seed)
@@ -568,7 +569,7 @@ async def test_a_master_lists_no_unconfirmed_messages_after_a_restart(
     offsets = [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)]
     store.abandon()
     store = slave_at(tmp_path)
-    assert objects_of(Copied) == 0
+    assert objects_of(Copied) <= 4
     assert [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)] == offsets
     for queue_id in range(QUEUES):
         stored = await store.put(envelope(queue_id), [entry(b"new")] * 5, store_ms=1000)
