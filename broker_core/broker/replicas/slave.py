@@ -272,8 +272,15 @@ class MasterFollower:
                 if chunk.gaps:
                     raise
                 await self._copy_damaged(address, offset, why=str(error))
-        self._store.confirm(header.confirm_offset)
+        await self._confirm(header.confirm_offset)
         self.first_offset = header.first_offset
+
+    async def _confirm(self, end: int) -> None:
+        """Make messages before *end* visible, many in slices of time."""
+        reached = self._store.confirm_some(end)
+        while reached < end:
+            await asyncio.sleep(0)
+            reached = self._store.confirm_some(end)
 
     async def _fetch(
         self, address: str, offset: int, *, examined: bool
