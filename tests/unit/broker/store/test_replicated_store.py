@@ -21,7 +21,7 @@ from broker_core.store import appending, unconfirmed
 from broker_core.store.check import check_store
 from broker_core.store.copies import Copied
 from broker_core.store.copying import Chunk
-from broker_core.store.log_scan import ReadableLog
+from broker_core.store.log_scan import LogScan, ReadableLog
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Pending
 from broker_core.store.reader import ReadStatus
@@ -429,7 +429,7 @@ async def test_a_waiting_message_that_is_damaged_keeps_its_offset_when_it_is_rea
     store = slave_at(tmp_path)
     for body in (b"a", b"b"):
         await store.put(envelope(2), [entry(body)], store_ms=1)
-    waiting = []
+    waiting: list[int] = []
     for n in range(10):  # the last ones of queues 0 and 1 are 8 and 9
         stored = await store.put(envelope(n % 2), [entry(b"%d" % n * 300)], store_ms=1)
         waiting += stored.physical_offsets
@@ -471,9 +471,9 @@ async def test_the_log_is_not_read_again_for_ever_once_replicas_have_nearly_caug
 ) -> None:
     """With a steady load the last message is never confirmed, so the backlog is never empty."""
     monkeypatch.setattr(appending, "MOST_LISTED", 5)
-    reads = []
+    reads: list[int] = []
 
-    class Counted(appending.LogScan):
+    class Counted(LogScan):
         def __init__(self, log: ReadableLog, *, start: int, until: int | None = None) -> None:
             reads.append(start)
             super().__init__(log, start=start, until=until)
@@ -617,7 +617,7 @@ async def test_an_unconfirmed_message_that_a_start_finds_damaged_keeps_its_offse
 ) -> None:
     """Its slave, too, leaves the offset out, whether another one of the queue follows or not."""
     master, slave = slave_at(tmp_path / "m"), slave_at(tmp_path / "s")
-    places = []
+    places: list[int] = []
     for n in range(9):  # queue 1 ends with 7, queue 2 with 5 and queue 0 with 8
         queue_id = 0 if n in (6, 8) else 1 if n == 7 else n % QUEUES
         stored = await master.put(envelope(queue_id), [entry(b"%d" % n * 300)], store_ms=1)
