@@ -203,7 +203,8 @@ class Retention:
             length = max(segment.capacity, self._settings.segment_bytes)
             if not await self._delayed.make_way(segment.end, length):
                 self._warnings.warn(
-                    "old messages kept: delayed ones among them are too many or too large to move",
+                    "old messages kept: delayed ones among them are too many or too large to move,"
+                    " or replicas have not confirmed their copies yet",
                     peer="",
                     segment=str(segment.path),
                 )
