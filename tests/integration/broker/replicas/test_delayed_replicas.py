@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from broker_core.client.results import SendStatus
 from broker_core.names import Group
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.store import copies
 from testkit.eventually import eventually
 from tests.support.replica_group import TOPIC, replica_group
 
@@ -60,3 +64,30 @@ async def test_a_waiting_message_is_deleted_once_replicas_have_its_copy(tmp_path
         await master.retention.run()
         assert master.store.log.first_offset > 0
         assert len(master.delayed) == 1
+
+
+async def test_a_slave_that_is_behind_keeps_a_waiting_message_until_it_has_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "CHUNK_BYTES", 1000)  # one message each
+    async with replica_group(tmp_path, replication="async", retention_bytes=150_000) as group:
+        master = (await group.start(0)).components
+        slave = (await group.start(1)).components
+        client, (queue,) = await group.client(), await group.queues()
+        later = {"TIMER_DELAY_MS": "3600000"}
+        await client.send(queue, OutgoingMessage(TOPIC, b"later", properties=later))
+        for n in range(20):
+            await client.send(queue, OutgoingMessage(TOPIC, b"%d" % n * 15_000))
+        await eventually(lambda: slave.store.end_offset == master.store.end_offset)
+        await group.stop(1)
+        for n in range(5):
+            await client.send(queue, OutgoingMessage(TOPIC, b"%d" % n * 15_000))
+        await master.retention.run()
+        assert master.store.log.first_offset > 0
+        slave = (await group.start(1)).components
+        async with asyncio.timeout(30):
+            while slave.store.log.first_offset == 0:
+                await slave.delete_expired()
+                has_copy = slave.store.end_offset == master.store.end_offset
+                assert has_copy or slave.store.log.first_offset == 0
+                await asyncio.sleep(0.001)
