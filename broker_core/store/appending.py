@@ -41,7 +41,7 @@ class Appender:
         self._pending: deque[Pending] = deque()
         self._listed = 0  # messages in them
         self._unlisted_from: int | None = None  # later messages are in the log alone
-        self._unlisted_deletions: set[Topic] = set()
+        self._deletes: set[Topic] = set()  # by deletions that wait, listed or not
         self._damaged_at: int | None = None  # the last damage among unlisted messages
         #: Next offsets of queues with messages that are not visible yet.
         self.next_offsets: dict[ConsumeQueue, int] = {}
@@ -56,9 +56,7 @@ class Appender:
 
     def will_delete(self, topic: Topic) -> bool:
         """Return whether a deletion of *topic* waits to become visible."""
-        return topic in self._unlisted_deletions or any(
-            put.deletes == topic for put in self._pending
-        )
+        return topic in self._deletes
 
     def take(self, log_end: int) -> Pending | None:
         """Return the next messages if they end at or before *log_end*, which is durable.
@@ -70,6 +68,8 @@ class Appender:
         if self._pending and self._pending[0].log_end <= log_end:
             put = self._pending.popleft()
             self._listed -= put.messages
+            if put.deletes is not None:
+                self._deletes.discard(put.deletes)
             return put
         return None
 
@@ -154,13 +154,12 @@ class Appender:
         return stored
 
     def _list(self, put: Pending) -> None:
+        if put.deletes is not None:
+            self._deletes.add(put.deletes)
         if self._unlisted_from is None and self._listed < MOST_LISTED:
             self._list_one(put)
-            return
-        if self._unlisted_from is None:
+        elif self._unlisted_from is None:
             self._unlisted_from = self._pending[-1].log_end
-        if put.deletes is not None:
-            self._unlisted_deletions.add(put.deletes)
 
     def _list_again(self, start: int) -> None:
         """List messages from *start* on, one by one, up to a deletion: it ends their queues.
@@ -184,8 +183,6 @@ class Appender:
             added = Added(topic, message.queue_id, queue, entries, {code})
             self._list_one(Pending(place + size, [added], deletes, ended))
             self._unlisted_from = place + size
-            if deletes is not None:
-                self._unlisted_deletions.discard(deletes)
             if deletes is not None or len(self._pending) >= LISTED_AT_ONCE:
                 return
         self._unlisted_from = None
@@ -207,9 +204,8 @@ class Appender:
         if added:
             self._list_one(Pending(log_end, added, None, b""))
         # Their topics have accepted no messages since, so their place does not matter.
-        for topic in sorted(self._unlisted_deletions):
+        for topic in sorted(self._deletes - {put.deletes for put in self._pending}):
             self._list_one(Pending(log_end, [], topic, b""))
-        self._unlisted_deletions.clear()
 
     def _list_one(self, put: Pending) -> None:
         self._pending.append(put)
