@@ -441,9 +441,14 @@ async def test_a_waiting_message_that_is_damaged_keeps_its_offset_when_it_is_rea
         stored = await store.put(envelope(number), [entry(b"new")], store_ms=1)
         assert stored.first_queue_offset == 5
     store.confirm(store.durable_end)
-    found = [store.reader.read(TOPIC, queue_id, n, max_messages=1).status for n in range(6)]
-    assert found == [ReadStatus.DAMAGED if n == lost else ReadStatus.FOUND for n in range(6)]
-    assert len(bodies(store, 1 - queue_id)) == 6
+    for restart in (False, True):
+        if restart:
+            await store.close()
+            store = slave_at(tmp_path)
+            assert not store.recovery.rebuilt
+        found = [store.reader.read(TOPIC, queue_id, n, max_messages=1).status for n in range(6)]
+        assert found == [ReadStatus.DAMAGED if n == lost else ReadStatus.FOUND for n in range(6)]
+        assert len(bodies(store, 1 - queue_id)) == 6
     await store.close()
 
 
