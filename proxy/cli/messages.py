@@ -107,7 +107,9 @@ def ls(
         for broker, why in found["unanswered"].items():
             say(f"{broker} did not answer: {why}")
         if not found["complete"] or len(rows) < len(found["messages"]):
-            more = "raise --limit" if limit < MOST_SHOWN else "search with --grep and --from-time"
+            # With fewer, a broker's limit of bytes was reached.
+            can_raise = len(rows) == limit < MOST_SHOWN
+            more = "raise --limit" if can_raise else "search with --grep and --from-time"
             say(f"the newest {number(len(rows), 'message')} shown, there may be older ones: {more}")
     elif from_offset is None and from_time is None and not grep:
         rows, older = _newest(http, topic, queue, limit)

@@ -126,6 +126,11 @@ def test_a_time_that_no_calendar_has_is_shown_as_its_number(
         (20, 20, False, "the newest 20 messages shown, there may be older ones: raise --limit\n"),
         (20, 40, True, "the newest 20 messages shown, there may be older ones: raise --limit\n"),
         (
+            *(20, 5, False),
+            "the newest 5 messages shown, there may be older ones: search with --grep and"
+            " --from-time\n",
+        ),
+        (
             *(1_000, 128, False),
             "the newest 128 messages shown, there may be older ones: search with --grep and"
             " --from-time\n",
