@@ -13,7 +13,6 @@ from typing import Any
 
 from broker_core import chance
 from broker_core.client import BrokerClient, SendReceipt
-from broker_core.client.producer import Outcome
 from broker_core.client.queue_moves import send_where_it_is
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand, RemotingError
@@ -25,10 +24,10 @@ from broker_core.remoting.recall_handle import RecallHandle
 from proxy.downstream.delay_times import delay_properties
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from proxy.downstream.port.interpretation import CANCEL, topic_of_delay
+from proxy.downstream.send_failures import ILLEGAL, OK, TIMED_OUT, UNKNOWN, code_of, failure_of
 from thrift_idl import producer
 
-_OK, _UNKNOWN, _ILLEGAL, _TIMED_OUT, _NO_DELAYS = 0, 10, 11, 12, 18
-_BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 30, 31, 32, 33
+_NO_DELAYS, _BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 18, 30, 31, 32, 33
 
 ADD = 1  # DelayMessage.action
 _ONCE = 2  # DelayMessage.dmsgtype
@@ -44,9 +43,7 @@ class _Refused(Exception):
 
 
 class DelayRequests:
-    """Sends through *client*. *failure* returns code and reason of a send, None if it was
-    stored.
-    """
+    """Sends through *client*."""
 
     def __init__(
         self,
@@ -54,12 +51,10 @@ class DelayRequests:
         *,
         find_queues: Callable[[Topic], Awaitable[list[QueueName]]],
         max_body_bytes: int,
-        failure: Callable[[Outcome], tuple[int, str] | None],
     ) -> None:
         self._client = client
         self._find_queues = find_queues
         self._max_body_bytes = max_body_bytes
-        self._failure = failure
 
     async def request(self, message: Any, *, timeout_s: float) -> Any:
         """Process a DelayMessage and return its DelayResult."""
@@ -72,16 +67,14 @@ class DelayRequests:
                 return await self._add(message, timeout_s)
             raise _Refused(_BAD_ACTION, f"action {message.action}: 1 adds, 2 cancels")
         except IllegalMessage as error:
-            return producer.DelayResult(code=_ILLEGAL, msg=f"{error}: nothing was done")
+            return producer.DelayResult(code=ILLEGAL, msg=f"{error}: nothing was done")
         except _Refused as error:
             return producer.DelayResult(code=error.code, msg=f"{error}: nothing was done")
         except TimeoutError:
-            return producer.DelayResult(code=_TIMED_OUT, msg="the broker did not answer in time")
+            return producer.DelayResult(code=TIMED_OUT, msg="the broker did not answer in time")
         except RemotingError as error:
-            code, reason = self._failure(error) or (_UNKNOWN, str(error))
-            if isinstance(error, ConnectionLost):
-                code = _UNKNOWN
-            return producer.DelayResult(code=code, msg=reason)
+            code = UNKNOWN if isinstance(error, ConnectionLost) else code_of(error)
+            return producer.DelayResult(code=code, msg=str(error))
 
     async def _add(self, message: Any, timeout_s: float) -> Any:
         if message.dmsgtype not in (None, _ONCE):
@@ -104,9 +97,8 @@ class DelayRequests:
 
         async with asyncio.timeout(timeout_s):
             receipt = await self._sent(outgoing, due_ms=seconds * 1000)
-        if (failed := self._failure(receipt)) is not None:
-            code, why = failed
-            return producer.DelayResult(code=code, msg=why)
+        if (failed := failure_of(receipt)) is not None:
+            return producer.DelayResult(code=failed.code, msg=failed.reason)
         return _done(receipt.recall_handle or receipt.message_id)
 
     async def _sent(self, outgoing: OutgoingMessage, *, due_ms: int) -> SendReceipt:
@@ -163,4 +155,4 @@ class DelayRequests:
 
 
 def _done(delay_id: str) -> Any:
-    return producer.DelayResult(code=_OK, msg="OK", uniqDelayMsgId=delay_id)
+    return producer.DelayResult(code=OK, msg="OK", uniqDelayMsgId=delay_id)

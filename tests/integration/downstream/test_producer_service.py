@@ -243,6 +243,20 @@ async def test_the_first_failure_is_the_batchs_result_and_ends_its_queue_alone()
     assert "an earlier message" in result.messages[2].msg
 
 
+async def test_a_batch_with_a_message_in_doubt_has_its_code_whatever_failed_before() -> None:
+    """A client that does not read the results of the messages must not take them for unsent."""
+    broker = FakeBrokerClient(orders=3)
+    broker.fails["send", queue(0)] = BrokerError(13, "I cannot read that")
+    broker.fails["send", queue(1)] = RequestTimeout("no answer")
+    messages = [outgoing(partitionId=n) for n in range(3)]
+    async with counted(broker) as (client, counts):
+        result = await client.call("sendBatchSync", messages)
+    assert result.code == 12
+    assert result.msg == "2 of 3 messages are not known to be stored: no answer"
+    assert [each.code for each in result.messages] == [11, 12, 0]
+    assert counts.failures == {"timed_out": 1}
+
+
 async def test_a_reason_is_said_once_for_messages_in_a_row() -> None:
     broker = FakeBrokerClient(orders=1)
     broker.fails["send"] = BrokerError(13, "no")
