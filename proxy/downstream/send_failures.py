@@ -10,8 +10,6 @@ from broker_core.client.queue_moves import is_in_doubt
 from broker_core.errors import (
     BrokerError,
     NoSuchQueue,
-    NotConnected,
-    NotSent,
     RemotingError,
     RequestTimeout,
 )
@@ -58,7 +56,7 @@ def failure_on_disk(status: SendStatus, queue: QueueName) -> Failure | None:
 
 def code_of(error: RemotingError) -> int:
     """Return the code of a send that ended with *error*."""
-    if isinstance(error, NotSent | NotConnected):
+    if error.unsent:
         return NOT_SENT
     if isinstance(error, NoSuchQueue):
         return ILLEGAL

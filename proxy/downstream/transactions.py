@@ -144,17 +144,14 @@ class Transactions:
 
         timeout_s = _timeout_s(request.timeoutMs)
         try:
-            async with asyncio.timeout(timeout_s):
-                receipt = await prepare(
-                    self._client,
-                    sent.message,
-                    find_queue,
-                    group=group,
-                    check_after_s=after_s,
-                    timeout_s=timeout_s,
-                )
-        except TimeoutError:
-            return producer.Prepared(code=TIMED_OUT, msg="the broker did not answer in time")
+            receipt = await prepare(
+                self._client,
+                sent.message,
+                find_queue,
+                group=group,
+                check_after_s=after_s,
+                timeout_s=timeout_s,
+            )
         except RemotingError as error:
             code = code_of(error)
             if code == UNKNOWN and error.retriable and not is_in_doubt(error):
