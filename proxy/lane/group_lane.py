@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+import structlog
 
 from broker_core.batch_wait import BatchWait
 from broker_core.clock import now_ns, wall_ms
@@ -40,6 +43,7 @@ from proxy.lane.recent_changes import RecentChanges
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
+from proxy.observe.logs import NoisyLog
 from proxy.settings.groups import GroupSettings, TopicSettings
 
 #: Messages expected during a wait for further ones that make it worth while: an answer costs about
@@ -47,6 +51,10 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 _WORTH = 4
 #: A timer that is later than that was late because the process stood still.
 _STALLED_NS = 1_000_000_000
+#: Time after which the timer of a queue with a bug is tried again.
+_AGAIN_NS = 1_000_000_000
+
+_noisy = NoisyLog(structlog.get_logger("lane"))
 
 
 @dataclass(slots=True, eq=False)
@@ -594,9 +602,22 @@ class GroupLane:
         self._timer.stop()
         self._due.clear()
         for pipeline in list(self.buffer):
-            if not pipeline.closed:
-                self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
-                self._arm(pipeline)
+            with self._confined(pipeline):
+                if not pipeline.closed:
+                    self._apply(pipeline, pipeline.after_stall(now_ns=now_ns), at_ns=now_ns)
+                    self._arm(pipeline)
+
+    @contextmanager
+    def _confined(self, pipeline: QueuePipeline) -> Iterator[None]:
+        """Log a bug with *pipeline*, which must not stop the timers of the group's other queues,
+        and look at it again later.
+        """
+        place = str(pipeline.queue)
+        confined = _noisy.confined(place, "a queue's timer failed", group=self.name, queue=place)
+        with confined:
+            yield
+        if confined.failed:
+            self._ring_at(pipeline, now_ns() + _AGAIN_NS)
 
     def _on_timer(self) -> None:
         """Look at the queues that are due. The others may be thousands, and at rest."""
@@ -604,8 +625,9 @@ class GroupLane:
             self._after_stall(now)
         due = dict.fromkeys(self._due.take(now))
         for pipeline in due | dict.fromkeys(each.twin for each in due if each.twin is not None):
-            if not pipeline.closed:
-                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
-                self._arm(pipeline)
+            with self._confined(pipeline):
+                if not pipeline.closed:
+                    self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
+                    self._arm(pipeline)
         if (next_ns := self._due.first_ns) is not None:
             self._timer.set(next_ns)

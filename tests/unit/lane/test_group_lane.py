@@ -517,3 +517,27 @@ async def test_pulls_with_a_single_place_do_not_wait_for_more_messages() -> None
         bench.lease(1)
     assert bench.listener.told["ready"] == 100
     assert not bench.counts.batch_waits
+
+
+async def test_a_bug_with_one_queue_stops_no_timer_of_another_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its leases would end late, and the keys behind them wait."""
+    bench = Bench(visibility_timeout_s=1)
+    bad, good = bench.own(0, message(0)), bench.own(1, message(0, queue_id=1))
+    assert [len(bench.lease()), len(bench.lease())] == [1, 1]
+    fails = True
+    on_time = QueuePipeline.on_time
+
+    def faulty(self: QueuePipeline, *, now_ns: int) -> Any:
+        if self is bad and fails:
+            raise ValueError("a bug")
+        return on_time(self, now_ns=now_ns)
+
+    monkeypatch.setattr(QueuePipeline, "on_time", faulty)
+    await asyncio.sleep(1.5)
+    assert [len(each.leases) for each in (bad, good)] == [1, 0]
+    fails = False
+    await asyncio.sleep(1.5)
+    assert not bad.leases
+    bench.lane.close()
