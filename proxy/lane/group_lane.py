@@ -314,7 +314,7 @@ class GroupLane:
         removed.
         """
         topic = self.topics.get(pipeline.topic)
-        if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
+        if topic is None or pipeline.closed or pipeline.has_rules(rules := rules_of(topic)):
             return False
         effects = pipeline.change_rules(rules)
         self.record_rules(pipeline)

@@ -541,3 +541,22 @@ async def test_a_bug_with_one_queue_stops_no_timer_of_another_queue(
     await asyncio.sleep(1.5)
     assert not bad.leases
     bench.lane.close()
+
+
+def test_queues_keep_the_rules_of_unchanged_topics_however_many_topics_there_are(
+    bench: Bench,
+) -> None:
+    """Other rules cause a record in the history, and the keys that are not in memory are read
+    again.
+    """
+    owned = bench.own()
+    rules, noted = owned.rules, len(bench.notes.of("rules"))
+    (topic,) = bench.lane.settings.topics
+    for number in range(2_000):
+        rules_of(topic.model_copy(update={"max_jobs_in_memory": 10_000 + number}))
+    bench.lane.apply(bench.lane.settings.model_copy(update={"hand_out": "longest_chain"}))
+    assert owned.rules is rules
+    assert len(bench.notes.of("rules")) == noted
+    changed = topic.model_copy(update={"max_jobs_in_memory": 9_999})
+    bench.lane.apply(bench.lane.settings.model_copy(update={"topics": (changed,)}))
+    assert owned.rules.max_jobs == 9_999
