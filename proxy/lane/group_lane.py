@@ -8,7 +8,7 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -92,6 +92,7 @@ class GroupLane:
     _notes: LaneHistory = field(init=False)
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
+    _queues_of: Counter[Topic] = field(default_factory=Counter)  # owned ones and twins
     _timer: EarliestTimer = field(init=False)
     _due: DueQueues = field(default_factory=DueQueues)
     _batch_wait: BatchWait = field(init=False)
@@ -150,6 +151,7 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """Add an acquired queue."""
         self.buffer.add(pipeline)
+        self._queues_of[pipeline.topic] += 1
         self._due.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
@@ -168,6 +170,8 @@ class GroupLane:
             self.remove(pipeline.twin)
         if self.tracing is not None:
             self.tracing.lost(pipeline, list(pipeline.leases))
+        if self.buffer.find(pipeline.queue) is pipeline:
+            self._queues_of[pipeline.topic] -= 1
         self.buffer.remove(pipeline)
         self._due.remove(pipeline)
         self.recent.forget(pipeline)
@@ -206,7 +210,7 @@ class GroupLane:
             self.rates.gate.before_change(now)
         pipeline.trust_until(trusted_until_ns)
         if lapsed:
-            self.rates.gate.changed(now)
+            self.rates.gate.changed(pipeline, now)
         if pipeline.twin is not None:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
@@ -500,7 +504,8 @@ class GroupLane:
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
-        if all(each.topic != topic for each in self.buffer):
+        if not self._queues_of[topic]:
+            del self._queues_of[topic]
             self.counts.pop(topic, None)
             self.presence.forget(topic)
             self.buffer.forget(topic)

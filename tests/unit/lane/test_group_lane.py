@@ -13,7 +13,7 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.names import Topic
-from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
@@ -560,3 +560,23 @@ def test_queues_keep_the_rules_of_unchanged_topics_however_many_topics_there_are
     changed = topic.model_copy(update={"max_jobs_in_memory": 9_999})
     bench.lane.apply(bench.lane.settings.model_copy(update={"topics": (changed,)}))
     assert owned.rules.max_jobs == 9_999
+
+
+def test_the_queues_of_a_removed_topic_leave_without_a_look_at_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removed topic of n queues took n² steps."""
+    gone = [bench.own(number) for number in range(3)]
+    kept = pipeline(of=queue(0, topic=Topic("kept")))
+    bench.lane.add(kept)
+    (topic,) = bench.lane.settings.topics
+    remaining = topic.model_copy(update={"name": "kept"})
+    bench.lane.apply(bench.lane.settings.model_copy(update={"topics": (remaining,)}))
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupBuffer, "__iter__", lambda _: pytest.fail("all queues are looked at"))
+        for number, each in enumerate(gone):
+            assert (ORDERS in bench.lane.counts) is (number < len(gone))
+            bench.lane.remove(each)
+    assert ORDERS not in bench.lane.counts
+    bench.lane.remove(gone[0])  # again: nothing happens
+    assert list(bench.lane.buffer) == [kept]
