@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -562,7 +563,8 @@ async def test_a_slow_broker_delays_no_other_ones_producer_groups() -> None:
                 request = producer.ChecksRequest(group, ["orders"], 0)
                 assert (await of.call("transactionChecks", request)).code == 0
                 await eventually(lambda group=group: bool(known) and group in known[-1], within_s=2)
-            assert known == [{"pay"}, {"pay", "ship"}]
+            # Each new connection, also to the slow broker, causes another heartbeat.
+            assert [each for each, _ in groupby(known)] == [{"pay"}, {"pay", "ship"}]
             await other.close()
             await eventually(lambda: RequestCode.UNREGISTER_CLIENT in quick.codes(), within_s=2)
         await service.transactions.close()
