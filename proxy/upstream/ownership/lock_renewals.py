@@ -156,7 +156,7 @@ class LockRenewals:
         apart: list[GroupLocks] = []
         held: list[OwnedQueue] = []
         for ownership in groups:
-            plain = None
+            plain: list[OwnedQueue] | None = None
             with _confined(ownership):
                 plain = ownership.renewable(broker)
             if plain is None:
