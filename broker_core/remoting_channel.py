@@ -26,6 +26,7 @@ from broker_core.errors import (
     ConnectionLost,
     InvalidCommand,
     LocalProtocolError,
+    NotSentInTime,
     RemoteProtocolError,
     RequestTimeout,
 )
@@ -191,7 +192,8 @@ class RemotingChannel(asyncio.Protocol):
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
         """Send a request and return its answer, of any code.
 
-        Raises ConnectionLost or RequestTimeout (effect unknown), or LocalProtocolError.
+        Raises ConnectionLost or RequestTimeout (effect unknown unless ``unsent``), or
+        LocalProtocolError.
         """
         loop = asyncio.get_running_loop()
         if not self._writable.is_set():
@@ -275,7 +277,10 @@ class RemotingChannel(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await self._writable.wait()
         except TimeoutError:
-            raise self._timeout(command, timeout_s) from None
+            name = request_name(command.code)
+            raise NotSentInTime(
+                f"{name}: {self.peer} took nothing within {timeout_s:.3g} s"
+            ) from None
         return (now_ns() - started_ns) / 1e9
 
     def _deliver(self, response: RemotingCommand) -> None:

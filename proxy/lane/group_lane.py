@@ -8,9 +8,11 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+
+import structlog
 
 from broker_core.batch_wait import BatchWait
 from broker_core.clock import now_ns, wall_ms
@@ -40,6 +42,7 @@ from proxy.lane.recent_changes import RecentChanges
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
+from proxy.observe.logs import NoisyLog
 from proxy.settings.groups import GroupSettings, TopicSettings
 
 #: Messages expected during a wait for further ones that make it worth while: an answer costs about
@@ -47,6 +50,10 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 _WORTH = 4
 #: A timer that is later than that was late because the process stood still.
 _STALLED_NS = 1_000_000_000
+#: Time after which the timer of a queue with a bug is tried again.
+_AGAIN_NS = 1_000_000_000
+
+_noisy = NoisyLog(structlog.get_logger("lane"))
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +91,7 @@ class GroupLane:
     _notes: LaneHistory = field(init=False)
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
+    _queues_of: Counter[Topic] = field(default_factory=Counter)  # owned ones and twins
     _timer: EarliestTimer = field(init=False)
     _due: DueQueues = field(default_factory=DueQueues)
     _batch_wait: BatchWait = field(init=False)
@@ -142,6 +150,7 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """Add an acquired queue."""
         self.buffer.add(pipeline)
+        self._queues_of[pipeline.topic] += 1
         self._due.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
@@ -160,6 +169,8 @@ class GroupLane:
             self.remove(pipeline.twin)
         if self.tracing is not None:
             self.tracing.lost(pipeline, list(pipeline.leases))
+        if self.buffer.find(pipeline.queue) is pipeline:
+            self._queues_of[pipeline.topic] -= 1
         self.buffer.remove(pipeline)
         self._due.remove(pipeline)
         self.recent.forget(pipeline)
@@ -198,7 +209,7 @@ class GroupLane:
             self.rates.gate.before_change(now)
         pipeline.trust_until(trusted_until_ns)
         if lapsed:
-            self.rates.gate.changed(now)
+            self.rates.gate.changed(pipeline, now)
         if pipeline.twin is not None:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
@@ -306,7 +317,7 @@ class GroupLane:
         removed.
         """
         topic = self.topics.get(pipeline.topic)
-        if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
+        if topic is None or pipeline.closed or pipeline.has_rules(rules := rules_of(topic)):
             return False
         effects = pipeline.change_rules(rules)
         self.record_rules(pipeline)
@@ -492,7 +503,8 @@ class GroupLane:
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
-        if all(each.topic != topic for each in self.buffer):
+        if not self._queues_of[topic]:
+            del self._queues_of[topic]
             self.counts.pop(topic, None)
             self.presence.forget(topic)
             self.buffer.forget(topic)
@@ -599,6 +611,8 @@ class GroupLane:
         due = dict.fromkeys(self._due.take(now))
         twins = dict.fromkeys(each.twin for each in due if each.twin is not None)
         self._look_at(due | twins, lambda each: each.on_time(now_ns=now_ns()))
+        if (next_ns := self._due.first_ns) is not None:
+            self._timer.set(next_ns)
 
     def _look_at(
         self,
@@ -607,16 +621,15 @@ class GroupLane:
         *,
         at_ns: int = 0,
     ) -> None:
-        """Apply *step* to each of *pipelines*. After a bug with one, the others are due at once."""
-        left = [*pipelines]
-        left.reverse()
-        try:
-            while left:
-                if not (pipeline := left.pop()).closed:
+        """Apply *step* to each of *pipelines*. A bug with one is logged and must not stop the timers
+        of the others; this one is looked at again later.
+        """
+        for pipeline in list(pipelines):
+            place = str(pipeline.queue)
+            confined = _noisy.confined(place, "a queue's timer failed", group=self.name, queue=place)
+            with confined:
+                if not pipeline.closed:
                     self._apply(pipeline, step(pipeline), at_ns=at_ns)
                     self._arm(pipeline)
-        finally:  # the timer is set again for earlier times only
-            for each in left:
-                self._due.note(each, now_ns())
-            if (next_ns := self._due.first_ns) is not None:
-                self._timer.set(next_ns)
+            if confined.failed and self._due.note(pipeline, due_ns := now_ns() + _AGAIN_NS):
+                self._timer.set(due_ns)

@@ -28,6 +28,7 @@ from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_cha
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_tasks import Selection
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.refills import Refills
@@ -40,6 +41,7 @@ _AT_ONCE = 1024
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 2.0
 
 _log = structlog.get_logger("order_key")
+_noisy = NoisyLog(_log)
 
 
 class KeyChanges:
@@ -56,11 +58,14 @@ class KeyChanges:
         while True:
             await asyncio.sleep(_EVERY_S)
             for lane, pipeline in selection.take():
-                if _is_due(pipeline) and pipeline not in self._tasks:
-                    name = f"order key {pipeline.queue}"
-                    task = spawn(self._look_after(lane, pipeline), name=name)
-                    self._tasks[pipeline] = task
-                    task.add_done_callback(partial(self._done, pipeline))
+                with _noisy.confined("bug", "order key not checked", queue=str(pipeline.queue)):
+                    if _is_due(pipeline) and pipeline not in self._tasks:
+                        self._start(lane, pipeline)
+
+    def _start(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        task = spawn(self._look_after(lane, pipeline), name=f"order key {pipeline.queue}")
+        self._tasks[pipeline] = task
+        task.add_done_callback(partial(self._done, pipeline))
 
     def _done(self, pipeline: QueuePipeline, _: asyncio.Task[None]) -> None:
         del self._tasks[pipeline]

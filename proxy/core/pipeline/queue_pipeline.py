@@ -611,6 +611,10 @@ class QueuePipeline:
 
     # ---- other rules; caller: group lane --------------------------------------------------------
 
+    def has_rules(self, rules: TopicRules) -> bool:
+        """Return whether *rules*, this very object, were given to the pipeline last."""
+        return rules is self.rules
+
     def change_rules(self, rules: TopicRules) -> Effects:
         """Apply *rules*; another order key only after ``plan_key_change``.
 

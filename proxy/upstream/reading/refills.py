@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Self
 
+import structlog
+
 from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.names import Group
@@ -19,7 +21,7 @@ from proxy.core.jobs.refills import Refill, RefillPass, how_many
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
-from proxy.observe.logs import queue_log
+from proxy.observe.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.queue_reader import DAMAGED_S, is_other_life
 from proxy.upstream.records.anchors import shows_another
@@ -29,6 +31,8 @@ _RECORD_BYTES = 64 << 10
 FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 #: Interval at which memory is checked if no signal reports free memory.
 _LOOK_AGAIN_S = 1.0
+
+_noisy = NoisyLog(structlog.get_logger("refill"))
 
 
 class Refills:
@@ -147,7 +151,8 @@ class Refills:
         def may_read() -> bool:
             if memory.left or pipeline.closed:
                 return True
-            memory.relieve()
+            with _noisy.confined("relief", "no memory freed for spilled messages; trying again"):
+                memory.relieve()
             return memory.left > 0 or not pipeline.offers
 
         while not may_read():

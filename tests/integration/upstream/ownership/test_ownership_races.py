@@ -442,3 +442,26 @@ async def test_a_queue_has_one_commit_in_flight_at_a_time() -> None:
         await asyncio.gather(*(work() for _ in range(3)))
         assert most == 1
         assert brokers.committed[BILLING, queue] == 9
+
+
+async def test_refused_locks_of_many_topics_share_one_time_limit() -> None:
+    """A nameserver that does not answer is asked whether topics were deleted. Their queues count as
+    owned until then.
+    """
+    brokers = MemoryBrokers()
+    topics = tuple(f"t{number}" for number in range(10))
+    queues = [brokers.add_topic(topic, 1)[0] for topic in topics]
+    lock = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 0.5}
+    async with upstream(brokers, topics=topics, lock=lock) as us, taking_part(us):
+        await eventually(lambda: len(us.lane.buffer) == len(queues))
+        answers = asyncio.Event()
+
+        async def silent(*_: Any) -> None:
+            await answers.wait()
+
+        us.client.before["queues"] = silent
+        brokers.holders.update(dict.fromkeys(((BILLING, each) for each in queues), "rival@1#1"))
+        began_ns = now_ns()
+        await eventually(lambda: not len(us.lane.buffer))
+        assert now_ns() - began_ns < 2 * SECOND
+        answers.set()

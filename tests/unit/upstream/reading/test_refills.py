@@ -286,3 +286,22 @@ async def test_after_a_bug_in_a_pass_its_refills_are_read_one_by_one(
     (told,) = [each for each in logs if each["log_level"] == "error"]
     assert (told["first_offset"], told["reason"]) == (5, "a bad record")
     assert desk.pipeline.jobs.window.memory.used == desk.pipeline.jobs.window.job_bytes
+
+
+async def test_a_bug_of_the_relief_of_memory_drops_no_refill() -> None:
+    """The keys that wait for it would stop for ever."""
+
+    class Faulty(Budget):
+        def relieve(self) -> None:
+            raise ValueError("a bug with another queue")
+
+    memory = Faulty(10_000)
+    desk = Desk(range(20), memory=memory)
+    memory.take(memory.limit)
+    refill = Refill(b"a", (3,))
+    desk.want(refill)
+    await asyncio.sleep(5)
+    assert (desk.given, len(desk.refills.tasks())) == ([], 1)
+    memory.give_back(memory.limit)
+    desk.settled.fire()
+    await eventually(lambda: desk.given == [(refill, [3])])
