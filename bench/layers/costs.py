@@ -207,10 +207,31 @@ def port(stage: Stage, batch: int, rounds: int, meter: Parts, *, request_ids: bo
             connection.data_received(frame)
         meter.end()
         meter.part()
-        answers = [transport.written.pop() for _, transport in connections]
-        result = consumer_service.pull_result
-        pulled = [answer_of(each, result(), method="pull") for each in answers]
-        frames = _next_frames(pulled, batch, request_id=f"{number}" if request_ids else None)
+        frames = _answered(connections, batch, request_id=f"{number}" if request_ids else None)
+
+
+def waiting(
+    stage: Stage,
+    records: Sequence[Sequence[bytes]],
+    rounds: int,
+    meter: Parts,
+    *,
+    request_ids: bool = False,
+) -> None:
+    """Serve received bytes of pulls that wait, one message each, which is read once they wait."""
+    connections = _connections(stage)
+    frames, offsets = _first_frames(1), [0] * QUEUES
+    for number in range(rounds):
+        for place, ((connection, _), frame) in enumerate(zip(connections, frames, strict=True)):
+            queue = place % QUEUES
+            offset, offsets[queue] = offsets[queue], offsets[queue] + 1
+            meter.begin()
+            connection.data_received(frame)
+            messages = decode([records[queue][offset]], first=offset)
+            stage.lane.on_messages(stage.queues[queue], messages, next_offset=offset + 1)
+            meter.end()
+        meter.part()
+        frames = _answered(connections, 1, request_id=f"{number}" if request_ids else None)
 
 
 def frame_of(
@@ -285,6 +306,16 @@ def _ids(batch: Batch) -> list[Any]:
 
 def _first_frames(batch: int) -> list[bytes]:
     return [frame_of(number, batch, []) for number in range(CONNECTIONS)]
+
+
+def _answered(
+    connections: Sequence[tuple[Connection, _Transport]], batch: int, *, request_id: str | None
+) -> list[bytes]:
+    """Take the answers of all *connections*; return their next pulls."""
+    answers = [transport.written.pop() for _, transport in connections]
+    result = consumer_service.pull_result
+    pulled = [answer_of(each, result(), method="pull") for each in answers]
+    return _next_frames(pulled, batch, request_id=request_id)
 
 
 def _next_frames(

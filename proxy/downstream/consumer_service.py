@@ -259,16 +259,17 @@ class ConsumerService:
         if waiters is None:
             return
         served_out: set[Topic] = set()  # topics whose ready jobs may not be delivered now
-        while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
+        while topics := lane.buffer.ready_topics(without=served_out):
             if self._load.is_over:
                 return  # until there is room again
             pull = waiters.first(topics)
             if pull is None:
                 return
-            batches = lane.lease(pull.wish, now_ns=now_ns())
+            now = now_ns()
+            batches = lane.lease(pull.wish, now_ns=now)
             if batches:
                 waiters.remove(pull)
-                self._serve(pull, batches)
+                self._serve(pull, batches, now_ns=now)
             else:  # pulls that only want these topics would get nothing either
                 served_out.update(topics if pull.wish.topics is None else pull.wish.topics)
 
@@ -317,25 +318,24 @@ class ConsumerService:
         """Answer *pull* with nothing, if it still waits."""
         waiters = self._waiters.get(pull.lane.name)
         if waiters is not None and waiters.remove(pull):
-            self._serve(pull, [])
+            self._serve(pull, [], now_ns=now_ns())
 
     def lost(self, pull: _Pull) -> None:
         """Forget *pull*, if it still waits: its connection has ended."""
         waiters = self._waiters.get(pull.lane.name)
         if waiters is not None and waiters.remove(pull):
-            self._end(pull)
+            self._end(pull, now_ns=now_ns())
 
-    def _serve(self, pull: _Pull, batches: list[Batch]) -> None:
+    def _serve(self, pull: _Pull, batches: list[Batch], *, now_ns: int) -> None:
         """Answer *pull*, which no longer waits."""
-        self._end(pull)
-        now = now_ns()
-        pull.lane.pulled(pull.wish.topics, now_ns=now)
-        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now, waited=True)
+        self._end(pull, now_ns=now_ns)
+        pull.lane.pulled(pull.wish.topics, now_ns=now_ns)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now_ns, waited=True)
 
-    def _end(self, pull: _Pull) -> None:
+    def _end(self, pull: _Pull, *, now_ns: int) -> None:
         self._pulls_waiting -= 1
         pull.end()
-        pull.lane.pull_ends(pull.wish)
+        pull.lane.pull_ends(pull.wish, now_ns=now_ns)
         if pull.name is not None:
             del self._waiting[pull.name]
 

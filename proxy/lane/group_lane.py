@@ -237,12 +237,15 @@ class GroupLane:
             dropped = 0 if effects.plain else len(effects.filtered_by)
             counts.keys_read(taken - dropped, missing=effects.missing_keys)
         is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
-        self._execute(pipeline, effects)
+        # Messages make nothing due earlier, except where a redrive has a rate.
+        self._execute(pipeline, effects, arms=pipeline.is_twin)
         self._batch_wait.came(len(messages), now)
         if self._batch_timer.is_set:
             pass  # it waits for these, too
-        elif wait_ns := self._batch_wait.begin(
-            now, ready=pipeline.ready, room=self.presence.free_places
+        elif self._batch_wait.is_busy and (
+            wait_ns := self._batch_wait.begin(
+                now, ready=pipeline.ready, room=self.presence.free_places
+            )
         ):
             self.counts[pipeline.topic].batch_waited("answer")
             self._batch_timer.set(now + wait_ns)
@@ -371,7 +374,7 @@ class GroupLane:
                 self._arm(pipeline)  # a redrive may have a rate
             elif self._due.note(pipeline, due_ns := leases[0].deadline_ns):  # that of all leases
                 self._timer.set(due_ns)
-        if not batches:
+        if not batches and not self.buffer.rates.open:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now_ns))
         if self.history.enabled:
             self._notes.delivered(batches, at_ns=now_ns)
@@ -380,17 +383,17 @@ class GroupLane:
         return batches
 
     def pull_waits(self, wish: PullWish) -> None:
-        """Note a pull that begins to wait for messages."""
+        """Note a pull, for which ``lease`` has found nothing, that begins to wait for messages."""
         self.presence.waits(wish.topics, 1, places=wish.max_jobs)
-        self._notes.pull("pull_wait", wish)
-        if self.presence.starvation.asks(wish.topics, now_ns()):
-            self.listener.on_settled()  # it may resume paused reading
+        if self.history.enabled:
+            self._notes.pull("pull_wait", wish)
 
-    def pull_ends(self, wish: PullWish) -> None:
+    def pull_ends(self, wish: PullWish, *, now_ns: int) -> None:
         """Note a pull that stops waiting: it has messages, timed out, or was lost."""
         self.presence.waits(wish.topics, -1, places=wish.max_jobs)
-        self.presence.starvation.asks(wish.topics, now_ns())
-        self._notes.pull("pull_end", wish)
+        self.presence.starvation.asks(wish.topics, now_ns)
+        if self.history.enabled:
+            self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
         """Record a repeated answer to a pull; its leases stay unchanged."""
@@ -548,8 +551,9 @@ class GroupLane:
         *,
         nacks: Sequence[Nack] = (),
         at_ns: int = 0,
+        arms: bool = True,
     ) -> None:
-        """Execute *effects*, without waking waiting pulls."""
+        """Execute *effects*, without waking waiting pulls. *arms*: something may be due earlier."""
         self.recent.note(pipeline, at_ns or now_ns())
         counts = self.counts[pipeline.topic]
         counts.add(effects)
@@ -565,7 +569,8 @@ class GroupLane:
         if effects.plain and effects.finished:  # acks make nothing due earlier
             self.listener.on_settled()
             return
-        self._arm(pipeline)
+        if arms or not effects.plain:
+            self._arm(pipeline)
         if not effects.plain:
             self._execute_rest(pipeline, effects)
 

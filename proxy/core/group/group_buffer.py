@@ -10,7 +10,7 @@ turn it is, so each queue is in the next 2n; the bound in a queue is the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -150,9 +150,9 @@ class GroupBuffer:
         waits = (self.rates.wait_ns(topic, now_ns) for topic in held)
         return min((each for each in waits if each), default=None)
 
-    def ready_topics(self) -> list[Topic]:
-        """Return the topics with ready jobs."""
-        return [topic for topic, turns in self._ready.items() if turns]
+    def ready_topics(self, *, without: Container[Topic] = ()) -> list[Topic]:
+        """Return the topics with ready jobs that are not in *without*."""
+        return [topic for topic, turns in self._ready.items() if turns and topic not in without]
 
     def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
         """Return the answer to a pull: batches of one queue, or of several if the client accepts

@@ -110,12 +110,13 @@ class Jobs:
 
     def advance(self, next_offset: int) -> None:
         """Move the read position to *next_offset*, or past messages that need no reading."""
-        self._tracker.advance(next_offset)
-        self._relief.note_arrivals(self.position - self._came_to)
-        self._came_to = self.position
+        tracker = self._tracker
+        tracker.advance(next_offset)
+        self._relief.note_arrivals(tracker.position - self._came_to)
+        self._came_to = tracker.position
         if self._resume is not None:
-            self._tracker.advance(self._resume.next_unread(self._tracker.position))
-            if self._tracker.position >= self._resume.read:
+            tracker.advance(self._resume.next_unread(tracker.position))
+            if tracker.position >= self._resume.read:
                 self._resume = None
                 self.residency.begin_refills()
 

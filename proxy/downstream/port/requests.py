@@ -25,7 +25,7 @@ from proxy.core.keys.order_key import QUEUE_CHAIN
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
-from proxy.downstream.port.replays import ClientName, RequestName
+from proxy.downstream.port.replays import RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
@@ -106,7 +106,7 @@ def request_name(request: Any) -> RequestName | None:
         raise Refused("requestId requires clientId: set both, or neither")
     if len(request.requestId) > MAX_TEXT:
         raise Refused(f"requestId is longer than {MAX_TEXT} characters")
-    client = ClientName(request.groupId or "", request.clientId[:MAX_TEXT])
+    client = request.groupId or "", request.clientId[:MAX_TEXT]
     return RequestName(client, request.requestId)
 
 

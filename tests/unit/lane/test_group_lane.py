@@ -98,7 +98,7 @@ async def test_a_queue_with_messages_for_the_next_client_does_not_starve(
     assert not bench.lane.starves(owned)
     bench.lane.pull_waits(wish)
     assert bench.lane.starves(owned)
-    bench.lane.pull_ends(wish)
+    bench.lane.pull_ends(wish, now_ns=now_ns())
     assert bench.lane.starves(owned)  # it is about to pull again
 
     bench.read(owned, keyed(0, "k"), keyed(1, "k"))
@@ -232,7 +232,7 @@ async def test_a_waiting_pull_is_in_the_history(bench: Bench) -> None:
     wish = PullWish(Holder(1, "c"), frozenset({ORDERS}), 1, 1)
     bench.lane.pull_waits(wish)
     assert bench.lane.presence.waiting_pulls == 1
-    bench.lane.pull_ends(wish)
+    bench.lane.pull_ends(wish, now_ns=now_ns())
     assert bench.lane.presence.waiting_pulls == 0
     fields = {"group": GROUP, "topics": ["orders"], "consumer": "c"}
     assert bench.notes.events == [("pull_wait", fields), ("pull_end", fields)]
