@@ -16,7 +16,7 @@ from thin_client.spark.jobs.archive import archive
 from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake import delta, iceberg, parquet
 from thin_client.spark.lake.formats import compaction, destination
-from thin_client.spark.lake.reading import read_archive
+from thin_client.spark.lake.reading import archived
 from thin_client.spark.options import OptionError
 
 TABLES = ("delta", "iceberg")
@@ -195,7 +195,7 @@ def test_no_job_leaves_a_catalog_open(spark: Any, gateway: SparkGateway, tmp_pat
         given = options(gateway, topic, maxOffsetsPerTrigger="2")
         assert archive(spark, given, lake.path, **lake.settings).batches == 3
         compact(spark, lake.path, **lake.settings)
-        read_archive(spark, lake.path, **lake.settings)
+        archived(spark, lake.path, **lake.settings).rows()
     assert len(opened) >= 6
     assert closed == opened
 
@@ -274,7 +274,7 @@ def test_small_integers_keep_their_type_in_later_runs(
         there.prepare(rows)
         there.write(rows, "query", number)
     kept = "int" if format == "iceberg" else "smallint"
-    found = read_archive(spark, lake.path, **lake.settings)
+    found = archived(spark, lake.path, **lake.settings).rows()
     assert dict(found.dtypes)["two"] == kept
     assert dict(found.dtypes)["deep"] == f"array<struct<n:{kept}>>"
     assert [(row.two, row.one, row.deep[0].n, row.by[1]) for row in found.collect()] == [

@@ -8,7 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -22,13 +22,14 @@ from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted, small
 from thin_client.spark.lake.files import files_below
 from thin_client.spark.lake.iceberg import once, open_catalog
+from thin_client.spark.lake.iceberg_parts import within
 from thin_client.spark.lake.names import files_for
+from thin_client.spark.lake.parts import day_of_number
 from thin_client.spark.lake.rows import ORDER, as_lake_files
 from thin_client.spark.option_values import OptionError
 
 #: Commits of other writers, between which a merge is tried again.
 _ATTEMPTS = 20
-_FIRST_DAY = date(1970, 1, 1)
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class IcebergMerge:
         """Merge the files of *day*, topic by topic."""
         topics: dict[str, list[Any]] = defaultdict(list)
         table = self._load()
-        for each in table.scan().plan_files():
+        for each in table.scan(row_filter=within(day)).plan_files():
             # A file with deleted rows stays: only the table's own readers leave these out.
             if _day(each) == day and not each.delete_files:
                 topics[each.file.partition[1]].append(each.file)
@@ -134,4 +135,4 @@ class IcebergMerge:
 
 
 def _day(task: Any) -> str:
-    return (_FIRST_DAY + timedelta(days=task.file.partition[0])).isoformat()
+    return day_of_number(task.file.partition[0]).isoformat()
