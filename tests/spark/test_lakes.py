@@ -106,6 +106,23 @@ def test_a_driver_may_die_at_each_step_of_a_batch(
         assert lake.places(spark) == expected(2 * number, 2 * number)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_error_while_a_batch_is_stored_ends_the_archive_with_its_sentence(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, format: str
+) -> None:
+    """Spark passes it on inside a traceback of the function of ``foreachBatch``."""
+    lake = Lake(format, tmp_path)
+
+    def full(*_arguments: Any, **_more: Any) -> None:
+        raise OSError(28, "No space left on device", "/lake")
+
+    with (
+        wrapped(CLASSES[format], "write", full),
+        pytest.raises(OptionError, match=r"^\[Errno 28\] No space left on device: '/lake'$"),
+    ):
+        archive(spark, options(gateway, gateway.a_topic()), lake.path, **lake.settings)
+
+
 @pytest.mark.parametrize("format", TABLES)
 def test_of_two_drivers_with_one_batch_only_one_commits_it(
     spark: Any, tmp_path: Path, format: str
