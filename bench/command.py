@@ -157,7 +157,7 @@ def blackout(
 def bulk(
     broker: Broker = "embedded",
     load: Annotated[
-        list[str] | None, typer.Option(help="full or paced (default: both in turn)")
+        list[str] | None, typer.Option(help="full, paced or sparse (default: all in turn)")
     ] = None,
     rounds: Rounds = 5,
     messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,

@@ -88,27 +88,52 @@ def test_a_blackout_that_did_not_end_is_no_number() -> None:
 
 
 def test_a_bulk_reader_is_judged_by_the_stretch_without_it_in_the_same_round() -> None:
-    def run(load: str, arm: str, number: int, per_s: float, delay_ms: float | None) -> bulk.Run:
-        return bulk.Run(load, arm, number, per_s, delay_ms, 16.0, 40_000, 0.5)
+    def run(
+        load: str,
+        arm: str,
+        number: int,
+        per_s: float,
+        delay_ms: float | None = None,
+        p99_ms: float | None = None,
+        *,
+        bulk_mb: float = 16.0,
+    ) -> bulk.Run:
+        return bulk.Run(load, arm, number, per_s, delay_ms, p99_ms, bulk_mb, 40_000, 0.5)
 
     runs = [
-        run("full", "beside", 0, 90, None),
-        run("full", "alone", 0, 100, None),
-        run("full", "alone", 1, 10, None),
-        run("full", "beside", 1, 10, None),
-        run("paced", "alone", 0, 10, 2.0),
-        run("paced", "beside", 0, 10, 3.0),
+        run("full", "beside", 0, 90),
+        run("full", "alone", 0, 100),
+        run("full", "alone", 1, 10),
+        run("full", "beside", 1, 10),
+        run("paced", "alone", 0, 10, 2.0, 4.0),
+        run("paced", "beside", 0, 10, 3.0, 9.0),
+        run("sparse", "alone", 0, 5, 2.0, bulk_mb=0.0),
+        run("sparse", "beside", 0, 5, 2.0, bulk_mb=30.0),
+        run("sparse", "reader", 0, 0, bulk_mb=60.0),
     ]
     found = bulk.summaries(bulk.Plan("embedded"), runs)
     assert [(each["load"], each["arm"]) for each in found] == [
-        ("full", "alone"),
-        ("full", "beside"),
-        ("paced", "alone"),
-        ("paced", "beside"),
+        *(("full", "alone"), ("full", "beside"), ("paced", "alone"), ("paced", "beside")),
+        *(("sparse", "alone"), ("sparse", "beside"), ("sparse", "reader")),
     ]
-    assert [each["per_s_ratio"] for each in found] == [None, spread([0.9, 1.0]), None, spread([1])]
-    assert [each["delay_ratio"] for each in found] == [None, None, None, spread([1.5])]
-    assert [row["delay of alone"] for row in bulk.rows(found)] == ["", "", "", "1.50"]
+
+    def figures(name: str) -> list[object]:
+        return [each[name] for each in found]
+
+    assert figures("per_s_ratio") == [
+        *(None, spread([0.9, 1.0]), None, spread([1]), None, spread([1]), None)
+    ]
+    assert figures("delay_ratio") == [None, None, None, spread([1.5]), None, spread([1]), None]
+    assert figures("added_p99_ms") == [None, None, None, spread([5.0]), None, None, None]
+    assert figures("bulk_ratio") == [None, None, None, None, None, spread([0.5]), None]
+    rows = bulk.rows(found)
+    assert [row["delay of alone"] for row in rows] == ["", "", "", "1.50", "", "1.00", ""]
+    assert [row["of reader"] for row in rows] == ["", "", "", "", "", "0.50", ""]
+
+
+def test_a_percentile_needs_enough_delays() -> None:
+    assert bulk.percentile_ms(list(range(99)), 0.99) is None
+    assert bulk.percentile_ms([1000 * n for n in range(1, 101)], 0.99) == 99.0
 
 
 def test_a_spread_is_shown_with_its_ends_if_it_has_some() -> None:
