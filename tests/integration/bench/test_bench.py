@@ -110,6 +110,11 @@ def test_a_backlog_is_consumed_and_judged(tmp_path: Path, case: str, arm: str, p
             "--end 'SIGHUP': expected one of SIGTERM, SIGKILL, SIGSTOP",
         ),
         (("bulk", "--load", "none"), "--load 'none': expected one of full, paced, sparse"),
+        (("spark", "--vs", "pulsar"), "--vs 'pulsar': expected kafka"),
+        (
+            ("spark", "--operation", "read"),
+            "--operation and --source-version belong to --vs kafka: set it too",
+        ),
         (("blackout", "--broker", "3.2"), "--broker '3.2': expected one of embedded, 5.3.3, 4.9.7"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench import blackout, bulk, spark, takeover
+from bench import blackout, bulk, spark, spark_kafka, spark_planning, takeover
 from bench.preload import Backlog
 from bench.report import shown, spread
 from bench.site import Usage
@@ -164,3 +164,55 @@ def test_sources_are_compared_within_a_round() -> None:
     assert (ours["of tuples"], ours["of arrow"]) == ("1.25 (1.00 to 1.50)", "0.38 (0.25 to 0.50)")
     assert (tuples["of tuples"], arrow["of arrow"]) == ("1.00", "1.00")
     assert (ours["proxy CPU µs each"], arrow["proxy CPU µs each"]) == ("0.50", "")
+
+
+def test_spark_with_kafka_is_held_against_its_bounds_by_rounds() -> None:
+    """Medians of ratios count, not ratios of medians."""
+    per_s = {
+        ("read", "orderlane"): (400, 90, 300),
+        ("read", "kafka"): (200, 100, 100),
+        ("read", "memory"): (500, 100, 400),
+        ("write", "orderlane"): (70, 90, 70),
+        ("write", "kafka"): (100, 100, 100),
+        ("archive", "orderlane"): (30, 30, 30),
+        ("archive", "kafka"): (60, 60, 60),
+    }
+    runs = [
+        spark_kafka.Run(operation, arm, number, each, None if arm == "memory" else 2.5)
+        for (operation, arm), rounds in per_s.items()
+        for number, each in enumerate(rounds)
+    ]
+    summary = spark_kafka.summaries(runs)
+    found = {(row["operation"], row["arm"]): row for row in spark_kafka.rows(summary)}
+    assert list(found) == list(per_s)
+    assert [set(row) for row in found.values()] == [set(spark_kafka.COLUMNS)] * len(per_s)
+    read = found["read", "orderlane"]
+    assert (read["of kafka"], read["of memory"]) == ("2.00 (0.90 to 3.00)", "0.80 (0.75 to 0.90)")
+    assert (read["bound"], read["met"]) == ("0.8 of memory", "yes")
+    assert found["read", "memory"]["gateway CPU µs"] == ""
+    assert found["read", "memory"]["of memory"] == ""
+    assert found["write", "orderlane"]["met"] == "no"
+    archive = found["archive", "orderlane"]
+    assert (archive["bound"], archive["met"]) == ("0.6 of memory", ""), "its arm was not measured"
+    assert found["archive", "kafka"]["bound"] == ""
+
+
+def test_each_bound_compares_arms_of_its_operation() -> None:
+    for bound in spark_kafka.BOUNDS:
+        assert {bound.arm, bound.to} <= set(spark_kafka.OPERATIONS[bound.operation])
+
+
+def test_planning_is_held_against_the_bounds_of_driver_and_gateway() -> None:
+    plan = spark_planning.Plan("embedded", arms=("ranges", "batch", "next", "report"))
+    runs = [
+        spark_planning.Run(arm, number, 200, seconds, 0.5, gateway / 2, gateway / 2)
+        for arm, seconds, gateway in (
+            *(("ranges", 0.2, 0.1), ("batch", 2.1, 0.4)),
+            *(("next", 1.0, 1.1), ("report", 9.0, 9.0)),
+        )
+        for number in range(3)
+    ]
+    rows = spark_planning.rows(spark_planning.summaries(plan, runs))
+    assert [set(row) for row in rows] == [set(spark_planning.COLUMNS)] * 4
+    assert [row["within"] for row in rows] == ["yes", "no", "no", ""]
+    assert (rows[0]["queues"], rows[1]["seconds"]) == ("10,000", "2.100")
