@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from thin_client.spark.lake.delta_parts import parts_of as delta_parts
+from thin_client.spark.lake.iceberg_merge import IcebergMerge
 from thin_client.spark.lake.iceberg_parts import parts_of as iceberg_parts
 from thin_client.spark.lake.parts import days_of
 
@@ -32,24 +33,30 @@ def times(day: date | None) -> list[datetime | None]:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Any]:
+def options(tmp_path: Path) -> dict[str, str]:
+    """Options of a catalog."""
+    places = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    return {"type": "sql", **places}
+
+
+@pytest.fixture
+def catalog(options: dict[str, str]) -> Iterator[Any]:
     from pyiceberg.catalog import load_catalog
 
-    options = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
-    with closing(load_catalog(None, type="sql", **options)) as opened:
+    with closing(load_catalog(None, **options)) as opened:
         opened.create_namespace("lake")
         yield opened
 
 
 def iceberg_table(catalog: Any, folder: Path, *, partitioned: bool) -> Any:
-    """Return a table with a file for each day and topic."""
+    """Return a table with a file for each day and topic; partitioned as an archive is."""
     from pyiceberg.transforms import DayTransform, IdentityTransform
 
     table = catalog.create_table("lake.orders", SCHEMA)
     if partitioned:
         with table.update_spec() as spec:
-            spec.add_field("topic", IdentityTransform(), "topic")
             spec.add_field("timestamp", DayTransform(), "timestamp_day")
+            spec.add_field("topic", IdentityTransform(), "topic")
     files = []
     for day in DAYS:
         for number, topic in enumerate(TOPICS):
@@ -94,6 +101,15 @@ def test_only_files_of_the_day_are_chosen(
         f"{day}-1.parquet",
     ]
     assert (days_of(parts) is None) == (not partitioned)
+
+
+def test_rows_without_a_time_belong_to_no_day_of_a_compaction(
+    catalog: Any, options: dict[str, str], tmp_path: Path
+) -> None:
+    iceberg_table(catalog, tmp_path, partitioned=True)
+    session: Any = None  # lists without it
+    with closing(IcebergMerge(session, "lake.orders", options)) as lake:
+        assert lake.days() == ["2026-01-30", "2026-01-31"]
 
 
 def test_a_delta_table_tells_the_day_and_topic_of_each_file(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ class IcebergMerge:
         self._load()
 
     def days(self) -> list[str]:
-        """Return the days that have a file."""
-        return sorted({_day(each) for each in self._load().scan().plan_files()})
+        """Return the days that have a file; rows without a time belong to none."""
+        return sorted(filter(None, {_day(each) for each in self._load().scan().plan_files()}))
 
     def drop(self, before: str) -> None:
         """Delete the days before *before* in one commit: whole files, since they are of one day."""
@@ -134,5 +134,6 @@ class IcebergMerge:
             raise OptionError(f"there is no Iceberg table {self.name}") from None
 
 
-def _day(task: Any) -> str:
-    return day_of_number(task.file.partition[0]).isoformat()
+def _day(task: Any) -> str | None:
+    number = task.file.partition[0]
+    return None if number is None else day_of_number(number).isoformat()
