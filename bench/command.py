@@ -260,18 +260,17 @@ def _spark_with_kafka(
     source_version: str | None,
 ) -> None:
     from bench import spark_kafka as case
+    from bench.spark_comparison import OPERATIONS, SOURCE_VERSION, Plan
 
-    chosen = tuple(operations or case.OPERATIONS)
-    if unknown := [name for name in chosen if name not in case.OPERATIONS]:
-        raise OrderlaneError(
-            f"--operation {unknown[0]!r}: expected one of {', '.join(case.OPERATIONS)}"
-        )
-    plan = case.Plan(
+    chosen = tuple(operations or OPERATIONS)
+    if unknown := [name for name in chosen if name not in OPERATIONS]:
+        raise OrderlaneError(f"--operation {unknown[0]!r}: expected one of {', '.join(OPERATIONS)}")
+    plan = Plan(
         broker,
         **size,
         written=max(1, size["rows"] // 2),
         operations=chosen,
-        source_version=source_version or case.SOURCE_VERSION,
+        source_version=source_version or SOURCE_VERSION,
         seed=seed,
     )
     table = case.measure(plan, out, command=_command(), say=say)

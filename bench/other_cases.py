@@ -12,6 +12,7 @@ from bench import bench_clients, blackout, bulk, spark_kafka, spark_planning, ta
 from bench.peers.open_registry import OPEN_PEERS
 from bench.report import commit
 from bench.site import EMBEDDED
+from bench.spark_comparison import Plan
 
 Say = Callable[[str], None]
 
@@ -49,7 +50,7 @@ def _spark(out: Path, say: Say) -> None:
 
 
 def _spark_with_kafka(out: Path, say: Say) -> None:
-    plan = spark_kafka.Plan(EMBEDDED)
+    plan = Plan(EMBEDDED)
     spark_kafka.measure(plan, out, command="orderlane bench spark --vs kafka", say=say)
 
 

@@ -26,7 +26,7 @@ from bench.peers.backlog import backlog_of
 from bench.peers.java_programs import jar_files, version_in
 from bench.peers.kafka_node import KafkaNode, kafka_node
 from bench.site import Brokers, open_site, running_brokers
-from bench.spark_kafka import CLIENT, KAFKA, MEMORY, OURS, Plan, Run
+from bench.spark_comparison import CLIENT, KAFKA, MEMORY, OURS, Plan, Run
 from bench.spark_sources import ArrowSource
 from broker_core.client import BrokerClient
 from broker_core.names import Topic

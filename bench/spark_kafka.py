@@ -23,19 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import shown, spread, write_result
+from bench.spark_comparison import CLIENT, KAFKA, MEMORY, OPERATIONS, OURS, Plan, Run
 
-OURS, KAFKA, MEMORY, CLIENT = "orderlane", "kafka", "memory", "python-client"
-#: The arms of each operation.
-OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "read": (OURS, KAFKA, MEMORY),
-    "stream": (OURS, KAFKA),
-    "filtered": (OURS, KAFKA),
-    "write": (OURS, KAFKA, CLIENT),
-    "archive": (OURS, KAFKA, MEMORY),
-}
 COLUMNS = ("operation", "arm", "rows/s", "of kafka", "of memory", "gateway CPU µs", "bound", "met")
-#: The version of Spark's module for Kafka: the newest that Maven's central repository has.
-SOURCE_VERSION = "4.2.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +44,6 @@ BOUNDS = (
     Bound("write", CLIENT, KAFKA, 0.8),
     Bound("archive", OURS, MEMORY, 0.6),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Options of the measurement: *rows* in *queues* queues are read, *written* ones written.
-
-    *warm_ups*: rounds that do not count; *source_version*: of Spark's module for Kafka.
-    """
-
-    broker: str
-    rows: int = 1_000_000
-    written: int = 500_000
-    body_bytes: int = 256
-    queues: int = 2
-    rounds: int = 5
-    warm_ups: int = 2
-    operations: tuple[str, ...] = tuple(OPERATIONS)
-    source_version: str = SOURCE_VERSION
-    seed: int = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run. *server_us*: processor time for each row of proxy and broker, or of Kafka's node;
-    None for an arm without either.
-    """
-
-    operation: str
-    arm: str
-    round: int
-    per_s: float
-    server_us: float | None
 
 
 def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from bench.frame.peer import Work
 from bench.peers.java_programs import jar_files
 from bench.peers.kafka_node import KafkaNode, NodeTls, kafka_node
-from bench.spark_kafka import SOURCE_VERSION
+from bench.spark_comparison import SOURCE_VERSION
 from testkit.certificates import Certificates, keystore, make_certificates
 from testkit.processes import ROOT
 from testkit.spark_site import SparkGateway, spark_gateway, spark_session

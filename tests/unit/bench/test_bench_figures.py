@@ -10,6 +10,7 @@ from bench import blackout, bulk, spark, spark_kafka, spark_planning, takeover
 from bench.preload import Backlog
 from bench.report import shown, spread
 from bench.site import Usage
+from bench.spark_comparison import OPERATIONS, Run
 
 SECOND = 1_000_000_000
 
@@ -178,7 +179,7 @@ def test_spark_with_kafka_is_held_against_its_bounds_by_rounds() -> None:
         ("archive", "kafka"): (60, 60, 60),
     }
     runs = [
-        spark_kafka.Run(operation, arm, number, each, None if arm == "memory" else 2.5)
+        Run(operation, arm, number, each, None if arm == "memory" else 2.5)
         for (operation, arm), rounds in per_s.items()
         for number, each in enumerate(rounds)
     ]
@@ -199,7 +200,7 @@ def test_spark_with_kafka_is_held_against_its_bounds_by_rounds() -> None:
 
 def test_each_bound_compares_arms_of_its_operation() -> None:
     for bound in spark_kafka.BOUNDS:
-        assert {bound.arm, bound.to} <= set(spark_kafka.OPERATIONS[bound.operation])
+        assert {bound.arm, bound.to} <= set(OPERATIONS[bound.operation])
 
 
 def test_planning_is_held_against_the_bounds_of_driver_and_gateway() -> None:
