@@ -107,10 +107,10 @@ def _result(option: KafkaOption, site: Site, secure: dict[str, str]) -> str:
     elif option.name in RUNS:
         run = partial(RUNS[option.name][0], site)
     else:
-        value = _VALUES.get(option.name, "1")
-        reads = READ in option.where
-        act = site.read if reads else partial(site.written, topic=TARGET)
-        run = partial(act, **{option.name: value})
+        act: Callable[..., object] = site.read
+        if READ not in option.where:
+            act = partial(site.written, topic=TARGET)
+        run = partial(act, **{option.name: _VALUES.get(option.name, "1")})
     try:
         return repr(run())
     except PySparkException:
