@@ -19,6 +19,7 @@ from thin_client.producer import Producer
 from thin_client.servers import Servers
 from thin_client.spark.encoding import Part, id_of
 from thin_client.spark.options import Connecting
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import producer
 
 _log = logging.getLogger("orderlane")
@@ -61,13 +62,23 @@ class EncodedProducer:
     ``close``.
     """
 
-    def __init__(self, connecting: Connecting, support: Support, *, patience_s: float) -> None:
-        """*patience_s*: the time for which a request is repeated."""
+    def __init__(
+        self,
+        connecting: Connecting,
+        support: Support,
+        *,
+        patience_s: float,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """*patience_s*: the time for which a request is repeated; *failures*: as of
+        ``ProxyCalls``.
+        """
         self._servers = Servers(connecting.servers, tls=connecting.tls)
         self._token = connecting.token
         self._timeout_s = connecting.request_timeout_s
         self._patience_s = patience_s
         self._support = support
+        self._failures = KnownFailures() if failures is None else failures
         self._plain = Producer(
             connecting.servers, timeout_s=patience_s, token=connecting.token, tls=connecting.tls
         )
@@ -113,9 +124,11 @@ class EncodedProducer:
                 if isinstance(error, ProxyFault) and error.unknown_method:
                     self._support.proxy_is_older()
                     break
+                self._failures.failed(str(self._servers.address), time.monotonic())
                 self._servers.go_on()
                 self._pause(tries, stored, str(error), doubt=sent, again=error.retriable)
                 continue
+            self._failures.answered(str(self._servers.address))
             if answer.code == 0:
                 return count
             stored += answer.stored or 0
