@@ -626,12 +626,14 @@ class GroupLane:
         *,
         at_ns: int = 0,
     ) -> None:
-        """Apply *step* to each of *pipelines*. A bug with one is logged and must not stop the timers
-        of the others; this one is looked at again later.
+        """Apply *step* to each of *pipelines*. A bug with one is logged and must not stop the
+        timers of the others; this one is looked at again later.
         """
         for pipeline in list(pipelines):
             place = str(pipeline.queue)
-            confined = _noisy.confined(place, "a queue's timer failed", group=self.name, queue=place)
+            confined = _noisy.confined(
+                place, "a queue's timer failed", group=self.name, queue=place
+            )
             with confined:
                 if not pipeline.closed:
                     self._apply(pipeline, step(pipeline), at_ns=at_ns)

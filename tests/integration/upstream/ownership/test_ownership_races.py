@@ -175,19 +175,21 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
     assert len(brokers.topics[ownership_topic(BILLING, queue.topic)]) == 4
 
 
-def keep_route(client: MemoryClient, queues: list[QueueName]) -> None:
+def keep_route(
+    monkeypatch: pytest.MonkeyPatch, client: MemoryClient, queues: list[QueueName]
+) -> None:
     """Let *client* keep these *queues* as the route of their topic."""
     real = client.queues
 
     async def kept(topic: Topic, *, fresh: bool = False) -> list[QueueName]:
         return queues if topic == TOPIC and not fresh else await real(topic)
 
-    client.queues = kept  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "queues", kept)
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_ownership_topic_smaller(
-    *, meanwhile: bool
+    monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
 ) -> None:
     """P1: the records of another proxy in the new queues would become invisible. The topic grew
     since the route was read, or (*meanwhile*) grows while the other one creates its twin, too.
@@ -195,7 +197,7 @@ async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_ownership_topic_s
     brokers = MemoryBrokers()
     queue = brokers.add_topic(TOPIC, 4)[0]
     client, other = MemoryClient(brokers), MemoryClient(brokers, "other@1#1")
-    keep_route(client, [*brokers.topics[TOPIC]])
+    keep_route(monkeypatch, client, [*brokers.topics[TOPIC]])
 
     async def grow(*_: Any) -> None:
         client.before.clear()
@@ -212,7 +214,9 @@ async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_ownership_topic_s
     assert len(brokers.topics[ownership_topic(BILLING, TOPIC)]) == 8
 
 
-async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_parked_topic_smaller() -> None:
+async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_parked_topic_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P1: the copies of another proxy in the new queues would become invisible."""
     brokers = MemoryBrokers()
     queue = brokers.add_topic(TOPIC, 4)[0]
@@ -220,7 +224,7 @@ async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_parked_topic_smal
     write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
     parked = parked_topic(BILLING, TOPIC)
     async with upstream(brokers) as us:
-        keep_route(us.client, [*brokers.topics[TOPIC]])
+        keep_route(monkeypatch, us.client, [*brokers.topics[TOPIC]])
         brokers.add_topic(TOPIC, 8)
         await us.owned(queue)
         await eventually(lambda: parked in brokers.topics)
