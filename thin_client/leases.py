@@ -127,11 +127,11 @@ class Leases:
         if not held:
             del self._held[origin.queue]
         self.count -= 1
-        ended: Lease | None = lease
+        ended = lease
         if lease.batch is not None:
-            ended = lease.leave(lease.batch)
-            if ended is None:
+            if (last := lease.leave(lease.batch)) is None:
                 return opened_ns, True
+            ended = last
         self.open -= 1
         if (successor := ended.successor) is not None:
             ended.cut()

@@ -72,8 +72,8 @@ class BrokerRequests:
             self._routes.doubt_silent(broker)
             raise
         if answer.code not in ok:
-            error = BrokerError(answer.code, answer.remark or "", request=request_name(code))
-            if error.says_not_master:
+            refused = BrokerError(answer.code, answer.remark or "", request=request_name(code))
+            if refused.says_not_master:
                 self._routes.doubt(broker)
-            raise error
+            raise refused
         return answer
