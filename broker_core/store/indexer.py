@@ -39,6 +39,7 @@ from broker_core.tasks import cancel_and_wait, in_thread, spawn
 CHUNK_BYTES = 64 * 1024
 _SLICE_NS = 2_000_000  # longest time before the loop runs other work
 _PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, RETRY_S = 0.002, 0.038, 0.25, 5.0
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 _LOOKS = 64  # messages checked before other work runs
 
 _log = structlog.get_logger("store")
@@ -217,29 +218,29 @@ class KeyIndexer:
 
     def _enter(self, data: bytes, segment_end: int) -> bool:
         """Enter the complete messages of *data*; return whether the segment ended with it."""
-        index, position = self._index, 0
+        index, position, total = self._index, 0, len(data)
         start = index.position
-        while position + FILLER.size <= len(data):
+        room = segment_end - start
+        while position + FILLER.size <= total:
             record_bytes, magic = FILLER.unpack_from(data, position)
             if magic == MAGIC_BLANK:
                 index.advance(segment_end, ends_segment=True)
                 return True
-            if record_bytes < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
+            end = position + record_bytes
+            if record_bytes < FIXED_BYTES or magic not in _MAGICS or end > room:
                 index.advance(start + position)
                 raise _NotARecord
-            if start + position + record_bytes > segment_end:
-                index.advance(start + position)
-                raise _NotARecord
-            if position + record_bytes > len(data):
+            if end > total:
                 if position == 0:  # larger than one read
                     data = self._log.read(start, record_bytes)
+                    total = len(data)
                     continue
                 break
-            self._last = start + position
-            fields = fields_of(data, position)
-            if hashes := hashes_of(fields.topic, fields.properties):
-                index.add(hashes, start + position, store_ms=fields.store_ms)
-            position += record_bytes
+            self._last = place = start + position
+            topic, properties, store_ms = fields_of(data, position)
+            if hashes := hashes_of(topic, properties):
+                index.add(hashes, place, store_ms=store_ms)
+            position = end
         ended = start + position == segment_end or segment_end - start - position < FILLER.size
         index.advance(segment_end if ended else start + position, ends_segment=ended)
         return ended

@@ -277,7 +277,8 @@ class StoreReader:
             looked_at += len(data)
             position = 0
             for record_bytes in chosen[1][: count if bad is None else bad[0]]:
-                if passes(fields_of(data, position).properties):
+                _, properties, _ = fields_of(data, position)
+                if passes(properties):
                     if len(found) == max_messages or (found and size + record_bytes > max_bytes):
                         return self._passed(place, offset + at, found)
                     found.append(data[position : position + record_bytes])
