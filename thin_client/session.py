@@ -184,7 +184,7 @@ class Session:
         handled = min(done + (outcome is not None), len(messages))
         for number, message in enumerate(messages):
             if number < handled:
-                _lease_of(message).share_time(now_ns, handled)
+                self._leases.share_time(_lease_of(message), now_ns, handled)
             if number < done:
                 self.settle(message, None, now_ns)
             elif number == done and outcome is not None:
@@ -195,23 +195,26 @@ class Session:
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """Record a handler's verdict. Raises KeyError if *message* is not with a handler."""
         lease: Lease = message  # type: ignore[assignment]  # all messages here are leases
+        leases = self._leases
         if outcome is None:  # as _judge, which would be another call for every message
-            origin, leases = lease.origin, self._leases
-            last = not leases.close(lease)
-            self._figures.handled(now_ns - lease.opened_ns)
+            origin = lease.origin
+            opened_ns, is_followed = leases.close(lease)
+            self._figures.handled(now_ns - opened_ns)
             verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
             if (
-                verdicts.ack(origin.queue, origin.context, lease_id, until_ns, now_ns, last)
+                verdicts.ack(
+                    origin.queue, origin.context, lease_id, until_ns, now_ns, not is_followed
+                )
                 or self.stopping
                 or (leases.count == self._capacity - 1 and len(leases.ready) < self._low_water)
             ):  # the last: it was full, and may pull again
                 self.stirred = True
             return
         self.stirred = True
-        rest = self._leases.drop_rest(lease) if lease.is_open else []
-        self._leases.close(lease)
+        rest = leases.drop_rest(lease) if lease in leases.opened else []
+        opened_ns, _ = leases.close(lease)
         if not isinstance(outcome, Defer):
-            self._figures.handled(now_ns - lease.opened_ns)
+            self._figures.handled(now_ns - opened_ns)
         self._judge(lease, outcome, now_ns)
         for each in rest:
             self._judge(each, Defer(), now_ns)
@@ -438,7 +441,7 @@ class Session:
     def _lose(self, lease: Lease) -> list[Message]:
         if not self._leases.holds(lease):
             return []
-        if lease.is_open:
+        if lease in self._leases.opened:
             lease.lose()
             return [lease]
         self._leases.drop(lease)
