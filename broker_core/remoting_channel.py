@@ -105,6 +105,7 @@ class RemotingChannel(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._closed = asyncio.Event()
+        self._is_lost = False  # as ``_closed``, which costs a call
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
@@ -121,7 +122,7 @@ class RemotingChannel(asyncio.Protocol):
     @property
     def is_closed(self) -> bool:
         """True once nothing can be sent any more."""
-        return self._closed.is_set() or self._transport is None or self._transport.is_closing()
+        return self._is_lost or self._transport is None or self._transport.is_closing()
 
     @property
     def is_ready(self) -> bool:
@@ -318,6 +319,7 @@ class RemotingChannel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting requests; answers of running handlers will be dropped."""
+        self._is_lost = True
         self._closed.set()
         self._writable.set()
         self._connection.drop_bytes()

@@ -224,8 +224,13 @@ def _decode_json(header: bytes) -> RemotingCommand:
     if not isinstance(fields, dict):
         raise RemoteProtocolError(f"the frame's header is not a JSON object: {header[:80]!r}")
     of = fields.get
-    code, opaque, flag, version = of("code"), of("opaque"), of("flag"), of("version")
-    if not (_is_int32(code) and _is_int32(opaque) and _is_int32(flag) and _is_int32(version)):
+    numbers = of("code"), of("opaque"), of("flag"), of("version")
+    code, opaque, flag, version = numbers
+    if not (
+        type(code) is type(opaque) is type(flag) is type(version) is int
+        and min(numbers) >= -0x80000000
+        and max(numbers) <= 0x7FFFFFFF
+    ):
         code, opaque, flag, version = (
             _int32(fields, name) for name in ("code", "opaque", "flag", "version")
         )
