@@ -39,7 +39,12 @@ class Figures:
     """Times since the last report. Callers hold the session's lock, if it has one."""
 
     __slots__ = (
-        *("_handled_ns", "_handlers", "_handling", "_prefetch", "_reported_ns", "_round_trips"),
+        "_handled_ns",
+        "_handlers",
+        "_handling",
+        "_prefetch",
+        "_reported_ns",
+        "_round_trips",
         "handled",
     )
 
