@@ -32,7 +32,8 @@ export function h(name, attributes, ...children) {
 /** Replace the content of *element*, unless it is the same: links keep the focus. */
 export function retell(element, ...children) {
   const made = h("span", {}, ...children);
-  if (element.innerHTML !== made.innerHTML) element.replaceChildren(...made.childNodes);
+  const [old, now] = [[...element.childNodes], [...made.childNodes]];
+  if (old.length !== now.length || now.some((each, n) => !each.isEqualNode(old[n]))) element.replaceChildren(...now);
 }
 
 /** Create an SVG element. */
