@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,8 +70,8 @@ class ConnectServer:
     def _output(self, verb: str, *arguments: object, code: int) -> str:
         process, output = self.running.start(
             verb,
-            *("env", f"PYTHONPATH={ROOT}", "python", "-W", "ignore", "-m", "proxy.cli", "spark"),
-            *(verb, *arguments, "--master", self.address),
+            *("env", f"PYTHONPATH={ROOT}", sys.executable, "-W", "ignore", "-m", "proxy.cli"),
+            *("spark", verb, *arguments, "--master", self.address),
         )
         ended = process.wait(timeout=_JOB_S)
         text = output.read_text(errors="replace")

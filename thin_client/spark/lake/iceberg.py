@@ -153,13 +153,12 @@ def _columns(rows: DataFrame) -> pa.Schema:
 def _stored(rows: DataFrame) -> DataFrame:
     """Return *rows* with the types of their table."""
     given = kinds(rows.schema)
-    return rows.withColumns(
-        {
-            each.name: sf.col(each.name).cast(each.dataType)
-            for each in from_arrow_schema(_columns(rows))
-            if given[each.name] != each.dataType.simpleString()
-        }
-    )
+    changed = {
+        each.name: sf.col(each.name).cast(each.dataType)
+        for each in from_arrow_schema(_columns(rows))
+        if given[each.name] != each.dataType.simpleString()
+    }
+    return rows.withColumns(changed) if changed else rows  # Spark Connect refuses none
 
 
 def once(table: Table) -> Table:
