@@ -27,8 +27,9 @@ Part = tuple[Envelope, Sequence[BatchEntry]]
 
 #: Messages that are listed while they wait, each with 1 KB or, in a batch, less.
 MOST_LISTED = 50_000
-#: Messages that are read again at once.
-LISTED_AT_ONCE = 1024
+#: Messages that are read again at once, and their bytes: messages may be large, and their checksums
+#: are verified.
+LISTED_AT_ONCE, LISTED_BYTES = 1024, 4 << 20
 
 
 class Appender:
@@ -183,7 +184,8 @@ class Appender:
             added = Added(topic, message.queue_id, queue, entries, {code})
             self._list_one(Pending(place + size, [added], deletes, ended))
             self._unlisted_from = place + size
-            if deletes is not None or len(self._pending) >= LISTED_AT_ONCE:
+            enough = len(self._pending) >= LISTED_AT_ONCE or place + size - start >= LISTED_BYTES
+            if enough or deletes is not None:
                 return
         self._unlisted_from = None
         lost_at_end = self._damaged_at if scan.damaged_from is None else scan.damaged_from

@@ -20,8 +20,8 @@ from broker_core.store.log_scan import LogScan
 
 #: Messages that are listed while they wait, each with half a KB.
 MOST_LISTED = 50_000
-#: Messages that are read again at once.
-LISTED_AT_ONCE = 1024
+#: Messages that are read again at once, and their bytes, as in ``appending``.
+LISTED_AT_ONCE, LISTED_BYTES = 1024, 4 << 20
 
 
 class FoundUnconfirmed:
@@ -120,8 +120,10 @@ class Unconfirmed:
 
     def _list_again(self, start: int) -> None:
         for message in LogScan(self._log, start=start, until=self._end):
-            self._list(copied(message))
-            if len(self._listed) >= LISTED_AT_ONCE:
+            one = copied(message)
+            self._list(one)
+            listed = len(self._listed)
+            if listed >= LISTED_AT_ONCE or (listed and one.end - start >= LISTED_BYTES):
                 return
         self._list_lost(before=self._end)
         self._unlisted_from = self._found = None

@@ -128,10 +128,11 @@ async def run_once(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work
     """Run *work* concurrently for all *queues* that are due.
 
     Most queues of a proxy with thousands are at rest and cost no task. A bug with one queue is
-    logged and does not affect the others.
+    logged and does not affect the others; nor does one whose work ends as cancelled.
     """
     await asyncio.gather(
-        *(_done(lane, pipeline, work) for lane, pipeline in queues if _is_due(pipeline, work))
+        *(_done(lane, pipeline, work) for lane, pipeline in queues if _is_due(pipeline, work)),
+        return_exceptions=True,
     )
 
 

@@ -16,6 +16,7 @@ are hidden from handlers in original messages, too.
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -81,6 +82,7 @@ ROOM = MAX_PROPERTIES_BYTES - 512
 _COMPRESSION = SYS_COMPRESSED | SYS_COMPRESSION_TYPE
 _IN_PROPERTY, _IN_BODY, _IN_DEFLATED_BODY = "p", "b", "z"
 _SYS_FLAG_AT, _SYS_FLAG = 36, struct.Struct(">i")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 #: Not part of any topic's name.
 _LIFE_MARK = "@"
 #: Length of the beginning that is kept of a body that is cut off.
@@ -153,6 +155,13 @@ def is_cut(copy: StoredMessage) -> str | None:
     return property_of(copy.raw_properties, CUT)
 
 
+def number_in(text: str | None) -> int | None:
+    """Return the number that a property *text* is; None for any other text, also for one with more
+    digits than any offset has: Python refuses to read thousands.
+    """
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
 def topic_in_life(topic: Topic, life: int | None) -> str:
     """Return the text for ORIGIN_TOPIC of a parked copy. It is part of a property that proxies of
     all versions hide from handlers; none of them reads it from parked copies.
@@ -184,8 +193,7 @@ def life_in(copy: StoredMessage) -> int | None:
     """
     text = property_of((copy.taken_from or copy).raw_properties, ORIGIN_TOPIC) or ""
     _, _, life = text.rpartition(_LIFE_MARK)
-    known = _LIFE_MARK in text and life.isascii() and life.isdigit()
-    return int(life) if known else None
+    return number_in(life) if _LIFE_MARK in text else None
 
 
 def text_properties(raw: bytes) -> dict[str, str] | None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from broker_core.remoting.message import StoredMessage, property_of
-from proxy.core.dead_letters.copies import ORIGIN_EPOCH, ORIGIN_OFFSET, as_sent, chain_in, life_in
+from proxy.core.dead_letters.copies import (
+    ORIGIN_EPOCH,
+    ORIGIN_OFFSET,
+    as_sent,
+    chain_in,
+    life_in,
+    number_in,
+)
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
@@ -32,5 +39,5 @@ def parked_chain(copy: StoredMessage, rule: KeyRule) -> bytes | None:
 
 
 def _number(raw: bytes, name: str) -> int:
-    text = property_of(raw, name) or ""
-    return int(text) if text.isascii() and text.isdigit() else -1
+    number = number_in(property_of(raw, name))
+    return -1 if number is None else number

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from broker_core.client import LogSpan
 from broker_core.errors import BrokerError, RequestTimeout
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.records.retention import LogRange
 from proxy.net.wakeup import Signal
-from proxy.upstream.broker_tasks import BrokerTasks
+from proxy.observe.logs import NoisyLog
+from proxy.upstream.broker_tasks import BrokerTasks, Work, run_once
 from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.reading.refills import Refills
 from proxy.upstream.records.log_ranges import LogRanges
@@ -95,6 +97,22 @@ async def test_a_broker_that_hides_its_settings_is_asked_for_them_once(times: in
         assert (await log.of("b")).file_bytes is None
         client.tells_files = True
         await asyncio.sleep(1)
+
+
+async def test_work_that_ends_as_cancelled_ends_no_round_before_the_others() -> None:
+    done: list[str] = []
+
+    async def do(_lane: Any, pipeline: Any) -> None:
+        await asyncio.sleep(1 if pipeline == "cancelled" else 2)
+        if pipeline == "cancelled":  # as by a request that it shares with a task that is cancelled
+            raise asyncio.CancelledError
+        done.append(pipeline)
+
+    lane: Any = SimpleNamespace(recent=SimpleNamespace(note=lambda *_: None))
+    work = Work("look", do, lambda _: True, NoisyLog(structlog.get_logger("look")))
+    queues: list[Any] = [(lane, "cancelled"), (lane, "good")]
+    await run_once(queues, work)
+    assert done == ["good"]
 
 
 class ChangingQueue:

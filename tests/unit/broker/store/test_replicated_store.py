@@ -518,6 +518,28 @@ def objects_of(kind: type[object]) -> int:
     return sum(type(each) is kind for each in gc.get_objects())
 
 
+@pytest.mark.parametrize("restart", [False, True])
+async def test_few_bytes_of_waiting_messages_are_read_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restart: bool
+) -> None:
+    """A thousand messages of megabytes would stop all else for seconds."""
+    for module in (appending, unconfirmed):
+        monkeypatch.setattr(module, "MOST_LISTED", 2)
+        monkeypatch.setattr(module, "LISTED_BYTES", 1000, raising=False)
+    store, ends = slave_at(tmp_path), list[int]()
+    for n in range(40):
+        ends.append((await store.put(envelope(0), [entry(b"%d" % n * 300)], store_ms=1)).log_end)
+    if restart:
+        await store.close()
+        store = slave_at(tmp_path)
+    kind = Copied if restart else Pending
+    store.confirm(ends[2])
+    assert 0 < objects_of(kind) <= 4
+    store.confirm(ends[-1])
+    assert len(bodies(store, 0)) == 40
+    await store.close()
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -152,6 +152,13 @@ def test_a_copy_says_under_which_key_its_message_was_parked() -> None:
     assert (chain_in(copy), parked_chain(copy, rule)) == (None, named(long))
 
 
+def test_a_number_with_thousands_of_digits_is_no_error_but_unknown() -> None:
+    long = "9" * 5000
+    about = {ORIGIN_TOPIC: f"orders@{long}", ORIGIN_OFFSET: long, "ORDERLANE_EPOCH": "3"}
+    copy = message(5, body=b"body", topic=TWIN, **about)
+    assert (origin_of(copy), life_in(copy)) == ((-1, 3), None)
+
+
 def test_the_shortest_copy_has_no_body_and_says_how_long_it_was() -> None:
     stored = message(7, body=b"x" * 100_000, key="k")
     copy = stored_copy(copied(stored, ABOUT, to=TWIN, form=Form.CUT))
