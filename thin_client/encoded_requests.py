@@ -64,9 +64,9 @@ class EncodedRequests:
 
     def told(self, topic: str, answer: producer.WritableQueues, now_ns: int) -> None:
         """Take note of the answer to a question."""
-        known = answer.code == 0 and answer.qids
-        for_ns = int(ROUTE_S * 1e9) if known else _ASK_AGAIN_NS
-        self._keep(topic, _Route(tuple(answer.qids) if known else (), now_ns + for_ns), now_ns)
+        qids = tuple(answer.qids or ()) if answer.code == 0 else ()
+        for_ns = int(ROUTE_S * 1e9) if qids else _ASK_AGAIN_NS
+        self._keep(topic, _Route(qids, now_ns + for_ns), now_ns)
 
     def not_told(self, topic: str, error: ClientError, now_ns: int) -> None:
         """Take note of a question without an answer."""
