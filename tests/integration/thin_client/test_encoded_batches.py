@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from thrift.Thrift import TApplicationException
 from broker_core.remoting.message_batch import decode_batch
 from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from tests.integration.thin_client.both_producers import both
-from thin_client import Outgoing, SendFailed
+from thin_client import AsyncProducer, Outgoing, SendFailed
 from thin_client.key_hash import key_hash
 from thrift_idl import producer
 
@@ -78,6 +79,35 @@ async def test_keys_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None:
         assert found[f"broker-a_{number}"] == expected
     assert ids == [by_number[n] for n in range(70)]
     assert proxy.requests[-1].method == "sendSync"
+
+
+async def test_no_send_overtakes_a_batch_that_asks_for_queues(proxy: ScriptedProxy) -> None:
+    """Calls of a key that are made at once are sent in their order, others are not delayed."""
+
+    other = asyncio.Event()
+
+    async def slow(request: Request) -> producer.WritableQueues:
+        await other.wait()
+        return await two_queues(request)
+
+    async def stores(request: Request) -> producer.Result:
+        other.set()
+        result: producer.Result = await proxy.plainly(request)
+        return result
+
+    proxy.script("writableQueues", slow)
+    proxy.script("sendSync", stores)
+    async with AsyncProducer(proxy.address) as sender:
+        await asyncio.gather(
+            sender.send_batch(messages(20, key="k")),
+            sender.send("orders", b"20", key="k"),
+            sender.send_batch(messages(20, key="k")),
+            sender.send("orders", b"other", key="other"),
+        )
+    found = [request.method for request in proxy.requests]
+    assert sorted(found[:2]) == ["sendSync", "writableQueues"]
+    assert found[2:] == ["sendEncoded", "sendSync", "sendEncoded"]
+    assert [each.body for each in proxy.stored] == [b"other", b"20"]
 
 
 @both
