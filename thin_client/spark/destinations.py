@@ -9,6 +9,7 @@ from contextlib import closing
 
 from thin_client import calls
 from thin_client.backoff import backoff_ns
+from thin_client.encoded_requests import ROUTE_S
 from thin_client.errors import ProxyFault
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.options import Connecting
@@ -19,8 +20,6 @@ from thrift_idl import producer
 
 #: Codes of refusals that do not pass by themselves: illegal name, no such topic, no token or right.
 _FINAL = frozenset({11, 14, 71})
-#: Time for which a task uses the same route, in seconds, as RocketMQ's producers do.
-ROUTE_S = 30.0
 
 
 class NumberedQueues:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from broker_core.errors import LocalProtocolError
 from broker_core.remoting.message import KEYS, TAGS, encode_properties, is_reserved, property_of
-from broker_core.remoting.message_batch import BESIDE_BYTES, BETWEEN, HEAD, entry_bounds
+from broker_core.remoting.message_batch import entry_bounds
 from thin_client.delivery import MAX_REQUEST_BYTES, UNIQUE_ID, Outgoing
+from thin_client.encoded_message import BESIDE_BYTES, BETWEEN, HEAD, entry_of
 from thin_client.key_hash import key_hash, plain_key
 from thin_client.spark.outgoing import Origin
 
@@ -214,9 +215,7 @@ def _encoded(message: Outgoing, origin: Origin, row: int) -> bytes:
         properties = encode_properties(named)
     except LocalProtocolError as error:
         raise origin.refused(row, f"cannot be sent: {error}") from None
-    size = BESIDE_BYTES + len(body) + len(properties)
-    head = HEAD.pack(size, 0, 0, 0, len(body))
-    return head + body + BETWEEN.pack(len(properties)) + properties
+    return entry_of(body, properties)
 
 
 class _Texts(NamedTuple):
