@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._tls = False
         self._rest = memoryview(b"")  # unsent part of the answer, with TLS
-        self._ending = False  # close once the answer has left
+        self._ending = False  # close once the answer of the current call has left
         self._frames = FrameBuffer(server.limits.max_frame_bytes)
         self._current: Reply | None = None  # until its whole answer has left the process
         self._request_bytes = 0  # of the current request
@@ -411,7 +411,7 @@ class Connection(asyncio.Protocol):
         self._count()
         if self._current is None or self._current.answered:
             self._done()
-        if self._ending and self._transport is not None:
+        if self._ending and self._current is None and self._transport is not None:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -478,8 +478,11 @@ class Connection(asyncio.Protocol):
             self._done()
 
     def close(self) -> None:
-        """Close the connection once the written bytes have left."""
-        if self._writing_paused:  # TLS that closes does not report that the last bytes have left
+        """Close the connection once the answer of the current call has left: a client whose send
+        may be stored would repeat it.
+        """
+        # TLS that closes does not report that the last bytes have left.
+        if self._current is not None or self._writing_paused:
             self._ending = True
         elif self._transport is not None:
             self._transport.close()
@@ -523,6 +526,8 @@ class Connection(asyncio.Protocol):
         self._current = None
         if self._held_bytes:
             self._count()
+        if self._ending:
+            self.close()
         if self._frames.buffered:
             asyncio.get_running_loop().call_soon(self._line_up)
         if self._reading_paused:

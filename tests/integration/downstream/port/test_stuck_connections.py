@@ -208,6 +208,25 @@ async def test_over_tls_large_answers_arrive_whole_also_while_the_server_closes(
 
 
 @on_both_loops
+async def test_a_call_is_answered_while_the_server_closes() -> None:
+    """Its client would repeat a send, which may be stored already."""
+    begun: list[Reply] = []
+    entry = Entry(consumer_service.ack_args, lambda _, reply: begun.append(reply))
+    server = ThriftServer({"ack": entry}, LimitSettings())
+    port = await server.listen("127.0.0.1", 0)
+    async with connect(port) as client:
+        client.send("ack", consumer.AckResult(consumerId="c"))
+        await eventually(lambda: len(begun) == 1)
+        closing = spawn(server.close(grace_s=10), name="close")
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        begun[0](consumer_service.ack_result(success=True))
+        assert await client.answer("ack")
+        await closing
+        assert at_rest(server)
+
+
+@on_both_loops
 async def test_a_reader_that_reads_in_time_stays() -> None:
     async with (
         running(slow_reader_s=30) as (server, lost, port),
