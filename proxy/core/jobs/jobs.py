@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.by_key import JobsByKey
@@ -19,6 +20,8 @@ from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.records.record import Snapshot
+
+_offset_of, _held_bytes_of = attrgetter("offset"), attrgetter("held_bytes")
 
 
 class Jobs:
@@ -130,6 +133,14 @@ class Jobs:
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
         self.chains.submit(job)
+
+    def admit_all(self, jobs: Sequence[Job]) -> None:
+        """Do as ``admit`` for each of *jobs*, whose offsets rise; there is at least one."""
+        self._tracker.start_all([*map(_offset_of, jobs)], jobs)
+        self.window.admit(sum(map(_held_bytes_of, jobs)), jobs=len(jobs))
+        submit = self.chains.submit
+        for job in jobs:
+            submit(job)
 
     def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
         """Take the messages read for *refill*: *jobs* for those that still exist, in order; the

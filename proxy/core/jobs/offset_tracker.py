@@ -6,7 +6,7 @@ filter makes them), so ranges between offsets are never synthesised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -53,6 +53,12 @@ class OffsetTracker(Generic[What]):
             )
         self.position = offset + 1
         self._unfinished[offset] = what
+
+    def start_all(self, offsets: Sequence[int], items: Iterable[What | None]) -> None:
+        """Do as ``start`` for each of *offsets*, which rise; there is at least one."""
+        self.start(offsets[0])
+        self.position = offsets[-1] + 1
+        self._unfinished.update(zip(offsets, items, strict=True))
 
     def advance(self, next_offset: int) -> None:
         """Move the position to *next_offset*: all below was read, or filtered at the broker."""

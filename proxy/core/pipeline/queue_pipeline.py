@@ -692,7 +692,7 @@ class QueuePipeline:
         """Note that it was not."""
         self.life_in_doubt = False
 
-    def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
+    def on_messages(self, messages: Collection[StoredMessage], *, next_offset: int) -> Effects:
         """Admit *messages*. The next read starts at *next_offset*, or earlier: at the first message
         for which the window or memory has no room. Messages read before are skipped.
 

@@ -48,6 +48,11 @@ def test_larger_batches_share_most_calls() -> None:
     assert _calls("port", batch=8) < _calls("port", batch=1) / 3
 
 
+def test_a_message_of_a_batch_takes_few_instructions_of_the_core() -> None:
+    found = asyncio.run(counts.of_proxy(16, rounds=2))
+    assert 300 < found["core"].instructions <= 425
+
+
 def test_a_message_that_is_read_takes_few_calls() -> None:
     async def measure() -> tuple[float, list[int]]:
         stage, records = Stage(turns=False), backlog(QUEUES * 512)
@@ -59,5 +64,5 @@ def test_a_message_that_is_read_takes_few_calls() -> None:
         return meter.median / messages, positions
 
     calls, positions = asyncio.run(measure())
-    assert 6 < calls <= 13
+    assert 4 < calls <= 8
     assert positions == [512] * QUEUES
