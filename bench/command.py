@@ -157,7 +157,7 @@ def blackout(
 def bulk(
     broker: Broker = "embedded",
     load: Annotated[
-        list[str] | None, typer.Option(help="full or paced (default: both in turn)")
+        list[str] | None, typer.Option(help="full, paced or sparse (default: all in turn)")
     ] = None,
     rounds: Rounds = 5,
     messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,
@@ -203,23 +203,105 @@ def spark(
     body_bytes: Annotated[int, typer.Option(min=64, help="bytes of each body")] = 256,
     queues: Annotated[int, typer.Option(min=1, help="queues of the topic; each is a task")] = 2,
     rounds: Rounds = 5,
+    vs: Annotated[
+        list[str] | None,
+        typer.Option(help="kafka: also measure Spark's own source and sink for Apache Kafka"),
+    ] = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="with --vs: read, stream, filtered, write or archive (default: all in turn)"
+        ),
+    ] = None,
+    source_version: Annotated[
+        str | None,
+        typer.Option(help="with --vs: version of Spark's module for Kafka (default: 4.2.0)"),
+    ] = None,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
-    """Measure how fast Spark reads a topic, compared with the same rows in memory."""
+    """Measure how fast Spark reads a topic, compared with the same rows in memory; with --vs also
+    streams, filtered reads, writes and archives, compared with Apache Kafka.
+    """
     check_broker(broker)
-    if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
-        raise OrderlaneError(
-            f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
-            " .venv/bin/pip install --require-hashes -r requirements/spark.txt"
-        )
-    from bench import spark as case
-
-    plan = case.Plan(
-        broker, rows=rows, body_bytes=body_bytes, queues=queues, rounds=rounds, seed=seed
-    )
+    if vs and (unknown := [name for name in vs if name != "kafka"]):
+        raise OrderlaneError(f"--vs {unknown[0]!r}: expected kafka")
+    if not vs and (operation or source_version):
+        raise OrderlaneError("--operation and --source-version belong to --vs kafka: set it too")
+    _check_spark("spark")
+    size = {"rows": rows, "body_bytes": body_bytes, "queues": queues, "rounds": rounds}
     with failing_in_words("spark"):
+        if vs:
+            _spark_with_kafka(
+                out or RESULTS / f"kafka-spark-{broker}.json",
+                *(broker, size, seed),
+                operations=operation,
+                source_version=source_version,
+            )
+            return
+        from bench import spark as case
+
         table = case.measure(
-            plan, out or RESULTS / f"spark-{broker}.json", command=_command(), say=say
+            case.Plan(broker, **size, seed=seed),
+            out or RESULTS / f"spark-{broker}.json",
+            command=_command(),
+            say=say,
         )
     print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+def _spark_with_kafka(
+    out: Path,
+    broker: str,
+    size: dict[str, int],
+    seed: int,
+    *,
+    operations: list[str] | None,
+    source_version: str | None,
+) -> None:
+    from bench import spark_kafka as case
+    from bench.spark_comparison import OPERATIONS, SOURCE_VERSION, Plan
+
+    chosen = tuple(operations or OPERATIONS)
+    if unknown := [name for name in chosen if name not in OPERATIONS]:
+        raise OrderlaneError(f"--operation {unknown[0]!r}: expected one of {', '.join(OPERATIONS)}")
+    plan = Plan(
+        broker,
+        **size,
+        written=max(1, size["rows"] // 2),
+        operations=chosen,
+        source_version=source_version or SOURCE_VERSION,
+        seed=seed,
+    )
+    table = case.measure(plan, out, command=_command(), say=say)
+    print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@app.command("spark-planning")
+def spark_planning(
+    broker: Broker = "embedded",
+    queues: Annotated[int, typer.Option(min=1, help="queues of the topic")] = 10_000,
+    rounds: Rounds = 5,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """Measure how long a Spark driver plans for many queues (without Spark itself)."""
+    check_broker(broker)
+    _check_spark("spark-planning")
+    from bench import spark_planning as case
+
+    plan = case.Plan(broker, queues=queues, rounds=rounds, seed=seed)
+    with failing_in_words("spark-planning"):
+        table = case.measure(
+            plan, out or RESULTS / f"planning-{broker}.json", command=_command(), say=say
+        )
+    print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+def _check_spark(case: str) -> None:
+    """Raise OrderlaneError unless the packages of the extra ``spark`` are installed."""
+    if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
+        raise OrderlaneError(
+            f"orderlane bench {case} needs {' and '.join(missing)}: install the extra spark with"
+            " .venv/bin/pip install --require-hashes -r requirements/spark.txt"
+        )

@@ -8,7 +8,16 @@ from typing import Any
 
 import orjson
 
-from bench import aims, bench_clients, blackout, bulk, spark, takeover
+from bench import (
+    aims,
+    bench_clients,
+    blackout,
+    bulk,
+    spark,
+    spark_kafka,
+    spark_planning,
+    takeover,
+)
 from bench.cases.registry import CASES
 from bench.frame.case import Case, Plot
 from bench.frame.plot import Chart, svg
@@ -26,6 +35,8 @@ _OWN_TABLES: dict[str, tuple[Sequence[str], Rows]] = {
     "blackout": (blackout.COLUMNS, blackout.rows),
     "bulk": (bulk.COLUMNS, bulk.rows),
     "spark": (spark.COLUMNS, spark.rows),
+    "kafka-spark": (spark_kafka.COLUMNS, spark_kafka.rows),
+    "planning": (spark_planning.COLUMNS, spark_planning.rows),
     "clients": (bench_clients.COLUMNS, bench_clients.rows),
 }
 
@@ -172,7 +183,8 @@ def _medians(runs: Sequence[Mapping[str, Any]], figure: str) -> dict[Any, Any]:
 def _section(case: str, paths: Sequence[Path]) -> str:
     columns, rows_of = _OWN_TABLES[case]
     results = map(_read, paths)
-    return "\n\n".join(_table(each, columns, rows_of(each["summary"])) for each in results)
+    found = [_table(each, columns, rows_of(each["summary"])) for each in results]
+    return "\n\n".join(found) or "No result yet."
 
 
 def _table(

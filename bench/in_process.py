@@ -108,7 +108,7 @@ class _Workers:
             if not batches:
                 lane.pull_waits(self._wish)
                 await self._listener.wait()
-                lane.pull_ends(self._wish)
+                lane.pull_ends(self._wish, now_ns=now_ns())
                 continue
             if lane.buffer.has_ready:
                 self._listener.on_ready()

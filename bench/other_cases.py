@@ -8,10 +8,11 @@ from pathlib import Path
 
 import orjson
 
-from bench import bench_clients, blackout, bulk, takeover
+from bench import bench_clients, blackout, bulk, spark_kafka, spark_planning, takeover
 from bench.peers.open_registry import OPEN_PEERS
 from bench.report import commit
 from bench.site import EMBEDDED
+from bench.spark_comparison import Plan
 
 Say = Callable[[str], None]
 
@@ -48,6 +49,16 @@ def _spark(out: Path, say: Say) -> None:
     spark.measure(plan, out, command="orderlane bench spark", say=say)
 
 
+def _spark_with_kafka(out: Path, say: Say) -> None:
+    plan = Plan(EMBEDDED)
+    spark_kafka.measure(plan, out, command="orderlane bench spark --vs kafka", say=say)
+
+
+def _planning(out: Path, say: Say) -> None:
+    plan = spark_planning.Plan(EMBEDDED)
+    spark_planning.measure(plan, out, command="orderlane bench spark-planning", say=say)
+
+
 def _clients(out: Path, _say: Say) -> None:
     bench_clients.record(out, rounds=5)
 
@@ -58,5 +69,7 @@ OTHERS: Mapping[str, Callable[[Path, Say], None]] = {
     "blackout-embedded-1000000": _blackout,
     "bulk-embedded": _bulk,
     "spark-embedded": _spark,
+    "kafka-spark-embedded": _spark_with_kafka,
+    "planning-embedded": _planning,
     "clients-embedded": _clients,
 }

@@ -10,11 +10,12 @@ class RemotingError(Exception):
     """Base class of the errors below; never raised itself.
 
     ``retriable``: the same request may succeed later. ``illegal``: the message is rejected because
-    of its size or content.
+    of its size or content. ``unsent``: nothing was sent, so the request has no effect.
     """
 
     retriable = False
     illegal = False
+    unsent = False
 
 
 class LocalProtocolError(RemotingError):
@@ -47,6 +48,8 @@ class ConnectionLost(RemotingError):
 class NotConnected(ConnectionLost):
     """The connection could not be made, so nothing was sent: no effect."""
 
+    unsent = True
+
 
 class NotRegistered(NotConnected):
     """The nameserver answers, but no broker that could do so is registered there. Nothing was
@@ -71,13 +74,21 @@ class RequestTimeout(RemotingError):
     retriable = True
 
 
+class NotSentInTime(RequestTimeout):
+    """The time was up before the request could be sent: no effect."""
+
+    unsent = True
+
+
 class NotSent(RemotingError):
     """Held back, so that it overtakes no other message: certainly not stored.
 
-    An earlier message of the same key, or of the same queue in the batch, was not stored.
+    An earlier message of the same key, or of the same queue in the batch, was not stored, or no
+    queue was found.
     """
 
     retriable = True
+    unsent = True
 
 
 #: Response codes after which the same request may succeed later or elsewhere: system error, busy,

@@ -15,7 +15,7 @@ import itertools
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import structlog
 
@@ -26,6 +26,7 @@ from broker_core.errors import (
     ConnectionLost,
     InvalidCommand,
     LocalProtocolError,
+    NotSentInTime,
     RemoteProtocolError,
     RequestTimeout,
 )
@@ -105,6 +106,8 @@ class RemotingChannel(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._closed = asyncio.Event()
+        # The same two as fields: each command asks several times.
+        self._may_write, self._is_lost = True, False
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
@@ -121,12 +124,12 @@ class RemotingChannel(asyncio.Protocol):
     @property
     def is_closed(self) -> bool:
         """True once nothing can be sent any more."""
-        return self._closed.is_set() or self._transport is None or self._transport.is_closing()
+        return self._is_lost or self._transport is None or self._transport.is_closing()
 
     @property
     def is_ready(self) -> bool:
         """True if the peer reads its answers."""
-        return not self.is_closed and self._writable.is_set()
+        return not self.is_closed and self._may_write
 
     @property
     def is_reading(self) -> bool:
@@ -191,10 +194,11 @@ class RemotingChannel(asyncio.Protocol):
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
         """Send a request and return its answer, of any code.
 
-        Raises ConnectionLost or RequestTimeout (effect unknown), or LocalProtocolError.
+        Raises ConnectionLost or RequestTimeout (effect unknown unless ``unsent``), or
+        LocalProtocolError.
         """
         loop = asyncio.get_running_loop()
-        if not self._writable.is_set():
+        if not self._may_write:
             timeout_s -= await self._wait_writable(command, timeout_s)
         self._refuse_if_closed()
         opaque = next(self._opaques) & 0x7FFFFFFF
@@ -228,7 +232,7 @@ class RemotingChannel(asyncio.Protocol):
         """
         if self._transport is None:
             return
-        if self._closed.is_set():
+        if self._is_lost:
             await self._end_handling(grace_s)
             return
         self._closing = True
@@ -261,11 +265,11 @@ class RemotingChannel(asyncio.Protocol):
             raise ConnectionLost(f"the connection to {self.peer} is closed")
 
     def _write(self, frame: bytes) -> None:
-        transport = cast(asyncio.Transport, self._transport)
+        transport: Any = self._transport  # open, or the caller would not write
         transport.write(frame)
         if self._memory is not None and transport.get_write_buffer_size():
             self._report()
-        if not self._writable.is_set() and transport.get_write_buffer_size() > SLOW_READER_BYTES:
+        if not self._may_write and transport.get_write_buffer_size() > SLOW_READER_BYTES:
             self._warnings.warn("peer does not read its answers, disconnected", peer=self.peer)
             transport.abort()
 
@@ -275,7 +279,10 @@ class RemotingChannel(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await self._writable.wait()
         except TimeoutError:
-            raise self._timeout(command, timeout_s) from None
+            name = request_name(command.code)
+            raise NotSentInTime(
+                f"{name}: {self.peer} took nothing within {timeout_s:.3g} s"
+            ) from None
         return (now_ns() - started_ns) / 1e9
 
     def _deliver(self, response: RemotingCommand) -> None:
@@ -318,6 +325,7 @@ class RemotingChannel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting requests; answers of running handlers will be dropped."""
+        self._is_lost = self._may_write = True
         self._closed.set()
         self._writable.set()
         self._connection.drop_bytes()
@@ -332,12 +340,14 @@ class RemotingChannel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop handling requests while the peer does not read."""
+        self._may_write = False
         self._writable.clear()
         self._unread_ns = now_ns()
         self._regulate_reading()
 
     def resume_writing(self) -> None:
         """Handle requests again."""
+        self._may_write = True
         self._writable.set()
         self._unread_ns = 0
         self._report()
@@ -463,7 +473,7 @@ class RemotingChannel(asyncio.Protocol):
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stops reading because it cannot write could wait
         # forever for a server that does the same.
-        reading = self._writable.is_set() and self._handling_bytes <= MAX_HANDLING_BYTES
+        reading = self._may_write and self._handling_bytes <= MAX_HANDLING_BYTES
         if reading == self._reading or self._role is Role.CLIENT:
             return
         if self._closing or self.is_closed:

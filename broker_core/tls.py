@@ -217,9 +217,12 @@ async def follow(contexts: Collection[LiveContext], *, look_s: float = _LOOK_S) 
             try:
                 if each.reload():  # not in a thread: handshakes here use the same context
                     _log.info("certificate reloaded", setting=each.setting)
-            except TlsError as error:
+            except Exception as error:  # not even a bug with one port ends this for the others
                 _log.error(
-                    "certificate not reloaded, the previous one stays in use", reason=str(error)
+                    "certificate not reloaded, the previous one stays in use",
+                    setting=each.setting,
+                    reason=str(error),
+                    exc_info=None if isinstance(error, TlsError) else error,
                 )
 
 

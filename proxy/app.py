@@ -31,6 +31,7 @@ from proxy.console.surface import Console
 from proxy.core.broadcast.departed_clients import records_of
 from proxy.core.delivery.receiver_access import ReceiverAccess
 from proxy.core.jobs.chains import Job
+from proxy.core.jobs.memory_relief import Relief
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -60,6 +61,7 @@ from proxy.net.refusal_log import RefusalLog
 from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
+from proxy.observe.logs import NoisyLog
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.key_board import KeyBoard
 from proxy.operator.key_desk import KeyDesk
@@ -84,6 +86,7 @@ from proxy.upstream.records.recorder import Recorder
 from proxy.upstream.unowned_queues import UnownedQueues
 
 _log = structlog.get_logger("proxy")
+_noisy = NoisyLog(_log)
 
 #: Seconds to leave groups that were not left before; usually none are.
 _LEAVE_S = 2.0
@@ -384,7 +387,7 @@ class Proxy:
             membership=Membership(self._client, expiry_s=settings.lock.broker_lock_expiry_s),
             settings=settings,
             history=self._history,
-            memory=Budget(settings.limits.memory_bytes),
+            memory=Budget(settings.limits.memory_bytes, relief=Relief(on_bug=_no_relief)),
             log=log,
             recorder=Recorder(log),
             sessions=self._client.sessions,
@@ -576,3 +579,8 @@ class Proxy:
                 return str(error)
             self._reached_nameserver = True
         return None
+
+
+def _no_relief(bug: Exception) -> None:
+    """Log that one queue failed to give memory back; the others are asked as well."""
+    _noisy.warning("relief", "a queue gave no memory back", reason=str(bug), exc_info=bug)

@@ -11,8 +11,9 @@ import structlog
 
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, member_settings
+from proxy.observe.logs import NoisyLog
 
-_log = structlog.get_logger("broadcast")
+_noisy = NoisyLog(structlog.get_logger("broadcast"))
 
 
 def follow_group(lanes: Lanes, lane: GroupLane, changed: Callable[[GroupLane], None]) -> None:
@@ -29,15 +30,12 @@ async def leave_clients(
     while True:
         await asyncio.sleep(leave_after_s)
         for lane in lanes.members():
-            if lane.presence.joined or lane.presence.wanted(leave_after_s=leave_after_s):
-                continue
-            try:
+            what = "cannot forget a client of a broadcast group; retrying"
+            with _noisy.confined(lane.name, what, group=lane.name):
+                if lane.presence.joined or lane.presence.wanted(leave_after_s=leave_after_s):
+                    continue
                 if lanes.leave_member(lane):
                     await forget(lane)
-            except Exception:  # other clients and later passes are not affected
-                _log.exception(
-                    "cannot forget a client of a broadcast group; retrying", group=lane.name
-                )
 
 
 async def give_up_clients(

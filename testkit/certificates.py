@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 _LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 
@@ -79,3 +80,14 @@ def make_certificates(folder: Path) -> Certificates:
         for number, part in enumerate(leaf.cert_chain_pems):
             part.write_to_path(str(certificate), append=number > 0)
     return made
+
+
+def keystore(certificate: Path, key: Path) -> bytes:
+    """Return both in PEM, with the key in PKCS #8, the only form that Kafka reads."""
+    loaded = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    plain = loaded.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return plain + certificate.read_bytes()

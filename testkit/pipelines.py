@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ def pipeline(
     resume: Snapshot | None = None,
     budgets: Budgets | None = None,
     now_ns: int = 0,
-    messages: Iterable[StoredMessage] = (),
+    messages: Collection[StoredMessage] = (),
 ) -> QueuePipeline:
     """Return a pipeline that has read *messages* and is trusted forever, unless set otherwise."""
     budgets = budgets or Budgets()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
+from thin_client import clock
 from thin_client.aio_feeder import AsyncFeeder
 from thin_client.aio_handlers import (
     ThreadStillRuns,
@@ -174,15 +175,15 @@ class AsyncConsumer(BaseConsumer):
         settle: Callable[[T, Outcome, int], None],
     ) -> None:
         """Handle messages one by one. A task for each message would cost 5 µs more."""
-        session, feeder = self._session, self._feeder
-        at_ns = now_ns()
+        session, feeder, read_ns = self._session, self._feeder, clock.reader()
+        at_ns = read_ns()
         while not session.stopping:
             taken = take(at_ns)
             if session.stirred:
                 feeder.turn()
             if taken is None:
                 await self._wait_for_message()
-                at_ns = now_ns()
+                at_ns = read_ns()
                 continue
             if self._idle and not self._waking:
                 self._wake_one()
@@ -211,15 +212,15 @@ class AsyncConsumer(BaseConsumer):
                 failed = taken if isinstance(taken, Message) else taken.at_work
                 log_failure(failed, outcome, group=self._options.group)
                 del failed
-            at_ns = now_ns()
+            at_ns = read_ns()
             settle(taken, outcome, at_ns)
             # A failure refers to this frame, and so would keep the message.
             taken = outcome = result = None
             if session.stirred:
                 self._turn()
-            if feeder.should_yield() and session.takeable:
+            if feeder.pulled and feeder.should_yield() and session.takeable:
                 await asyncio.sleep(0)
-                at_ns = now_ns()
+                at_ns = read_ns()
 
     def _take(self, at_ns: int) -> Message | None:
         message = self._session.take(at_ns)

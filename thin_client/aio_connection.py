@@ -156,9 +156,8 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass a complete answer to the pending call."""
-        self._frames.receive_data(data)
         try:
-            frame = self._frames.next_frame()
+            frame = self._frames.receive_frame(data)
         except ClientError as error:
             self._fail(error)
             return

@@ -121,6 +121,8 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and failure."""
         self.failure: BaseException | None = None
+        #: True if a pull was sent since the last ``should_yield``.
+        self.pulled = False
         self._session = session
         self._servers = servers
         self._pulled_from = servers.destination
@@ -130,7 +132,6 @@ class AsyncFeeder:
         self._pull_alarm = _Alarm(session.pull_at, self._pull)
         self._pulling: AsyncConnection | None = None
         self._connecting = False  # to pull
-        self._pulled = False  # since the last ``should_yield``
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._homes: dict[Home, tuple[_Sleeper, asyncio.Task[None]]] = {}
@@ -161,7 +162,7 @@ class AsyncFeeder:
 
     def should_yield(self) -> bool:
         """Return True once after each pull: a busy task lets others run while the proxy works."""
-        pulled, self._pulled = self._pulled, False
+        pulled, self.pulled = self.pulled, False
         return pulled
 
     async def close(self) -> None:
@@ -211,7 +212,7 @@ class AsyncFeeder:
         self._changed()  # stopped meanwhile, nothing is due
 
     def _send_pull(self, connection: AsyncConnection) -> None:
-        self._pulled = True
+        self.pulled = True
         request = self._session.begin_pull(now_ns())
         self._turn_homes()
         timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s

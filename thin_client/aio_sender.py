@@ -9,6 +9,7 @@ from thin_client import chance
 from thin_client.aio_connection import AsyncConnection
 from thin_client.clock import now_ns
 from thin_client.delivery import Answer, Delivery, joint_call
+from thin_client.encoded_requests import EncodedRequests
 from thin_client.errors import ClientError
 from thin_client.send_pipeline import Send, SendPipeline
 from thin_client.send_room import SendRoom
@@ -33,6 +34,7 @@ class AsyncSender:
         self._servers = servers
         self._paused = paused
         self._pipeline = SendPipeline()
+        self._encoded = EncodedRequests()
         self._room = SendRoom(max_in_flight)
         self._entering = 0  # calls that wait for room
         self._free: list[tuple[AsyncConnection, Destination]] = []
@@ -152,9 +154,12 @@ class AsyncSender:
             self.loop.call_later(pause_s, self._resume, send)
 
     async def _ask(self, sends: Sequence[Send]) -> list[tuple[Send, float]]:
-        requests = [send.request for send in sends]
-        call, timeout_s = joint_call(requests, now_ns())
         connection, destination = self._take_free() or (None, self._servers.destination)
+        if not sends[0].shares:  # it is alone
+            connection, destination = await self._divide(sends[0], connection, destination)
+        requests = [send.request for send in sends]
+        was_encoded = requests[0].entries is not None
+        call, timeout_s = joint_call(requests, now_ns())
         for request in requests:
             request.ask(destination.address)
         sent = False
@@ -166,6 +171,8 @@ class AsyncSender:
         except ClientError as error:
             if connection is not None:
                 connection.close()
+            if was_encoded:
+                self._encoded.failed(error)
             if destination == self._servers.destination:  # no other request has moved on
                 self._servers.go_on()
             pauses = self._pipeline.lost(
@@ -174,10 +181,37 @@ class AsyncSender:
         else:
             self._free.append((connection, destination))
             pauses = self._pipeline.answered(sends, answer, now_ns=now_ns(), jitter=chance.fraction)
+            if was_encoded and requests[0].entries is None:
+                self._encoded.refused(requests[0])
         for send, request in zip(sends, requests, strict=True):
             if send.tried:
                 self._paused(request)
         return pauses
+
+    async def _divide(
+        self, send: Send, connection: AsyncConnection | None, destination: Destination
+    ) -> tuple[AsyncConnection | None, Destination]:
+        """Divide the request of *send* as ``EncodedRequests`` decides; return the connection, if it
+        is open, and the proxy that gets the request.
+        """
+        encoded, request = self._encoded, send.request
+        for topic in encoded.topics_to_ask(request, now_ns()):
+            call, timeout_s = encoded.question(topic, request, now_ns())
+            try:
+                if connection is None:
+                    connection = await AsyncConnection.open(destination, timeout_s=timeout_s)
+                answer = await connection.call(call, timeout_s=timeout_s)
+            except ClientError as error:
+                encoded.not_told(topic, error, now_ns())
+                if connection is not None:
+                    connection.close()
+                if destination == self._servers.destination:
+                    self._servers.go_on()
+                connection, destination = None, self._servers.destination
+                break
+            encoded.told(topic, answer, now_ns())
+        self._pipeline.divide(send, encoded.divided(request))
+        return connection, destination
 
     def _take_free(self) -> tuple[AsyncConnection, Destination] | None:
         while self._free:

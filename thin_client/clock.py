@@ -32,6 +32,11 @@ def now_ns() -> int:
     return _monotonic_ns()
 
 
+def reader() -> Callable[[], int]:
+    """Return the function that ``now_ns`` calls, for loops that call it for every message."""
+    return _monotonic_ns
+
+
 @contextmanager
 def use_clocks(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> Iterator[None]:
     """Use these clocks instead of the machine's in the whole interpreter within the context."""

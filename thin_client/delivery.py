@@ -29,7 +29,7 @@ _log = logging.getLogger("orderlane")
 
 json_path = lru_cache(maxsize=64)(JsonPath)
 #: A proxy's answer to a request.
-Answer = producer.Result | producer.DelayResult | producer.Prepared
+Answer = producer.Result | producer.DelayResult | producer.Prepared | producer.EncodedResult
 
 #: The property with a message's unique ID, as in RocketMQ.
 UNIQUE_ID = "UNIQ_KEY"
@@ -40,12 +40,12 @@ _QID = re.compile(r".+_[0-9]+", re.DOTALL)
 #: The highest queue number on the wire.
 _LAST_QUEUE = 2**31 - 1
 #: Time-out of one try, after which the next one starts.
-_TRY_NS = 3_000_000_000
+TRY_NS = 3_000_000_000
 
 ADD, CANCEL = 1, 2  # DelayMessage.action
 #: Codes after which the message is sent again under the same ID: unknown error, time-out, too fast,
 #: shutting down, behind a failed message. After the first two it may have been stored.
-_AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
+AGAIN, UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Codes after which no message of a batch was stored: illegal, no token.
 _REFUSED_WHOLE = frozenset({11, 71})
 #: The code for a transaction that ended otherwise.
@@ -146,6 +146,12 @@ class Delivery:
     delay_id: str | None = None
     #: Names the transaction of a stored half message.
     transaction: str | None = None
+    #: The messages as ``sendEncoded`` takes them, and the name of their queue, None for any.
+    #: Without entries the request goes as messages.
+    entries: list[bytes] | None = None
+    qid: str | None = None
+    #: False for messages that must not be encoded, or not again.
+    may_be_encoded: bool = True
     _stored: set[int] = field(default_factory=set)  # indexes of stored messages
     _doubtful: set[int] = field(default_factory=set)  # indexes of messages that may be stored
     _failures: int = 0
@@ -158,9 +164,11 @@ class Delivery:
     def call(self, now_ns: int) -> tuple[calls.Call[Any], float]:
         """Return the call of the next try, and its time-out in seconds."""
         left_ns = self.deadline_ns - now_ns
-        try_ns = max(left_ns if self._is_half else min(left_ns, _TRY_NS), 1_000_000)
-        messages = [self.messages[index] for index in self._open()]
+        try_ns = max(left_ns if self._is_half else min(left_ns, TRY_NS), 1_000_000)
         timeout_ms = try_ns // 1_000_000
+        if self.entries is not None:
+            return self._encoded_call(self.entries, timeout_ms), try_ns / 1e9 + 0.5
+        messages = [self.messages[index] for index in self._open()]
         call: calls.Call[Any]
         match messages:
             case [producer.DelayMessage() as delayed]:  # always alone
@@ -175,8 +183,40 @@ class Delivery:
                 call = calls.send_batch(messages)  # type: ignore[arg-type]
         return call, try_ns / 1e9 + 0.5  # the proxy's answer to its own time-out may be late
 
+    def part(
+        self, indexes: Sequence[int], *, entries: list[bytes] | None = None, qid: str | None = None
+    ) -> Delivery:
+        """Return a request with the messages at *indexes* of this one, which was not sent: encoded
+        for a queue, or without *entries* as messages.
+        """
+        return Delivery(
+            [self.messages[index] for index in indexes],
+            [self.message_ids[index] for index in indexes],
+            self.deadline_ns,
+            self.size * len(indexes) // len(self.messages),
+            entries=entries,
+            qid=qid,
+            may_be_encoded=False,
+        )
+
+    def _encoded_call(
+        self, entries: Sequence[bytes], timeout_ms: int
+    ) -> calls.Call[producer.EncodedResult]:
+        first, sent = self.messages[0], self._open()
+        batch = producer.EncodedBatch(
+            topic=first.topic,
+            qid=self.qid,
+            count=len(sent),
+            body=b"".join([entries[index] for index in sent]),
+            timeoutMs=timeout_ms,
+            version=client_version(),
+            token=getattr(first, "token", None),
+        )
+        return calls.send_encoded(batch)
+
     def pause_after(self, result: Answer, *, now_ns: int, jitter: float) -> float | None:
         """Return None if all are stored, else the seconds until the next try. Raises SendFailed."""
+        self.may_be_encoded = False
         sent = self._open()
         if result.code == 0:
             self._stored.update(sent)
@@ -186,7 +226,11 @@ class Delivery:
         code = -1 if result.code is None else result.code
         text = result.msg or "no reason given"
         each_one = getattr(result, "messages", None)
-        if each_one is not None and len(each_one) == len(sent):
+        outcomes: list[tuple[int, str | None]]
+        if isinstance(result, producer.EncodedResult):
+            stored = min(max(result.stored or 0, 0), len(sent))
+            outcomes = [(0 if number < stored else code, text) for number in range(len(sent))]
+        elif each_one is not None and len(each_one) == len(sent):
             outcomes = [(-1 if m.code is None else m.code, m.msg) for m in each_one]
         else:  # some messages of a batch may be stored, unless the whole batch was refused
             known = len(sent) == 1 or code in _REFUSED_WHOLE
@@ -197,12 +241,15 @@ class Delivery:
                 self._stored.add(index)
                 continue
             text = reasons[index] = reason or text  # without a reason: that of the message before
-            if each in _UNKNOWN:
+            if each in UNKNOWN:
                 self._doubtful.add(index)
         if not reasons:
             return None
-        final = next((each for each, _ in outcomes if each != 0 and each not in _AGAIN), None)
-        again = final is None and code in _AGAIN
+        if self.entries is not None and code not in AGAIN:
+            self.entries = None  # messages may avoid the refusal, or explain it
+            return 0.0
+        final = next((each for each, _ in outcomes if each != 0 and each not in AGAIN), None)
+        again = final is None and code in AGAIN
         return self._pause(
             reasons, code if final is None else final, again=again, now_ns=now_ns, jitter=jitter
         )
@@ -214,6 +261,10 @@ class Delivery:
 
         Raises SendFailed.
         """
+        self.may_be_encoded = False
+        if self.entries is not None and isinstance(error, ProxyFault) and error.unknown_method:
+            self.entries = None
+            return 0.0
         unsupported = why_unsupported(error, self._server) if self._is_transaction else None
         if sent and not (isinstance(error, ProxyFault) and error.unknown_method):
             self.doubt()
@@ -344,7 +395,7 @@ def joint_call(requests: Sequence[Delivery], now_ns: int) -> tuple[calls.Call[An
     if len(requests) == 1:
         return requests[0].call(now_ns)
     left_ns = max(request.deadline_ns for request in requests) - now_ns
-    try_ns = max(min(left_ns, _TRY_NS), 1_000_000)
+    try_ns = max(min(left_ns, TRY_NS), 1_000_000)
     return calls.send_batch([request.messages[0] for request in requests]), try_ns / 1e9 + 0.5  # type: ignore[misc]
 
 
@@ -364,7 +415,7 @@ def each_answer(answer: Answer, requests: Sequence[Delivery]) -> list[Answer] | 
             reason = result.msg or reason  # without a reason: that of the message before
             answers.append(producer.Result(code=result.code, msg=reason))
         return answers
-    if answer.code in _AGAIN:  # some of them may be stored
+    if answer.code in AGAIN:  # some of them may be stored
         return [producer.Result(code=10, msg=answer.msg)] * len(requests)
     if answer.code not in _REFUSED_WHOLE:
         for request in requests:

@@ -7,6 +7,8 @@ counts to ``orderlane order-key simulate``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from thrift_idl import consumer
 
 #: Interval between two reports.
@@ -36,23 +38,25 @@ def _first_us(place: int) -> int:
 class Figures:
     """Times since the last report. Callers hold the session's lock, if it has one."""
 
-    __slots__ = ("_handlers", "_handling", "_prefetch", "_reported_ns", "_round_trips")
+    __slots__ = (
+        "_handled_ns",
+        "_handlers",
+        "_handling",
+        "_prefetch",
+        "_reported_ns",
+        "_round_trips",
+        "handled",
+    )
 
     def __init__(self, *, handlers: int, prefetch: int) -> None:
         """Describe a client with this number of handlers, and of messages that may wait."""
         self._handlers, self._prefetch = handlers, prefetch
+        self._handled_ns: list[int] = []  # since the last request
         self._handling: dict[int, int] = {}
         self._round_trips: dict[int, int] = {}
         self._reported_ns: int | None = None
-
-    def handled(self, took_ns: int) -> None:
-        """Count one handled message."""
-        us = took_ns // 1000  # as class_of, which would be another call for every message
-        if us >= 32:
-            bits = us.bit_length() - 5
-            us = (bits << 4) + (us >> bits)
-        counts = self._handling
-        counts[us] = counts.get(us, 0) + 1
+        #: Counts one handled message, which took this time in ns.
+        self.handled: Callable[[int], None] = self._handled_ns.append
 
     def answered(self, took_ns: int) -> None:
         """Count one request that the proxy answered at once."""
@@ -61,8 +65,9 @@ class Figures:
 
     def report(self, now_ns: int, *, last: bool = False) -> consumer.ClientFigures | None:
         """Return the next report, with all that was counted since the last one; None if it is too
-        soon for one, and not one of the *last*.
+        soon for one, and not one of the *last*. Called for each request.
         """
+        self._classify()
         since_ns = self._reported_ns
         if since_ns is not None and now_ns - since_ns < _EVERY_NS and not last:
             return None
@@ -75,3 +80,13 @@ class Figures:
             handling=handling or None,
             roundTrips=round_trips or None,
         )
+
+    def _classify(self) -> None:
+        counts = self._handling
+        for took_ns in self._handled_ns:
+            us = took_ns // 1000  # as class_of, which would be another call for every message
+            if us >= 32:
+                bits = us.bit_length() - 5
+                us = (bits << 4) + (us >> bits)
+            counts[us] = counts.get(us, 0) + 1
+        self._handled_ns.clear()

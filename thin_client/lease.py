@@ -118,10 +118,10 @@ class Batch:
     open: int
     last: Lease
 
-    def close_one(self) -> bool:
-        """Count one lease as closed; return True once all are."""
+    def close_one(self) -> Lease | None:
+        """Count one lease as closed; return the last lease once all are."""
         self.open -= 1
-        return not self.open
+        return None if self.open else self.last
 
 
 def _optional(name: str, default: Any) -> tuple[Any, Any]:
@@ -151,16 +151,13 @@ class Lease(Message):
     the client's work for a message. Fields missing on the wire are not set; see ``_optional``.
     """
 
-    __slots__ = ("batch", "chain", "is_open", "opened_ns", "origin", "successor")
+    __slots__ = ("batch", "chain", "origin", "successor")
 
     origin: Origin
     #: The key whose messages are handled one after the other; None: no order.
     chain: bytes | None
     #: The lease that waits for the end of this one.
     successor: Lease | None
-    #: Whether a handler has it, and since when.
-    is_open: bool
-    opened_ns: int
     #: Set while a handler has it together with others.
     batch: Batch | None
     # Fields of Message, set by ``complete``.
@@ -195,7 +192,6 @@ class Lease(Message):
             lease.queue = queue
             lease.deadline_ns = deadline_ns
             lease.origin = origin
-            lease.is_open = False
             lease.successor = lease.batch = None
             _ = lease.lease_id, lease.offset, lease.body
             try:
@@ -203,38 +199,18 @@ class Lease(Message):
             except AttributeError:
                 lease.chain = None
 
-    def open(self, now_ns: int) -> None:
-        """Mark it as passed to a handler."""
-        self.is_open, self.opened_ns = True, now_ns
-
-    def open_in(self, batch: Batch, now_ns: int) -> None:
-        """Mark it as passed to a handler in a *batch*; no lease outside waits for its end."""
-        self.is_open, self.batch, self.opened_ns = True, batch, now_ns
+    def join(self, batch: Batch) -> None:
+        """Let a handler have it together with the *batch*; no lease outside waits for its end."""
+        self.batch = batch
         if self is not batch.last:
             self.successor = None
 
-    def share_time(self, now_ns: int, among: int) -> None:
-        """Attribute to it its part of the time that a batch took for *among* messages."""
-        self.opened_ns = now_ns - (now_ns - self.opened_ns) // among
-
-    def close(self) -> Lease | None:
-        """Mark it as finished by its handler. Raises KeyError if it is not open.
-
-        Return its successor, which no longer waits, or None; the lease itself while others of its
-        batch are open.
+    def leave(self, batch: Batch) -> Lease | None:
+        """Record that the handler has finished it; return the last lease of *batch* once it has
+        finished all.
         """
-        if not self.is_open:
-            raise KeyError(
-                f"{self.topic}/{self.queue} at offset {self.offset} is not being handled"
-            )
-        self.is_open = False
-        if self.batch is None:
-            successor = self.successor
-            if successor is not None:
-                self.successor = None
-            return successor
-        batch, self.batch = self.batch, None
-        return batch.last.cut() if batch.close_one() else self
+        self.batch = None
+        return batch.close_one()
 
     def precede(self, successor: Lease) -> None:
         """Let only *successor* wait for the end of this lease."""

@@ -15,7 +15,10 @@ class Leases:
     """Leases of a client: open, ready, or waiting behind another lease of their key."""
 
     concurrency: int
+    #: Number of messages with handlers; a batch counts as one.
     open: int = 0
+    #: Leases with handlers, and since when.
+    opened: dict[Lease, int] = field(default_factory=dict)
     #: Leases that can go to a handler.
     ready: deque[Lease] = field(default_factory=deque)
     #: Number of leases.
@@ -78,7 +81,7 @@ class Leases:
             else:
                 ready.append(lease)
                 return None
-        lease.open(now_ns)
+        self.opened[lease] = now_ns
         self.open += 1
         return lease
 
@@ -98,15 +101,25 @@ class Leases:
             taken.append(lease)
         batch = Batch(len(taken), lease)
         for each in taken:
-            each.open_in(batch, now_ns)
+            each.join(batch)
+            self.opened[each] = now_ns
         return taken
 
-    def close(self, lease: Lease) -> bool:
+    def share_time(self, lease: Lease, now_ns: int, among: int) -> None:
+        """Attribute to an open *lease* its part of the time that a batch took for *among*."""
+        self.opened[lease] = now_ns - (now_ns - self.opened[lease]) // among
+
+    def close(self, lease: Lease) -> tuple[int, bool]:
         """Close an open lease, which makes the next one of its key ready.
 
-        Return True if the client holds another lease of its key. Raises KeyError if it is not open.
+        Return since when it was open, and True if the client holds another lease of its key. Raises
+        KeyError if it is not open.
         """
-        successor = lease.close()
+        opened_ns = self.opened.pop(lease, None)
+        if opened_ns is None:
+            raise KeyError(
+                f"{lease.topic}/{lease.queue} at offset {lease.offset} is not being handled"
+            )
         # _forget and _next, inlined: this runs for every message.
         origin = lease.origin
         held = origin.held
@@ -114,15 +127,19 @@ class Leases:
         if not held:
             del self._held[origin.queue]
         self.count -= 1
-        if successor is lease:
-            return True
+        ended = lease
+        if lease.batch is not None:
+            if (last := lease.leave(lease.batch)) is None:
+                return opened_ns, True
+            ended = last
         self.open -= 1
-        if successor is not None:
+        if (successor := ended.successor) is not None:
+            ended.cut()
             self.ready.append(successor)
-            return True
+            return opened_ns, True
         if lease.chain is not None:
             del origin.tails[lease.chain]
-        return False
+        return opened_ns, False
 
     def drop_rest(self, lease: Lease) -> list[Lease]:
         """Remove and return the leases behind the open *lease* in its run; O(removed leases)."""
@@ -163,7 +180,7 @@ class Leases:
 
     def drop_waiting(self) -> list[Lease]:
         """Remove and return all leases that are not open; O(n)."""
-        waiting = [lease for lease in self if not lease.is_open]
+        waiting = [lease for lease in self if lease not in self.opened]
         for lease in waiting:
             lease.cut()
             self._forget(lease)

@@ -23,6 +23,7 @@ from thin_client.checker import Checker
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.delivery import Delivery, Outgoing
+from thin_client.encoded_requests import EncodedRequests
 from thin_client.errors import ClientError, SendFailed
 from thin_client.send_order import SendOrder
 from thin_client.servers import Tls
@@ -77,6 +78,7 @@ class Producer(BaseProducer):
         self._order = SendOrder()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._encoded = EncodedRequests()
         self._checker: Checker | None = None
         forks.register(self)
 
@@ -126,8 +128,9 @@ class Producer(BaseProducer):
         batches are split into several requests; after a failed request no more are sent.
         """
         requests = self._deliveries(messages)
+        ids = [message_id for request in requests for message_id in request.message_ids]
         self._send(requests)
-        return [message_id for request in requests for message_id in request.message_ids]
+        return ids
 
     def send_delayed(
         self,
@@ -227,11 +230,13 @@ class Producer(BaseProducer):
         if connection is not None:
             connection.close()
 
-    def _send(self, requests: Sequence[Delivery]) -> None:
-        if not requests:
+    def _send(self, given: Sequence[Delivery]) -> None:
+        if not given:
             return
+        requests = list(given)
         with self._call(requests) as number, self._lock:
             self._check_turn(number, requests)
+            requests[:] = [part for request in requests for part in self._divided(request)]
             for request in requests:
                 while (pause_s := self._try(request)) is not None:
                     time.sleep(pause_s)
@@ -260,19 +265,44 @@ class Producer(BaseProducer):
             if now_ns() > request.deadline_ns:
                 raise request.given_up("it timed out while it waited for earlier sends")
 
+    def _divided(self, request: Delivery) -> list[Delivery]:
+        """Return the requests to send instead of *request*; see ``EncodedRequests``."""
+        encoded = self._encoded
+        for topic in encoded.topics_to_ask(request, now_ns()):
+            call, timeout_s = encoded.question(topic, request, now_ns())
+            try:
+                answer = self._connected(timeout_s).call(call, timeout_s=timeout_s)
+            except ClientError as error:
+                self._hang_up()
+                self._servers.go_on()
+                encoded.not_told(topic, error, now_ns())
+                break
+            except BaseException:
+                self._hang_up()
+                raise
+            encoded.told(topic, answer, now_ns())
+        return encoded.divided(request)
+
+    def _connected(self, timeout_s: float) -> Connection:
+        connection = self._connection  # a copy: another thread may close it at any time
+        if connection is None:
+            connection = Connection(self._servers.destination, timeout_s=timeout_s)
+            self._connection = connection
+        return connection
+
     def _try(self, request: Delivery) -> float | None:
         sent = False
+        was_encoded = request.entries is not None
         try:
             call, timeout_s = request.call(now_ns())
             request.ask(self._servers.address)
-            connection = self._connection  # a copy: another thread may close it at any time
-            if connection is None:
-                connection = Connection(self._servers.destination, timeout_s=timeout_s)
-                self._connection = connection
+            connection = self._connected(timeout_s)
             sent = True
             result = connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
             self._hang_up()
+            if was_encoded:
+                self._encoded.failed(error)
             self._servers.go_on()
             return request.pause_after_error(
                 error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
@@ -280,7 +310,10 @@ class Producer(BaseProducer):
         except BaseException:  # interrupted, such as by Ctrl-C: the connection is closed
             self._hang_up()
             raise
-        return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
+        pause_s = request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
+        if was_encoded and request.entries is None:
+            self._encoded.refused(request)
+        return pause_s
 
 
 class Transaction(BaseTransaction):

@@ -140,6 +140,10 @@ class SendPipeline:
                 return self._shared(first, now_ns) if first.shares else [first]
         return []
 
+    def divide(self, send: Send, parts: Sequence[Delivery]) -> None:
+        """Replace the request of *send*, which was taken and is not sent yet, by *parts* of it."""
+        send.requests[:1] = parts
+
     def answered(
         self, sends: Sequence[Send], answer: Answer, *, now_ns: int, jitter: Callable[[], float]
     ) -> list[Pause]:

@@ -12,6 +12,9 @@ S2  A verdict waits at most ``ack_linger_ns`` for the next pull. If it may relea
     which a pull waits at the proxy, it is sent at once while no message waits in the client, and
     otherwise once that pull has been unanswered for 3 ms. (It releases nothing if the client holds
     the next message of its key.) While verdicts are being sent, new ones are collected.
+    If the last answer brought more than half of what was asked for, the next one is probably on
+    its way: then a client may wait, instead of sending at once, until 1 ms after the last waiting
+    message went to a handler, so that the next pull takes the verdict along. So far Python does.
 S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
     after that.
 S4  A lease starts when its pull is *sent*. A message whose lease has expired goes to a handler only
@@ -52,6 +55,8 @@ _MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000
 _EARLY_PAUSE_NS = 50 * _MS
 #: Time within which a proxy with messages answers a pull; after it the pull is waiting.
 _ANSWER_DUE_NS = 3 * _MS
+#: Time without a waiting message in which an answer may come that is on its way.
+_ANSWER_NEAR_NS = 1 * _MS
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +65,7 @@ class _Pull:
     first_sent_ns: int  # time of the first sending under this ID
     sent_ns: int
     linger_ns: int
+    asked: int  # most messages that it brings
     verdicts: Verdicts
     home: Home | None  # the proxy of the verdicts
 
@@ -87,6 +93,8 @@ class Session:
         self._pull_retry_at_ns = 0
         self.pull_failures = 0  # in a row
         self._linger_ns = _FIRST_LINGER_NS
+        self._expects_more = False  # the last answer was rather full
+        self._dry_ns = 0  # time when the last waiting message went to a handler
 
     def __repr__(self) -> str:
         leases = self._leases
@@ -162,6 +170,8 @@ class Session:
         leases = self._leases
         lease = leases.take(now_ns)
         if lease is not None and (waiting := len(leases.ready)) < self._low_water:
+            if not waiting:
+                self._dry_ns = now_ns
             if self._pull is not None:  # verdicts hurry once no message waits
                 self.stirred = self.stirred or not waiting
             elif leases.count < self._capacity:
@@ -173,6 +183,8 @@ class Session:
         taken: list[Message] = list(self._leases.take_batch(now_ns, most=most))
         if taken:
             self.stirred = True
+            if not self._leases.ready:
+                self._dry_ns = now_ns
         return taken
 
     def settle_batch(
@@ -184,7 +196,7 @@ class Session:
         handled = min(done + (outcome is not None), len(messages))
         for number, message in enumerate(messages):
             if number < handled:
-                _lease_of(message).share_time(now_ns, handled)
+                self._leases.share_time(_lease_of(message), now_ns, handled)
             if number < done:
                 self.settle(message, None, now_ns)
             elif number == done and outcome is not None:
@@ -195,23 +207,26 @@ class Session:
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """Record a handler's verdict. Raises KeyError if *message* is not with a handler."""
         lease: Lease = message  # type: ignore[assignment]  # all messages here are leases
+        leases = self._leases
         if outcome is None:  # as _judge, which would be another call for every message
-            origin, leases = lease.origin, self._leases
-            last = not leases.close(lease)
-            self._figures.handled(now_ns - lease.opened_ns)
+            origin = lease.origin
+            opened_ns, is_followed = leases.close(lease)
+            self._figures.handled(now_ns - opened_ns)
             verdicts, lease_id, until_ns = origin.home.verdicts, lease.lease_id, lease.deadline_ns
             if (
-                verdicts.ack(origin.queue, origin.context, lease_id, until_ns, now_ns, last)
+                verdicts.ack(
+                    origin.queue, origin.context, lease_id, until_ns, now_ns, not is_followed
+                )
                 or self.stopping
                 or (leases.count == self._capacity - 1 and len(leases.ready) < self._low_water)
             ):  # the last: it was full, and may pull again
                 self.stirred = True
             return
         self.stirred = True
-        rest = self._leases.drop_rest(lease) if lease.is_open else []
-        self._leases.close(lease)
+        rest = leases.drop_rest(lease) if lease in leases.opened else []
+        opened_ns, _ = leases.close(lease)
         if not isinstance(outcome, Defer):
-            self._figures.handled(now_ns - lease.opened_ns)
+            self._figures.handled(now_ns - opened_ns)
         self._judge(lease, outcome, now_ns)
         for each in rest:
             self._judge(each, Defer(), now_ns)
@@ -249,12 +264,15 @@ class Session:
         home = self._pull_home or self.homes.get(None)
         verdicts = Verdicts() if home is None else home.take_verdicts()
         request_id, first_sent_ns = self._next_id(now_ns)
-        self._pull = _Pull(request_id, first_sent_ns, now_ns, self._linger_ns, verdicts, home)
+        asked = self._capacity - self._leases.count
+        self._pull = _Pull(
+            request_id, first_sent_ns, now_ns, self._linger_ns, asked, verdicts, home
+        )
         topics = self.options.topics
         return consumer.PullRequest(
             groupId=self.options.group,
             topics=None if topics is None else list(topics),
-            maxBatchSize=self._capacity - self._leases.count,
+            maxBatchSize=asked,
             maxLingerTime=self._linger_ns // _MS,
             version=self.options.version,
             clientId=self.options.client_id,
@@ -313,7 +331,9 @@ class Session:
                 self._leases.add(leases)
                 self._plan_extend(leases[0])
         self._forget_idle_homes()
-        return sum(map(len, arrived))
+        count = sum(map(len, arrived))
+        self._expects_more = 2 * count > pull.asked
+        return count
 
     def pull_failed(self, now_ns: int, jitter: float) -> None:
         """Record that the pull had no answer, a malformed one, or no connection; its verdicts are
@@ -325,6 +345,7 @@ class Session:
             if pull.home is not None:
                 pull.home.verdicts.absorb(pull.verdicts)
         self._pull_home = None  # the next connection may lead to another proxy
+        self._expects_more = False
         self.pull_failures += 1
         self._pull_retry_at_ns = now_ns + backoff_ns(self.pull_failures, jitter)
 
@@ -399,13 +420,17 @@ class Session:
         since = home.verdicts.since_ns
         if since is None:
             return None
-        hurry = home.verdicts.hurry and self._pull is not None
-        if self.stopping or (hurry and not self._leases.ready):
+        if self.stopping:
             return since
         last = since + self.options.ack_linger_ns
-        if self._pull is None or not hurry:
+        if self._pull is None or not home.verdicts.hurry:
             return last
-        return min(last, max(since, self._pull.sent_ns + _ANSWER_DUE_NS))
+        until = self._pull.sent_ns + _ANSWER_DUE_NS
+        if not self._leases.ready:
+            if not self._expects_more:
+                return since
+            until = min(until, self._dry_ns + _ANSWER_NEAR_NS)
+        return min(last, max(since, until))
 
     def _begin_extend(self, home: Home, now_ns: int) -> consumer.ExtendRequest:
         leases = self._leases_of(home)
@@ -438,7 +463,7 @@ class Session:
     def _lose(self, lease: Lease) -> list[Message]:
         if not self._leases.holds(lease):
             return []
-        if lease.is_open:
+        if lease in self._leases.opened:
             lease.lose()
             return [lease]
         self._leases.drop(lease)

@@ -73,6 +73,16 @@ class FrameBuffer:
             view[self._end : self._end + len(data)] = data
         self._end += len(data)
 
+    def receive_frame(self, data: bytes) -> bytes | None:
+        """Add received bytes; return the next complete frame, or None. Raises as ``next_frame``.
+
+        In the usual case, one whole frame, it is copied only once.
+        """
+        if self._begin == self._end and _is_frame(data):
+            return data[_LENGTH.size :]
+        self.receive_data(data)
+        return self.next_frame()
+
     def receive_into(self, read_into: Callable[[memoryview], int]) -> int:
         """Let *read_into* write into the buffer; return the number of bytes read.
 
@@ -123,6 +133,11 @@ class FrameBuffer:
             self._begin, self._end = 0, len(held)
         if (lacking := self._end + count - len(self._bytes)) > 0:
             self._bytes += bytes(lacking)
+
+
+def _is_frame(data: bytes) -> bool:
+    size = _LENGTH.size
+    return len(data) > size and _LENGTH.unpack_from(data)[0] == len(data) - size
 
 
 def encode_call(method: str, arguments: Struct, *, sequence_id: int) -> bytes:

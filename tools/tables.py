@@ -6,6 +6,7 @@ the Spark source.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -27,6 +28,7 @@ from tools.setting_fields import setting_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 METRIC_PREFIX = "orderlane_"
+_OPTIONS_ON_BOTH = ROOT / "tests/spark/options_on_both.json"
 #: Values of the commands where a required setting is missing.
 _COMMANDS_TAKE = {"data": "`orderlane-data`"}
 
@@ -46,8 +48,17 @@ def tables() -> dict[Path, dict[str, str]]:
         ROOT / "docs/scale.md": scale_document.tables(),
         ROOT / "docs/guarantees.md": chaos_reports.tables(),
         ROOT / "docs/spark.md": {"spark-options": option_table.table()},
-        ROOT / "docs/from-spark-kafka.md": {"kafka-options": kafka_names.table()},
+        ROOT / "docs/from-spark-kafka.md": {"kafka-options": kafka_options()},
     }
+
+
+def kafka_options() -> str:
+    """Return the options of Spark's Kafka source, with the recorded results of a program for each
+    (``tests/spark/options_on_both.py``), if there are any.
+    """
+    if not _OPTIONS_ON_BOTH.exists():
+        return kafka_names.table()
+    return kafka_names.table(json.loads(_OPTIONS_ON_BOTH.read_text()))
 
 
 def settings_table(model: type[BaseModel]) -> str:

@@ -21,7 +21,7 @@ from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.leases.lease_book import Holder
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.port.connection import Connection
-from proxy.downstream.port.frames import Call, decode_call, encode_answer
+from proxy.downstream.port.frames import Call, encode_answer
 from testkit.lanes import GROUP
 from thin_client.wire import encode_call
 from thrift_idl import consumer, consumer_service
@@ -160,7 +160,7 @@ def service(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
     connections = [each for each, _ in _connections(stage)]
     frames = _first_frames(batch)
     for _ in range(rounds):
-        calls = [decode_call(frame[_LENGTH_BYTES:]) for frame in frames]
+        calls = [Call(frame[_LENGTH_BYTES:]) for frame in frames]
         replies = [_Kept(*each) for each in zip(connections, calls, strict=True)]
         decoded = [call.decode(consumer_service.pull_args()) for call in calls]
         meter.begin()
@@ -180,7 +180,7 @@ def thrift(stage: Stage, batch: int, rounds: int, meter: Meter) -> None:
         calls, decoded = [], []
         meter.begin()
         for frame in received:
-            call = decode_call(frame)
+            call = Call(frame)
             calls.append(call)
             decoded.append(call.decode(consumer_service.pull_args()))
         meter.end()
@@ -207,10 +207,31 @@ def port(stage: Stage, batch: int, rounds: int, meter: Parts, *, request_ids: bo
             connection.data_received(frame)
         meter.end()
         meter.part()
-        answers = [transport.written.pop() for _, transport in connections]
-        result = consumer_service.pull_result
-        pulled = [answer_of(each, result(), method="pull") for each in answers]
-        frames = _next_frames(pulled, batch, request_id=f"{number}" if request_ids else None)
+        frames = _answered(connections, batch, request_id=f"{number}" if request_ids else None)
+
+
+def waiting(
+    stage: Stage,
+    records: Sequence[Sequence[bytes]],
+    rounds: int,
+    meter: Parts,
+    *,
+    request_ids: bool = False,
+) -> None:
+    """Serve received bytes of pulls that wait, one message each, which is read once they wait."""
+    connections = _connections(stage)
+    frames, offsets = _first_frames(1), [0] * QUEUES
+    for number in range(rounds):
+        for place, ((connection, _), frame) in enumerate(zip(connections, frames, strict=True)):
+            queue = place % QUEUES
+            offset, offsets[queue] = offsets[queue], offsets[queue] + 1
+            meter.begin()
+            connection.data_received(frame)
+            messages = decode([records[queue][offset]], first=offset)
+            stage.lane.on_messages(stage.queues[queue], messages, next_offset=offset + 1)
+            meter.end()
+        meter.part()
+        frames = _answered(connections, 1, request_id=f"{number}" if request_ids else None)
 
 
 def frame_of(
@@ -240,14 +261,8 @@ class _Kept:
         self.on_lost: Any = None
         self.answer: Any = None
 
-    def __call__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def interpret_as(self, interpretation: Any) -> None:
-        self.interpretation = interpretation
-
-    def call_if_lost(self, callback: Any) -> None:
-        self.on_lost = callback
+    def __call__(self, answer: Any, if_lost: Any = None) -> None:
+        self.answer, self.on_lost = answer, if_lost
 
 
 class _Transport:
@@ -291,6 +306,16 @@ def _ids(batch: Batch) -> list[Any]:
 
 def _first_frames(batch: int) -> list[bytes]:
     return [frame_of(number, batch, []) for number in range(CONNECTIONS)]
+
+
+def _answered(
+    connections: Sequence[tuple[Connection, _Transport]], batch: int, *, request_id: str | None
+) -> list[bytes]:
+    """Take the answers of all *connections*; return their next pulls."""
+    answers = [transport.written.pop() for _, transport in connections]
+    result = consumer_service.pull_result
+    pulled = [answer_of(each, result(), method="pull") for each in answers]
+    return _next_frames(pulled, batch, request_id=request_id)
 
 
 def _next_frames(

@@ -36,6 +36,10 @@ _LAYERS = {
     "proxy/downstream/": "service",
     "proxy/lane/": "lane",
     "proxy/net/": "lane",
+    "broker_core/remoting/": "reading",
+    "broker_core/client/": "reading",
+    "proxy/core/keys/": "reading",
+    "proxy/core/pipeline/intake.py": "reading",
     "broker_core/": "lane",
     "proxy/core/": "core",
     "<string>": "constructors",  # of dataclasses and named tuples
@@ -94,11 +98,19 @@ class StepCount:
         return executed
 
 
-async def of_proxy(batch: int, *, request_ids: bool = False, rounds: int = 5) -> dict[str, Steps]:
-    """Return the steps of a message in each layer, from the port on."""
+async def of_proxy(
+    batch: int, *, request_ids: bool = False, waiting: bool = False, rounds: int = 5
+) -> dict[str, Steps]:
+    """Return the steps of a message in each layer, from the port on. *waiting*: each pull waits for
+    its message, which is read then; *batch* is 1.
+    """
     stage, count = Stage(turns=False), StepCount()
-    stage.read(backlog(batch * CONNECTIONS * (rounds + 1)))
-    costs.port(stage, batch, rounds, count, request_ids=request_ids)
+    records = backlog(batch * CONNECTIONS * (rounds + 1))
+    if waiting:
+        costs.waiting(stage, records, rounds, count, request_ids=request_ids)
+    else:
+        stage.read(records)
+        costs.port(stage, batch, rounds, count, request_ids=request_ids)
     stage.close()
     messages = batch * CONNECTIONS * (rounds - 1)
     found: dict[str, Steps] = {layer: Steps() for layer in _LAYERS.values()}
@@ -143,13 +155,15 @@ async def of_client(*, concurrency: int, prefetch: int) -> Steps:
 def main(
     batch: Annotated[int, typer.Option(help="Messages of a pull.")] = 1,
     request_ids: Annotated[bool, typer.Option(help="Pulls have a requestId.")] = False,
+    waiting: Annotated[bool, typer.Option(help="Each pull waits for its one message.")] = False,
     client: Annotated[bool, typer.Option(help="Count the client, one message at a time.")] = False,
 ) -> None:
     """Print calls and instructions a message by layer."""
     if client:
         found = {"client": asyncio.run(of_client(concurrency=1, prefetch=0))}
     else:
-        found = asyncio.run(of_proxy(batch, request_ids=request_ids))
+        batch = 1 if waiting else batch
+        found = asyncio.run(of_proxy(batch, request_ids=request_ids, waiting=waiting))
     for layer, steps in found.items():
         typer.echo(f"{layer:14}{steps.calls:8.1f} calls {steps.instructions:8.1f} instructions")
     calls = sum(each.calls for each in found.values())

@@ -61,6 +61,15 @@ def server_path(name: str) -> str:
     return _jars(name)
 
 
+def jar_files(name: str, properties: Mapping[str, str]) -> list[Path]:
+    """Return the jars in the pom of the folder *name*, whose *properties* are these."""
+    if shutil.which("mvn") is None:
+        raise PeerFailed("mvn not found: the jars of peers need Maven")
+    options = [f"-D{key}={value}" for key, value in properties.items()]
+    folder = _BUILD.joinpath(name, *properties.values(), "lib")
+    return sorted(jars(_SOURCES / name / "pom.xml", folder, *options).glob("*.jar"))
+
+
 def version_in(name: str) -> str:
     """Return the version in the pom of *name*."""
     found = re.search(

@@ -34,15 +34,26 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 """
+#: The same for clients with TLS, which have to present a certificate.
+_TLS = """listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SSL://127.0.0.1:{tls}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+ssl.client.auth=required
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaNode:
-    """A running node."""
+    """A running node. *tls_address* is for clients with TLS, if it serves any."""
 
     folder: Path
     address: str
     pid: int
+    tls_address: str = ""
 
     def store(self, work: Work) -> None:
         """Create the topic of *work* and store its messages. Raises PeerFailed."""
@@ -71,13 +82,27 @@ class KafkaNode:
             raise PeerFailed(f"{main} ended with {code}; {printed(main, self.folder, '.err')}")
 
 
+@dataclass(frozen=True, slots=True)
+class NodeTls:
+    """PEM files of a node: *keystore* has its certificate and its key in PKCS #8, *authority* the
+    certificate of the authority that signs those of clients.
+    """
+
+    keystore: Path
+    authority: Path
+
+
 @contextmanager
-def kafka_node(folder: Path) -> Iterator[KafkaNode]:
-    """Run a node without data. Raises PeerFailed."""
+def kafka_node(folder: Path, tls: NodeTls | None = None) -> Iterator[KafkaNode]:
+    """Run a node without data; with *tls* it serves clients with TLS too. Raises PeerFailed."""
     folder.mkdir(parents=True)
-    _, port, controller = free_ports()
+    tls_port, port, controller = free_ports()
     settings = folder / "server.properties"
-    settings.write_text(_SERVER.format(port=port, controller=controller, folder=folder))
+    ports = {"port": port, "controller": controller, "tls": tls_port}
+    text = _SERVER.format(folder=folder, **ports)
+    if tls is not None:  # the last of several lines for a setting counts
+        text += _TLS.format(keystore=tls.keystore, ca=tls.authority, **ports)
+    settings.write_text(text)
     path = server_path("kafka-server")
     _format(path, settings, folder)
     process = start(path, "kafka.Kafka", {}, folder, arguments=[settings])
@@ -89,7 +114,7 @@ def kafka_node(folder: Path) -> Iterator[KafkaNode]:
             return not is_free(port)
 
         wait_until(serves, within_s=_READY_S, what="Kafka listens")
-        yield KafkaNode(folder, f"127.0.0.1:{port}", process.pid)
+        yield KafkaNode(folder, f"127.0.0.1:{port}", process.pid, f"127.0.0.1:{tls_port}")
     finally:
         process.kill()
         process.wait()

@@ -1,6 +1,7 @@
 """Retention: deletes old segments of the log, after moving waiting messages out of them.
 
 A message grows old by ``RetentionClock``, so a wall clock that jumps ahead deletes nothing.
+Messages that wait for replicas are kept: they would vanish before a consumer could see them.
 Messages that a group has not read are deleted like others. That is announced from 80 % of the age
 or size on at which they are deleted, and again when it happens.
 """
@@ -186,6 +187,15 @@ class Retention:
             segment = self._store.next_to_expire(before_ms=before_ms, keep_bytes=keep_bytes)
             if segment is None or segment.end <= cleared:
                 break
+            if segment.end > self._store.visible_end:
+                if self._settings.needed_replicas > 1:  # otherwise for the time of a sync
+                    self._warnings.warn(
+                        "old messages kept: replicas have not confirmed them, so no consumer could"
+                        " read them yet; connect the slaves that are missing",
+                        peer="",
+                        segment=str(segment.path),
+                    )
+                break
             keep_from = self._keep_from()
             if keep_from is not None and segment.end > keep_from:
                 break
@@ -193,7 +203,8 @@ class Retention:
             length = max(segment.capacity, self._settings.segment_bytes)
             if not await self._delayed.make_way(segment.end, length):
                 self._warnings.warn(
-                    "old messages kept: delayed ones among them are too many or too large to move",
+                    "old messages kept: delayed ones among them are too many or too large to move,"
+                    " or replicas have not confirmed their copies yet",
                     peer="",
                     segment=str(segment.path),
                 )

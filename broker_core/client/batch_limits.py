@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 
 from broker_core.clock import now_ns
 from broker_core.errors import NoSuchQueue, RemotingError
@@ -58,32 +59,23 @@ class BatchLimits:
         messages is halved. Raises the RemotingError of the first range that cannot be sent; later
         ones are not tried.
         """
-        begin, most, halved = 0, self.of(broker), False
-        while begin < len(sizes):
-            end = begin + _count_fitting(sizes, begin, most)
-            try:
-                await send(begin, end)
-            except RemotingError as error:
-                if not error.illegal or end - begin == 1:
-                    raise
-                most = (sum(sizes[begin:end]) + _BESIDE_BYTES * (end - begin)) // 2
-                halved = True
-                continue
-            begin = end
-        self._learn(broker, most, halved=halved)
+        ends = list(accumulate(size + _BESIDE_BYTES for size in sizes))
+        await self.in_slices(broker, ends, send, most_messages=MOST_MESSAGES)
 
     async def in_slices(
-        self, broker: str, ends: Sequence[int], send: Callable[[int, int], Awaitable[None]]
+        self,
+        broker: str,
+        ends: Sequence[int],
+        send: Callable[[int, int], Awaitable[None]],
+        *,
+        most_messages: int = MOST_ENCODED,
     ) -> None:
-        """Do the same as ``in_pieces`` with the messages of an encoded batch, which end at *ends*.
-
-        A slice is found without a look at each message.
-        """
+        """Do the same as ``in_pieces`` with messages of an encoded batch, which end at *ends*."""
         begin, most, halved = 0, self.of(broker), False
         while begin < len(ends):
             start = ends[begin - 1] if begin else 0
             fitting = bisect_right(ends, start + most, lo=begin)
-            end = min(max(fitting, begin + 1), begin + MOST_ENCODED)
+            end = min(max(fitting, begin + 1), begin + most_messages)
             try:
                 await send(begin, end)
             except NoSuchQueue:
@@ -95,19 +87,5 @@ class BatchLimits:
                 halved = True
                 continue
             begin = end
-        self._learn(broker, most, halved=halved)
-
-    def _learn(self, broker: str, most: int, *, halved: bool) -> None:
         if halved:  # otherwise one of the messages was illegal
             self._learned[broker] = most, now_ns() + _COUNTS_NS
-
-
-def _count_fitting(sizes: Sequence[int], begin: int, most: int) -> int:
-    """Return how many messages from index *begin* on fit into *most* bytes; at least one."""
-    count = total = 0
-    for size in sizes[begin : begin + MOST_MESSAGES]:
-        total += size + _BESIDE_BYTES
-        if count and total > most:
-            break
-        count += 1
-    return count

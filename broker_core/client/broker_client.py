@@ -201,6 +201,10 @@ class BrokerClient:
         route = await self._routes.route(topic)
         return sorted(data.broker for data in route.brokers)
 
+    def knows_route(self, topic: Topic) -> bool:
+        """Return whether queues and brokers of *topic* are returned without asking a nameserver."""
+        return self._routes.knows(topic)
+
     async def topic_route(self, topic: Topic) -> TopicRoute:
         """Return the route of *topic* as a nameserver has it now, without keeping it. Raise
         BrokerError(17) if unknown.

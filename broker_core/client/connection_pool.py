@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.errors import ConnectionLost, NotConnected, RequestTimeout, reason_of
+from broker_core.errors import ConnectionLost, NotConnected, NotSentInTime, reason_of
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import Role
@@ -66,7 +66,7 @@ class ConnectionPool:
                     channel = await self._connect(address)
             except TimeoutError:
                 name = request_name(command.code)
-                raise RequestTimeout(
+                raise NotSentInTime(
                     f"{name}: not connected to {address} within {timeout_s:.3g} s"
                 ) from None
             timeout_s -= asyncio.get_running_loop().time() - started
@@ -85,7 +85,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout_s):
                 return await self._connect(address)
         except TimeoutError:
-            raise RequestTimeout(f"not connected to {address} within {timeout_s:.3g} s") from None
+            raise NotSentInTime(f"not connected to {address} within {timeout_s:.3g} s") from None
 
     async def request_over(
         self, channel: RemotingChannel, command: RemotingCommand, *, timeout_s: float

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.queue_moves import send_where_it_is
 from broker_core.client.results import SendReceipt, SendStatus
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.half_place import HalfPlace
@@ -20,6 +20,8 @@ from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 PRODUCER_GROUP = "PGROUP"
 _PREPARED = "TRAN_MSG"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+#: Codes of the answer to an end that is stored, but not as durably as the broker requires.
+_ENDED_LESS_DURABLY = frozenset(each.value for each in SendStatus if each is not SendStatus.OK)
 
 
 async def prepare(
@@ -33,9 +35,9 @@ async def prepare(
 ) -> SendReceipt:
     """Store *message* invisibly, once, in the queue that *find_queue* returns.
 
-    After ConnectionLost or RequestTimeout it may be stored: the broker asks *group*, and the answer
-    must be a roll-back. Raises RemotingError; BrokerError if it is stored less durably than the
-    broker requires.
+    After ConnectionLost or RequestTimeout that is not ``unsent`` it may be stored: the broker asks
+    *group*, and the answer must be a roll-back. Raises RemotingError; BrokerError if it was stored
+    less durably than the broker requires, and rolled back. *timeout_s* limits all of it.
 
     *check_after_s*: seconds before the broker's first question, instead of its default (6).
     """
@@ -43,16 +45,33 @@ async def prepare(
     if check_after_s is not None:
         properties[_IMMUNITY] = str(check_after_s)
     half = replace(message, properties=properties, sys_flag=SYS_TRANSACTION_PREPARED)
+    began_ns = now_ns()
     receipt = await send_where_it_is(
         client,
         find_queue,
-        lambda queue: client.send(queue, half, group=group, timeout_s=timeout_s),
+        lambda queue, left_s: client.send(queue, half, group=group, timeout_s=left_s),
+        timeout_s=timeout_s,
     )
     if receipt.status is not SendStatus.OK:
-        with contextlib.suppress(RemotingError):  # otherwise the broker asks, as after a timeout
-            await end(client, place_of_half(receipt, group), End.ROLLBACK, timeout_s=timeout_s)
+        if timeout_s is not None:
+            timeout_s = max(0.001, timeout_s - (now_ns() - began_ns) / 1e9)
+        await _roll_back(client, place_of_half(receipt, group), timeout_s)
         raise BrokerError(receipt.status.value, "stored less durably than required: rolled back")
     return receipt
+
+
+async def _roll_back(client: BrokerClient, place: HalfPlace, timeout_s: float | None) -> None:
+    """Roll the transaction of *place* back. Raises RequestTimeout if it may stay open: the broker
+    asks.
+    """
+    try:
+        await end(client, place, End.ROLLBACK, timeout_s=timeout_s)
+    except RemotingError as error:
+        if isinstance(error, BrokerError) and error.code in _ENDED_LESS_DURABLY:
+            return
+        raise RequestTimeout(
+            f"stored less durably than required, and perhaps not rolled back: {error}"
+        ) from None
 
 
 def place_of_half(receipt: SendReceipt, group: Group) -> HalfPlace:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from broker_core.client.requests import BrokerRequests
 from broker_core.errors import BrokerError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_message, decode_messages
-from broker_core.remoting.query_headers import QueryMessageHeader, ViewMessageHeader
+from broker_core.remoting.query_headers import (
+    QueryMessageHeader,
+    QueryMessageResponse,
+    ViewMessageHeader,
+)
 
 #: Later than any message.
 _END_OF_TIME_MS = 2**62
 #: Limit of inflated bodies of one answer.
 _INFLATED_BYTES = 64 * 1024 * 1024
+#: Most messages that brokers return, of an id or a key.
+MOST_OF_ID, _MOST_OF_KEY = 32, 64
+
+
+class FoundByKey(NamedTuple):
+    """Messages of one broker, oldest first, with their queues.
+
+    ``complete``: it has no older ones.
+    """
+
+    messages: list[tuple[QueueName, StoredMessage]]
+    complete: bool
 
 
 class Queries:
@@ -24,11 +42,10 @@ class Queries:
 
     async def find(
         self, broker: str, topic: Topic, key: str, *, most: int, is_id: bool = False
-    ) -> list[tuple[QueueName, StoredMessage]]:
-        """Return the newest messages of *topic* at *broker* with *key*, with their queues.
+    ) -> FoundByKey:
+        """Return the newest messages of *topic* at *broker* with *key*; none is no error.
 
-        Blanks around the key are ignored. Returns an empty list if there is none. Raises
-        RemotingError, also for a broker without an index.
+        Blanks around the key are ignored. Raises RemotingError, also for a broker without an index.
 
         Args:
             broker: name of the broker
@@ -51,14 +68,18 @@ class Queries:
             )
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return []
+                return FoundByKey([], complete=True)
             raise
         messages = decode_messages(bytes(answer.body), most_inflated_bytes=_INFLATED_BYTES)
-        return [
+        complete = QueryMessageResponse.from_ext(answer.ext).complete
+        if complete is None:  # another broker's: it has no limit but the number
+            complete = len(messages) < min(most, MOST_OF_ID if is_id else _MOST_OF_KEY)
+        found = [
             (QueueName(topic, broker, message.queue_id), message)
             for message in messages
             if message.topic == topic
         ]
+        return FoundByKey(found, complete)
 
     async def at(
         self, broker: str, log_offset: int, *, timeout_s: float | None = None

@@ -8,7 +8,13 @@ from collections.abc import Container
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.routes import RouteCache
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotConnected,
+    NotSentInTime,
+    RequestTimeout,
+)
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
 
@@ -37,8 +43,8 @@ class BrokerRequests:
         """Return the answer if its code is in *ok*, otherwise raise BrokerError with code and
         remark.
 
-        Also raises ConnectionLost or RequestTimeout; *timeout_s* includes finding the broker and
-        connecting.
+        Also raises ConnectionLost or RequestTimeout, which are ``unsent`` if the broker was not
+        found or not reached; *timeout_s* includes both.
         """
         left_s = self._timeout_s if timeout_s is None else timeout_s
         address = self._routes.known_master(broker)
@@ -48,9 +54,13 @@ class BrokerRequests:
                 async with asyncio.timeout(left_s):
                     address = await self._routes.find_master(broker)
             except TimeoutError:
-                raise RequestTimeout(
+                raise NotSentInTime(
                     f"{request_name(code)}: no nameserver returned {broker} within {left_s:.3g} s"
                 ) from None
+            except NotConnected:
+                raise
+            except ConnectionLost as error:  # of a nameserver
+                raise NotConnected(f"{request_name(code)}: {error}") from None
             left_s -= (now_ns() - started_ns) / 1e9
         command = RemotingCommand(code, ext={} if ext is None else ext, body=body)
         try:
@@ -62,8 +72,8 @@ class BrokerRequests:
             self._routes.doubt_silent(broker)
             raise
         if answer.code not in ok:
-            error = BrokerError(answer.code, answer.remark or "", request=request_name(code))
-            if error.says_not_master:
+            refused = BrokerError(answer.code, answer.remark or "", request=request_name(code))
+            if refused.says_not_master:
                 self._routes.doubt(broker)
-            raise error
+            raise refused
         return answer

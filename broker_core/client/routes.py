@@ -77,6 +77,10 @@ class RouteCache:
             self._routes.pop(topic, None)
             raise
 
+    def knows(self, topic: Topic) -> bool:
+        """Return whether ``route`` returns a route of *topic* without asking."""
+        return topic in self._routes
+
     async def look(self, topic: Topic) -> TopicRoute:
         """Ask for the route of *topic*, without keeping it: a kept one is refreshed for ever.
 

@@ -12,7 +12,6 @@ from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import LIFE, MODEL_TOPIC, SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
@@ -118,25 +117,18 @@ async def send_batch(
             f"a batch holds messages of one kind and one topic, here {queue.topic}"
         )
     messages = [with_id(message) for message in messages]
-    header = SendMessageHeader(
-        producer_group=group,
-        topic=queue.topic,
-        default_topic=MODEL_TOPIC if may_create else _NO_MODEL,
-        default_topic_queue_nums=_ALL_QUEUES,
-        queue_id=queue.queue_id,
+    place, status = await _send_body(
+        requests,
+        queue,
+        encode_batch(messages),
         sys_flag=sys_flag,
-        born_timestamp=messages[0].born_ms or wall_ms(),
-        batch=True,
-    )
-    answer = await requests.ask(
-        queue.broker,
-        RequestCode.SEND_BATCH_MESSAGE,
-        _in_life(header, life),
-        body=encode_batch(messages),
-        ok=_STATUSES,
+        born_ms=messages[0].born_ms or wall_ms(),
+        group=group,
         timeout_s=timeout_s,
+        may_create=may_create,
+        life=life,
     )
-    return _batch_receipts(queue, messages, answer)
+    return _batch_receipts(queue, messages, place, status)
 
 
 async def send_encoded(
@@ -153,27 +145,50 @@ async def send_encoded(
 
     *born_ms*: their time of birth, since 1970. *may_create*: as in ``send``.
     """
+    place, status = await _send_body(
+        requests,
+        queue,
+        body,
+        born_ms=born_ms,
+        group=group,
+        timeout_s=timeout_s,
+        may_create=may_create,
+    )
+    return EncodedReceipt(queue._replace(queue_id=place.queue_id), place.queue_offset, status)
+
+
+async def _send_body(
+    requests: BrokerRequests,
+    queue: QueueName,
+    body: bytes,
+    *,
+    born_ms: int,
+    group: Group,
+    timeout_s: float | None,
+    may_create: bool,
+    sys_flag: int = 0,
+    life: int | None = None,
+) -> tuple[SendMessageResponse, SendStatus]:
+    """Send the *body* of a batch; return where its messages are."""
     header = SendMessageHeader(
         producer_group=group,
         topic=queue.topic,
         default_topic=MODEL_TOPIC if may_create else _NO_MODEL,
         default_topic_queue_nums=_ALL_QUEUES,
         queue_id=queue.queue_id,
+        sys_flag=sys_flag,
         born_timestamp=born_ms,
         batch=True,
     )
     answer = await requests.ask(
         queue.broker,
         RequestCode.SEND_BATCH_MESSAGE,
-        header.to_v2(),
+        _in_life(header, life),
         body=body,
         ok=_STATUSES,
         timeout_s=timeout_s,
     )
-    place = SendMessageResponse.from_ext(answer.ext)
-    return EncodedReceipt(
-        queue._replace(queue_id=place.queue_id), place.queue_offset, _STATUSES[answer.code]
-    )
+    return SendMessageResponse.from_ext(answer.ext), _STATUSES[answer.code]
 
 
 def _in_life(header: SendMessageHeader, life: int | None) -> dict[str, str]:
@@ -182,9 +197,11 @@ def _in_life(header: SendMessageHeader, life: int | None) -> dict[str, str]:
 
 
 def _batch_receipts(
-    queue: QueueName, messages: Sequence[OutgoingMessage], answer: RemotingCommand
+    queue: QueueName,
+    messages: Sequence[OutgoingMessage],
+    place: SendMessageResponse,
+    status: SendStatus,
 ) -> list[SendReceipt]:
-    place = SendMessageResponse.from_ext(answer.ext)
     stored_ids = place.msg_id.split(",")
     if len(stored_ids) != len(messages):  # 5.x returns one id for some batches
         stored_ids = [place.msg_id] * len(messages)
@@ -194,7 +211,7 @@ def _batch_receipts(
             offset=place.queue_offset + index,
             message_id=message.properties[UNIQ_KEY],
             offset_message_id=stored_id,
-            status=_STATUSES[answer.code],
+            status=status,
         )
         for index, (message, stored_id) in enumerate(zip(messages, stored_ids, strict=True))
     ]

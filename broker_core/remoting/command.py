@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -48,6 +48,7 @@ _FRAME_START = struct.Struct(">II")
 _BINARY_START = struct.Struct(">hbhii")  # code, language, version, opaque, flag
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT32_LIMIT = 1 << 31
 
 
 class SerializeType(IntEnum):
@@ -158,9 +159,8 @@ def decode(
         start + 4,
         start + 4 + header_bytes(data[start : start + 4], end - start),
     )
-    command = decode_header(bytes(data[header_at:header_end]), data[start])
-    command.complete(bytes(data[header_end:end]))
-    return command
+    header, body = bytes(data[header_at:header_end]), bytes(data[header_end:end])
+    return decode_header(header, data[start], body)
 
 
 def header_bytes(word: Bytes, frame_bytes: int) -> int:
@@ -181,12 +181,12 @@ def header_bytes(word: Bytes, frame_bytes: int) -> int:
     return size
 
 
-def decode_header(header: bytes, serialize: int) -> RemotingCommand:
-    """Return the command with this header, without its body. Raise as ``decode``."""
+def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingCommand:
+    """Return the command with this header and *body*. Raise as ``decode``."""
     if serialize == SerializeType.JSON:
-        command = _decode_json(header)
+        command = _decode_json(header, body)
     elif serialize == SerializeType.ROCKETMQ:
-        command = _decode_binary(header)
+        command = _decode_binary(header, body)
     else:
         raise RemoteProtocolError(f"serialize type {serialize} is neither 0 (JSON) nor 1 (binary)")
     command.header_bytes = len(header)
@@ -212,7 +212,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
     return orjson.dumps(fields)
 
 
-def _decode_json(header: bytes) -> RemotingCommand:
+def _decode_json(header: bytes, body: bytes) -> RemotingCommand:
     if len(header) > MAX_HEADER_FIELDS and exceeds(header, MAX_HEADER_FIELDS):
         raise RemoteProtocolError(
             f"the frame's header is not JSON with at most {MAX_HEADER_FIELDS} values"
@@ -225,7 +225,11 @@ def _decode_json(header: bytes) -> RemotingCommand:
         raise RemoteProtocolError(f"the frame's header is not a JSON object: {header[:80]!r}")
     of = fields.get
     code, opaque, flag, version = of("code"), of("opaque"), of("flag"), of("version")
-    if not (_is_int32(code) and _is_int32(opaque) and _is_int32(flag) and _is_int32(version)):
+    if not (
+        type(code) is type(opaque) is type(flag) is type(version) is int
+        and min(code, opaque, flag, version) >= -_INT32_LIMIT
+        and max(code, opaque, flag, version) < _INT32_LIMIT
+    ):  # rare
         code, opaque, flag, version = (
             _int32(fields, name) for name in ("code", "opaque", "flag", "version")
         )
@@ -236,7 +240,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
         flag,
         None if remark is None else _text("remark", remark),
         _ext(of("extFields")),
-        b"",
+        body,
         version,
         _language(language),
     )
@@ -253,10 +257,6 @@ def _language(value: object) -> str:
     return "OTHER"
 
 
-def _is_int32(value: object) -> TypeGuard[int]:
-    return type(value) is int and -0x80000000 <= value <= 0x7FFFFFFF
-
-
 def _int32(fields: dict[str, Any], name: str) -> int:
     # Java omits a field with its default, 0.
     value = fields.get(name)
@@ -265,11 +265,9 @@ def _int32(fields: dict[str, Any], name: str) -> int:
     if type(value) is str:
         with suppress(ValueError):
             return read_int32(value)
-    if not _is_int32(value):
-        raise RemoteProtocolError(
-            f"header field {name} is {short(value)}: expected a 32-bit integer"
-        )
-    return value
+    if type(value) is int and -_INT32_LIMIT <= value < _INT32_LIMIT:
+        return value
+    raise RemoteProtocolError(f"header field {name} is {short(value)}: expected a 32-bit integer")
 
 
 def _ext(fields: object) -> dict[str, str]:
@@ -318,7 +316,7 @@ def _encode_ext(ext: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
-def _decode_binary(header: bytes) -> RemotingCommand:
+def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
     try:
         code, language, version, opaque, flag = _BINARY_START.unpack_from(header)
         remark, position = _take(header, _BINARY_START.size, _INT32)
@@ -331,6 +329,7 @@ def _decode_binary(header: bytes) -> RemotingCommand:
             flag=flag,
             remark=remark.decode() if remark else None,
             ext=_decode_ext(ext),
+            body=body,
             version=version,
             language=LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER",
             serialize=SerializeType.ROCKETMQ,

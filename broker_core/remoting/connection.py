@@ -62,11 +62,11 @@ class RemotingConnection:
         "_at",
         "_broken",
         "_data",
-        "_held",
         "_max_frame_bytes",
         "_more",
         "_pristine",
         "_role",
+        "buffered_bytes",
     )
 
     def __init__(self, role: Role, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -78,28 +78,24 @@ class RemotingConnection:
         self._data: bytes | bytearray = b""  # the oldest bytes not consumed yet,
         self._at = 0  # from here on,
         self._more: list[bytes | bytearray] = []  # and the later ones
-        self._held = 0  # bytes of all of these
+        #: Number of received bytes that were not consumed yet.
+        self.buffered_bytes = 0
         self._pristine = True
         self._broken: str | None = None  # why: the error itself would refer to received bytes
 
     def __repr__(self) -> str:
-        state = "broken" if self._broken is not None else f"buffered={self._held}"
+        state = "broken" if self._broken is not None else f"buffered={self.buffered_bytes}"
         return f"<RemotingConnection {self._role.value} {state}>"
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Number of received bytes that were not consumed yet."""
-        return self._held
 
     def receive_data(self, data: bytes) -> None:
         """Add incoming bytes, of any length."""
         if self._broken is not None or not data:
             return
-        if self._held:
+        if self.buffered_bytes:
             self._append(data)
         else:
             self._data, self._at = data, 0
-        self._held += len(data)
+        self.buffered_bytes += len(data)
 
     def _append(self, data: bytes) -> None:
         more = self._more
@@ -112,7 +108,7 @@ class RemotingConnection:
 
     def drop_bytes(self) -> None:
         """Drop received bytes: the connection has ended."""
-        self._data, self._at, self._held = b"", 0, 0
+        self._data, self._at, self.buffered_bytes = b"", 0, 0
         self._more.clear()
 
     def next_event(self) -> Event | Literal[_Need.DATA]:
@@ -146,9 +142,9 @@ class RemotingConnection:
         return frame
 
     def _next_command(self) -> RemotingCommand | None:
-        if self._pristine and self._held:
+        if self._pristine and self.buffered_bytes:
             self._refuse_tls(self._data[self._at])
-        if self._held < 4:
+        if self.buffered_bytes < 4:
             return None
         if len(self._data) - self._at < 4:
             self._join()
@@ -160,8 +156,8 @@ class RemotingConnection:
                 f"{self._peer()} announced a frame of {length} bytes (first bytes {word!r}):"
                 f" legal are 4 to {self._max_frame_bytes}"
             )
-        if self._held < 4 + length:
-            if self._held >= 8:
+        if self.buffered_bytes < 4 + length:
+            if self.buffered_bytes >= 8:
                 self._check_header(start, length)
             return None
         end = start + length
@@ -170,7 +166,7 @@ class RemotingConnection:
         else:
             command = decode(self._data, start, end)
             self._keep(self._data, end)
-        self._held -= 4 + length
+        self.buffered_bytes -= 4 + length
         return command
 
     def _check_header(self, start: int, length: int) -> None:

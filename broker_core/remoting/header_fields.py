@@ -55,7 +55,9 @@ def to_ext_of(header: Header, wire_fields: tuple[HeaderField, ...]) -> dict[str,
     ext: dict[str, str] = {}
     for attribute, wire_name, _, _, _ in wire_fields:
         value = getattr(header, attribute)
-        if value is not None:
+        if type(value) is int:  # nearly always
+            ext[wire_name] = str(value)
+        elif value is not None:
             ext[wire_name] = value if type(value) is str else _text(value)
     return ext
 

@@ -12,11 +12,13 @@ from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.message import Bytes, OutgoingMessage
 from broker_core.remoting.record_encoding import BatchEntry
 
-_HEAD = struct.Struct(">iIiii")  # total, magic, crc, flag, body length
-_SHORT = struct.Struct(">h")
-_HEAD_BYTES = _HEAD.size
+#: Before the body of an entry: its size, magic number, checksum, flag, and the size of the body.
+HEAD = struct.Struct(">iIiii")
+#: Between body and properties: the size of the properties.
+BETWEEN = struct.Struct(">h")
 #: Bytes of an entry besides its body and properties.
-_BESIDE_BYTES = _HEAD_BYTES + _SHORT.size
+BESIDE_BYTES = HEAD.size + BETWEEN.size
+_HEAD_BYTES = HEAD.size
 #: Creates a named tuple in half the time of its constructor.
 _new = tuple.__new__
 
@@ -30,11 +32,11 @@ def encode_batch(messages: Iterable[OutgoingMessage]) -> bytes:
     parts: list[bytes] = []
     for message in messages:
         properties = message.encoded_properties()
-        total = _HEAD.size + len(message.body) + 2 + len(properties)
+        total = BESIDE_BYTES + len(message.body) + len(properties)
         parts += (
-            _HEAD.pack(total, 0, 0, message.flag, len(message.body)),
+            HEAD.pack(total, 0, 0, message.flag, len(message.body)),
             message.body,
-            _SHORT.pack(len(properties)),
+            BETWEEN.pack(len(properties)),
             properties,
         )
     return b"".join(parts)
@@ -46,24 +48,23 @@ def decode_batch(buffer: Bytes) -> list[BatchEntry]:
     """
     data = bytes(buffer)
     entries: list[BatchEntry] = []
-    for flag, body_at, properties_at, end in frames_of(data):
+    for flag, body_at, properties_at, end in entry_bounds(data):
         body, properties = data[body_at : properties_at - 2], data[properties_at:end]
         entries.append(_new(BatchEntry, (flag, body, properties)))
     return entries
 
 
-def frames_of(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+def entry_bounds(data: bytes) -> Iterator[tuple[int, int, int, int]]:
     """Yield the flag of each entry, and where its body and its properties begin and where it ends.
 
-    A length of two bytes is between body and properties. Raises RemoteProtocolError as
-    ``decode_batch``.
+    Raises RemoteProtocolError as ``decode_batch``.
     """
-    head, short, size, position = _HEAD.unpack_from, _SHORT.unpack_from, len(data), 0
+    head, between, size, position = HEAD.unpack_from, BETWEEN.unpack_from, len(data), 0
     try:
         while position < size:
             total, _, _, flag, body_bytes = head(data, position)
-            properties_at = position + _BESIDE_BYTES + body_bytes
-            (properties_bytes,) = short(data, properties_at - 2)
+            properties_at = position + BESIDE_BYTES + body_bytes
+            (properties_bytes,) = between(data, properties_at - 2)
             end = properties_at + properties_bytes
             if body_bytes < 0 or properties_bytes < 0 or end != position + total or end > size:
                 raise RemoteProtocolError(

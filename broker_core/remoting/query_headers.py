@@ -31,10 +31,15 @@ class QueryMessageHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageResponse(Header):
-    """The position of the index at the time of the query."""
+    """The position of the index at the time of the query.
+
+    ``complete`` (ours): the search came to its end, so there are no older messages; False: it ended
+    at a limit before.
+    """
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
+    complete: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,42 +6,33 @@ For readers of many records that need little of each: filters and the key index.
 
 from __future__ import annotations
 
-import struct
-from typing import NamedTuple
+from struct import Struct
 
-from broker_core.remoting.message import MAGIC_V2
+from broker_core.remoting.message import MAGIC_V2, RECORD_HEADS, SYS_V6
 
-_BODY_BYTES = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-_SHORT = struct.Struct(">h")
-_MAGIC = MAGIC_V2.to_bytes(4, "big")
-_MAGIC_AT, _FLAGS_AT, _STORE_MS_AT, _BODY_BYTES_AT = 4, 39, 56, 84  # with hosts of IPv4
-#: Additional bytes of IPv6 hosts, by the bits 0x10 (born) and 0x20 (store) of the flags.
-_WIDER = {0x00: 0, 0x10: 12, 0x20: 12, 0x30: 24}
+#: Magic, flags, store time, length of the body; the last two are right only if both hosts are IPv4.
+_HEAD = Struct(">4xI28xi16xq20xi")
+_SHORT = Struct(">h")
 
 
-class RecordFields(NamedTuple):
-    """Fields of a record; ``store_ms`` is since 1970."""
+def fields_of(data: bytes, position: int = 0) -> tuple[bytes, bytes, int]:
+    """Return topic, properties and store time, in ms since 1970, of the whole record at *position*.
 
-    topic: bytes
-    properties: bytes
-    store_ms: int
-
-
-def fields_of(data: bytes, position: int = 0) -> RecordFields:
-    """Return the fields of the whole record at *position*. Raise struct.error or IndexError
-    otherwise.
+    Raise struct.error or IndexError otherwise.
     """
-    flags = data[position + _FLAGS_AT]
-    body_bytes_at = position + _BODY_BYTES_AT + _WIDER[flags & 0x30]
-    topic_at = body_bytes_at + 4 + _BODY_BYTES.unpack_from(data, body_bytes_at)[0]
-    if data[position + _MAGIC_AT : position + _MAGIC_AT + 4] == _MAGIC:
+    magic, flags, store_ms, body_bytes = _HEAD.unpack_from(data, position)
+    head_bytes = _HEAD.size
+    if hosts := flags & SYS_V6:
+        head_bytes = RECORD_HEADS[hosts].size
+        *_, store_ms, _, _, _, body_bytes = RECORD_HEADS[hosts].unpack_from(data, position)
+    topic_at = position + head_bytes + body_bytes
+    if magic == MAGIC_V2:
         (topic_bytes,) = _SHORT.unpack_from(data, topic_at)
         topic_at += 2
     else:
         topic_bytes = data[topic_at]
         topic_at += 1
-    properties_at = topic_at + topic_bytes
-    end = properties_at + 2 + _SHORT.unpack_from(data, properties_at)[0]
-    (store_ms,) = _LONG.unpack_from(data, position + _STORE_MS_AT + (12 if flags & 0x10 else 0))
-    return RecordFields(data[topic_at:properties_at], data[properties_at + 2 : end], store_ms)
+    topic_end = topic_at + topic_bytes
+    properties_at = topic_end + 2
+    end = properties_at + _SHORT.unpack_from(data, topic_end)[0]
+    return data[topic_at:topic_end], data[properties_at:end], store_ms

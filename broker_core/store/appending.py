@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from broker_core.names import Topic
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_run
@@ -25,10 +25,11 @@ from broker_core.store.pending import Added, Pending, Stored
 #: The messages of one send to one queue.
 Part = tuple[Envelope, Sequence[BatchEntry]]
 
-#: Writes that are listed while they wait, each with 1 KB or, with many messages, more.
+#: Messages that are listed while they wait, each with 1 KB or, in a batch, less.
 MOST_LISTED = 50_000
-#: Messages that are read again at once.
-LISTED_AT_ONCE = 1024
+#: Messages that are read again at once, and their bytes: messages may be large, and their checksums
+#: are verified.
+LISTED_AT_ONCE, LISTED_BYTES = 1024, 4 << 20
 
 
 class Appender:
@@ -39,8 +40,10 @@ class Appender:
         self._queues = queues
         self.last_store_ms = last_store_ms
         self._pending: deque[Pending] = deque()
+        self._listed = 0  # messages in them
         self._unlisted_from: int | None = None  # later messages are in the log alone
-        self._unlisted_deletions: set[Topic] = set()
+        self._deletes: set[Topic] = set()  # by deletions that wait, listed or not
+        self._damaged_at: int | None = None  # the last damage among unlisted messages
         #: Next offsets of queues with messages that are not visible yet.
         self.next_offsets: dict[ConsumeQueue, int] = {}
 
@@ -54,9 +57,7 @@ class Appender:
 
     def will_delete(self, topic: Topic) -> bool:
         """Return whether a deletion of *topic* waits to become visible."""
-        return topic in self._unlisted_deletions or any(
-            put.deletes == topic for put in self._pending
-        )
+        return topic in self._deletes
 
     def take(self, log_end: int) -> Pending | None:
         """Return the next messages if they end at or before *log_end*, which is durable.
@@ -64,9 +65,13 @@ class Appender:
         All messages taken before must be in their queues. Raises OSError.
         """
         if not self._pending and self._unlisted_from is not None:
-            self._list_again(self._unlisted_from, log_end)
+            self._list_again(self._unlisted_from)
         if self._pending and self._pending[0].log_end <= log_end:
-            return self._pending.popleft()
+            put = self._pending.popleft()
+            self._listed -= put.messages
+            if put.deletes is not None:
+                self._deletes.discard(put.deletes)
+            return put
         return None
 
     def append(
@@ -150,38 +155,71 @@ class Appender:
         return stored
 
     def _list(self, put: Pending) -> None:
-        if self._unlisted_from is None and len(self._pending) < MOST_LISTED:
-            self._pending.append(put)
-            return
-        if self._unlisted_from is None:
-            self._unlisted_from = self._pending[-1].log_end
         if put.deletes is not None:
-            self._unlisted_deletions.add(put.deletes)
+            self._deletes.add(put.deletes)
+        if self._unlisted_from is None and self._listed < MOST_LISTED:
+            self._list_one(put)
+        elif self._unlisted_from is None:
+            self._unlisted_from = self._pending[-1].log_end
 
-    def _list_again(self, start: int, log_end: int) -> None:
-        """List messages from *start* on, one by one, up to a deletion: it ends their queues."""
-        next_offsets: dict[ConsumeQueue, int] = {}
-        for message in LogScan(self._log, start=max(start, self._log.first_offset), until=log_end):
+    def _list_again(self, start: int) -> None:
+        """List messages from *start* on, one by one, up to a deletion: it ends their queues.
+
+        Confirmed or not: once all are listed, the next ones are again listed when appended.
+        """
+        ends: dict[ConsumeQueue, int] = {}
+        scan = LogScan(self._log, start=start, until=self._log.end_offset)
+        for message in scan:
+            if scan.gaps:
+                self._damaged_at = scan.gaps[-1].start
             place, size, topic = message.physical_offset, message.size, message.topic
-            if place + size > log_end:
-                break
             queue = self._queues.obtain(topic, message.queue_id)
-            missing = message.queue_offset - next_offsets.get(queue, queue.end_offset)
-            next_offsets[queue] = message.queue_offset + 1
+            missing = message.queue_offset - ends.get(queue, queue.end_offset)
+            ends[queue] = message.queue_offset + 1
             code = entry_code_of(topic, message.raw_properties)
-            # A message that the log has lost keeps its offset; a read of it finds the damage.
-            entries = [ENTRY.pack(place, LOST_BYTES, 0)] * missing + [ENTRY.pack(place, size, code)]
+            lost_at = place if self._damaged_at is None else self._damaged_at
+            entries = [*_lost(missing, lost_at), ENTRY.pack(place, size, code)]
             ended = ended_entry(place, size, message.prepared_offset)
             deletes = deleted_topic(message)
             added = Added(topic, message.queue_id, queue, entries, {code})
-            self._pending.append(Pending(place + size, [added], deletes, ended))
+            self._list_one(Pending(place + size, [added], deletes, ended))
             self._unlisted_from = place + size
-            if deletes is not None:
-                self._unlisted_deletions.discard(deletes)
-            if deletes is not None or len(self._pending) >= LISTED_AT_ONCE:
-                break
-        if self._unlisted_from == self._log.end_offset:
-            self._unlisted_from = None
+            enough = len(self._pending) >= LISTED_AT_ONCE or place + size - start >= LISTED_BYTES
+            if enough or deletes is not None:
+                return
+        self._unlisted_from = None
+        lost_at_end = self._damaged_at if scan.damaged_from is None else scan.damaged_from
+        if lost_at_end is not None:
+            self._list_lost(ends, lost_at_end)
+            self._damaged_at = None
+
+    def _list_lost(self, ends: Mapping[ConsumeQueue, int], place: int) -> None:
+        """List what damage at *place* has hit and no message of its queue follows.
+
+        *ends* are those of queues with listed messages.
+        """
+        log_end, added = self._log.end_offset, []
+        for topic, queue_id, queue in self._queues.named():
+            end = ends.get(queue, queue.end_offset)
+            if entries := _lost(self.next_offsets.get(queue, end) - end, place):
+                added.append(Added(topic, queue_id, queue, entries, {0}))
+        if added:
+            self._list_one(Pending(log_end, added, None, b""))
+        # Their topics have accepted no messages since, so their place does not matter.
+        for topic in sorted(self._deletes - {put.deletes for put in self._pending}):
+            self._list_one(Pending(log_end, [], topic, b""))
+
+    def _list_one(self, put: Pending) -> None:
+        self._pending.append(put)
+        self._listed += put.messages
+
+
+def _lost(count: int, place: int) -> list[bytes]:
+    """Return entries of *count* messages that the log has lost to damage at *place*.
+
+    They keep their offsets; a read of them finds the damage.
+    """
+    return [ENTRY.pack(place, LOST_BYTES, 0)] * count
 
 
 def _encoded(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
-from broker_core.names import DELAY_TOPICS, DelayedPlace, Topic
+from broker_core.names import Topic
 from broker_core.remoting.message import MAGIC_BLANK, StoredMessage
 from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.common_end import CommonEndSearch, Probe, count_common
-from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, LostRun, messages_of, read_chunk
 from broker_core.store.damaged_copies import examined_chunk, lost_in
@@ -52,35 +51,23 @@ class Copied(NamedTuple):
 
 def copied(message: StoredMessage) -> Copied:
     """Return the queue's data about *message*."""
+    place, size, topic = message.physical_offset, message.size, message.topic
     return Copied(
-        message.physical_offset,
-        message.size,
-        message.topic,
+        place,
+        size,
+        topic,
         message.queue_id,
         message.queue_offset,
-        entry_code_of(message.topic, message.raw_properties),
+        entry_code_of(topic, message.raw_properties),
         deleted_topic(message),
-        ended_entry(message.physical_offset, message.size, message.prepared_offset),
+        ended_entry(place, size, message.prepared_offset),
     )
 
 
-def _lost(run: LostRun, size: int) -> Copied:
+def lost_copy(run: LostRun, *, size: int) -> Copied:
+    """Return the same for messages that are lost in *size* bytes of damage."""
     place = run.place
     return Copied(place, size, run.topic, run.queue_id, run.first, 0, None, b"", run)
-
-
-def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
-    """Yield *messages* without delayed ones that have ended; *ended* has their entries.
-
-    Otherwise they would count as new once confirmed, and be delivered again.
-    """
-    numbers = {number for _, _, number in ENTRY.iter_unpack(ended)}
-    for one in messages:
-        waits = numbers and one.topic in DELAY_TOPICS
-        if waits and DelayedPlace.of(one.topic, one.queue_id, one.queue_offset).number in numbers:
-            yield one._replace(code=0)
-        else:
-            yield one
 
 
 class LogCopies:
@@ -90,6 +77,7 @@ class LogCopies:
         self._log = log
         self._queues = queues
         self._rejoin = rejoin
+        self._lost: list[LostRun] = []
         self.last_store_ms = 0  # of the last message appended
 
     @property
@@ -116,7 +104,18 @@ class LogCopies:
         chunk = examined_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)
         if chunk is None or not chunk.gaps:
             return chunk
-        return chunk._replace(lost=(*lost_in(self._queues, chunk.gaps),))
+        lost = lost_in(self._queues, chunk.gaps)
+        lost += (
+            run
+            for gap in chunk.gaps
+            for run in self._lost
+            if gap.start <= run.place < gap.end and run not in lost
+        )
+        return chunk._replace(lost=(*lost,))
+
+    def name_lost(self, runs: Iterable[LostRun]) -> None:
+        """Name *runs* to copies of the log, too: their queues lack them before a confirmation."""
+        self._lost += runs
 
     def append(self, chunk: Chunk) -> list[Copied]:
         """Append *chunk*; return its messages. Raise StoreError if it does not fit, or OSError."""
@@ -137,7 +136,7 @@ class LogCopies:
         if not chunk.gaps:
             return found
         sizes = {each.start: each.end - each.start for each in chunk.gaps}
-        found += [_lost(each, sizes.get(each.place, 0)) for each in chunk.lost]
+        found += [lost_copy(each, size=sizes.get(each.place, 0)) for each in chunk.lost]
         return sorted(found, key=lambda each: each.physical)
 
     def common_end_search(self) -> CommonEndSearch:

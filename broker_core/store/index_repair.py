@@ -210,7 +210,8 @@ class IndexRepair:
         place, size, _ = queue.entry(offset)
         try:
             record = self._log.read(place, size)
-            if fields_of(record).topic != topic.encode():
+            found_topic, _, _ = fields_of(record)
+            if found_topic != topic.encode():
                 return False
             found_size, magic, found_queue, found_offset, found_place = _HEAD.unpack_from(record)
         except _UNREADABLE:

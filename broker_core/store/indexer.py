@@ -1,8 +1,7 @@
 """Indexes the keys of messages while following the log, without delaying sends.
 
-It reads visible messages from the log, a few hundred at a time, on the event loop. While messages
-arrive it uses at most a twentieth of the time and may fall behind; otherwise, or while a query
-waits for it, half of the time.
+It reads visible messages from the log, a few hundred at a time, on the event loop. It gives way to
+reads and sends, and may fall behind within bounds (``index_pace``).
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.files import sync_file
 from broker_core.store.index_keys import has_key, hashes_of, key_hash
+from broker_core.store.index_pace import PAUSE_NS, SLICE_NS, IndexPace
 from broker_core.store.key_index import KeyIndex, RunDamaged
 from broker_core.store.log_scan import LogScan
 from broker_core.store.reader import StoreReader
@@ -37,8 +37,8 @@ from broker_core.store.segments import Segment
 from broker_core.tasks import cancel_and_wait, in_thread, spawn
 
 CHUNK_BYTES = 64 * 1024
-_SLICE_NS = 2_000_000  # longest time before the loop runs other work
-_PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, RETRY_S = 0.002, 0.038, 0.25, 5.0
+_IDLE_S, RETRY_S = 0.25, 5.0
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 _LOOKS = 64  # messages checked before other work runs
 
 _log = structlog.get_logger("store")
@@ -63,6 +63,7 @@ class KeyIndexer:
         self._visible_end = visible_end
         starts = [segment.start for segment in log.segments]
         self._index = KeyIndex(folder, segments=starts, end=visible_end())
+        self._pace = IndexPace()
         self._wanted = 0  # waiting queries
         self._last = -1  # position of the last message entered
         self._moved = asyncio.Event()
@@ -149,9 +150,7 @@ class KeyIndexer:
     # ---- following ------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        before = self._visible_end()
         while True:
-            quiet = before == (before := self._visible_end())
             try:
                 behind = self._index_some()
                 if (finished := self._index.take_finished()) is not None:
@@ -162,28 +161,33 @@ class KeyIndexer:
                 await asyncio.sleep(RETRY_S)
                 continue
             self._moved.set()
-            if not behind:
-                await self._rest()
-            elif self._wanted or quiet:
-                await asyncio.sleep(_PAUSE_S)
+            end = self._visible_end()
+            pause_ns = self._pace.pause_ns(
+                now_ns(),
+                served=(self._reader.reads, end),
+                behind_bytes=end - self._index.position if behind else 0,
+                asked=self._wanted > 0,
+            )
+            if behind:
+                await asyncio.sleep(pause_ns / 1e9)
             else:
-                await asyncio.sleep(_BUSY_PAUSE_S)
+                await self._rest()
 
     async def _rest(self) -> None:
         """Wait until there may be messages to index, or a query waits."""
         self._asked.clear()
         if self._wanted:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_NS / 1e9)
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_IDLE_S):
                 await self._asked.wait()
 
     def _index_some(self) -> bool:
-        """Index for ``_SLICE_NS``, at most to the end of a segment; return whether more is left."""
+        """Index for ``SLICE_NS``, at most to the end of a segment; return whether more is left."""
         index = self._index
         index.write_due()
-        end, until_ns = self._visible_end(), now_ns() + _SLICE_NS
+        end, until_ns = self._visible_end(), now_ns() + SLICE_NS
         while index.position < end:
             segment = self._log.segment_at(index.position)
             if segment is None:  # deleted before it was read
@@ -217,29 +221,29 @@ class KeyIndexer:
 
     def _enter(self, data: bytes, segment_end: int) -> bool:
         """Enter the complete messages of *data*; return whether the segment ended with it."""
-        index, position = self._index, 0
+        index, position, total = self._index, 0, len(data)
         start = index.position
-        while position + FILLER.size <= len(data):
+        room = segment_end - start
+        while position + FILLER.size <= total:
             record_bytes, magic = FILLER.unpack_from(data, position)
             if magic == MAGIC_BLANK:
                 index.advance(segment_end, ends_segment=True)
                 return True
-            if record_bytes < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
+            end = position + record_bytes
+            if record_bytes < FIXED_BYTES or magic not in _MAGICS or end > room:
                 index.advance(start + position)
                 raise _NotARecord
-            if start + position + record_bytes > segment_end:
-                index.advance(start + position)
-                raise _NotARecord
-            if position + record_bytes > len(data):
+            if end > total:
                 if position == 0:  # larger than one read
                     data = self._log.read(start, record_bytes)
+                    total = len(data)
                     continue
                 break
-            self._last = start + position
-            fields = fields_of(data, position)
-            if hashes := hashes_of(fields.topic, fields.properties):
-                index.add(hashes, start + position, store_ms=fields.store_ms)
-            position += record_bytes
+            self._last = place = start + position
+            topic, properties, store_ms = fields_of(data, position)
+            if hashes := hashes_of(topic, properties):
+                index.add(hashes, place, store_ms=store_ms)
+            position = end
         ended = start + position == segment_end or segment_end - start - position < FILLER.size
         index.advance(segment_end if ended else start + position, ends_segment=ended)
         return ended

@@ -323,9 +323,10 @@ class MessageStore:
     async def delete_expired(
         self, *, before_ms: int | None, keep_bytes: int | None, keep_from: int | None = None
     ) -> int:
-        """Delete the oldest expired segments, never the last; return their number. Raise OSError.
+        """Delete the oldest expired segments; return their number. Raise OSError.
 
-        Do not call it again before it has returned.
+        Never the last one, and none with messages that are not visible yet: they would vanish
+        before a consumer could read them. Do not call it again before it has returned.
 
         Args:
             before_ms: segments last written earlier than this expire; None: none by age
@@ -336,9 +337,9 @@ class MessageStore:
         try:
             while self.log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
                 end = self.log.segments[0].end
-                if keep_from is not None and end > keep_from:
+                if end > self._visible_end or (keep_from is not None and end > keep_from):
                     break
-                if not self._checkpoint or self._checkpoint.physical < min(end, self._visible_end):
+                if not self._checkpoint or self._checkpoint.physical < end:
                     await note_entries(self.checkpoint)
                 await delete_first_segment(self.log, reader=self.reader, thread=self._file_thread)
                 deleted += 1

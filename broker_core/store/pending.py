@@ -53,6 +53,11 @@ class Pending(NamedTuple):
     deletes: Topic | None  # with all messages before this write
     ended: bytes  # entries of the delayed messages that these replace
 
+    @property
+    def messages(self) -> int:
+        """Number of messages."""
+        return sum(len(each.entries) for each in self.added)
+
 
 def notify_arrivals(listener: ArrivalListener, those: Iterable[Added]) -> None:
     """Call *listener* for each of *those*; log its errors, since producers await answers."""

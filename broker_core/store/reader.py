@@ -106,6 +106,8 @@ class StoreReader:
         self._next_offsets = {} if next_offsets is None else next_offsets
         #: Damaged messages known so far.
         self.damaged = DamagedMessages() if damaged is None else damaged
+        #: Number of reads so far that fetched messages; shows whether consumers are served.
+        self.reads = 0
         self._repair = IndexRepair(log, self.damaged, on_repair=on_repair)
         queues.repair_with(self._repair.repair)
         self._log = log
@@ -149,6 +151,7 @@ class StoreReader:
             return ReadResult(ReadStatus.TOO_BIG, high, low, high)
         place = _Place(topic, queue_id, queue, low, high)
         if passes is not None:
+            self.reads += 1
             return self._read_passing(place, offset, max_messages, max_bytes, passes)
         wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
         entries = queue.read(offset, wanted)
@@ -170,6 +173,7 @@ class StoreReader:
             )
             if not places:
                 return ReadResult(ReadStatus.NO_MATCH, offset + scanned, low, high)
+        self.reads += 1
         data, bad = self._intact(place, offsets, places, sizes)
         if bad is not None:
             return self._read_before(place, offsets, sizes, data, bad)
@@ -277,7 +281,8 @@ class StoreReader:
             looked_at += len(data)
             position = 0
             for record_bytes in chosen[1][: count if bad is None else bad[0]]:
-                if passes(fields_of(data, position).properties):
+                _, properties, _ = fields_of(data, position)
+                if passes(properties):
                     if len(found) == max_messages or (found and size + record_bytes > max_bytes):
                         return self._passed(place, offset + at, found)
                     found.append(data[position : position + record_bytes])

@@ -102,8 +102,8 @@ def first_damage(
         end = position + size
         if size >= FIXED_BYTES and end <= total:
             found, magic, queue, number, found_place, flags, body_bytes = head_at(data, position)
-            topic_at = position + 88 + body_bytes
-            tail = data[end - 20 : end]
+            topic_at, tail_at = position + 88 + body_bytes, end - 20
+            crc = crc32(data[position:tail_at]) & CRC_MASK
             if (
                 found == size
                 and number == offset
@@ -112,10 +112,8 @@ def first_damage(
                 and magic == MAGIC_V1
                 and flags & _USUAL == SYS_CHECKED
                 and data[topic_at : topic_at + width] == topic
-                and tail.startswith(named)
-                and tail[9:19].isdigit()
-                and int(tail[18:8:-1]) == crc32(data[position : end - 20]) & CRC_MASK
-                and tail.endswith(b"\x02")
+                # as checksum_property, which would be another call
+                and data[tail_at:end] == named + (b"%010d" % crc)[::-1] + b"\x02"
             ):
                 position = end
                 continue

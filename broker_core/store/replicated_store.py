@@ -8,24 +8,29 @@ can undo.
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 
+from broker_core.clock import now_ns
 from broker_core.errors import StoreError
-from broker_core.names import Topic
 from broker_core.store.consume_queue import (
     ENTRIES_PER_FILE,
     ENTRY,
     LOST_BYTES,
     ConsumeQueue,
 )
-from broker_core.store.copies import Copied, copied, without_ended
-from broker_core.store.copying import Chunk, LostRun
+from broker_core.store.copies import Copied, lost_copy
+from broker_core.store.copying import Chunk, CopiedGap, LostRun
 from broker_core.store.damage import DamagedRun
+from broker_core.store.damaged_copies import lost_in
 from broker_core.store.log_scan import Gap
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Added, notify_arrivals
 from broker_core.store.recovery import taken_back
+from broker_core.store.unconfirmed import FoundUnconfirmed, Unconfirmed
+
+#: Time for ``confirm_some``, and bytes of the log between two looks at it.
+CONFIRM_NS = 10_000_000
+CONFIRMED_AT_ONCE_BYTES = 128 * 1024
 
 
 class ReplicatedStore(MessageStore):
@@ -45,18 +50,32 @@ class ReplicatedStore(MessageStore):
         self._visible_end = self.confirmed_end = self._was_visible
         #: Damage that was copied: its start in the log, and why.
         self._gaps: dict[int, str] = {}
-        #: In the log, not visible, before all pending ones.
-        self._copied: deque[Copied] = deque()
-        ended: list[bytes] = []
         for gap in self.recovery.gaps:
             self._gaps[gap.start] = gap.reason
-        for message in taken_back(self.log, self.queues, behind=self._visible_end):
-            one = copied(message)
-            if one.deletes is not None:  # the recovery has dropped the messages before
-                self._leave_out(one.deletes)
-            ended.append(one.ended)
-            self._hold(one._replace(deletes=None, ended=b""))
-        self._copied = deque(without_ended(self._copied, b"".join(ended)))
+        #: In the log, not visible, before all pending ones.
+        self._unconfirmed = self._found()
+
+    def _found(self) -> Unconfirmed:
+        """Take the messages that are not confirmed back from their queues; return them."""
+        start, found = self._visible_end, FoundUnconfirmed(self.queues)
+        gaps = [
+            CopiedGap(each.start, each.end, each.reason)
+            for each in self.recovery.gaps
+            if each.start >= start
+        ]
+        lost = sorted(lost_in(self.queues, gaps), key=lambda run: run.place)
+        self.copies.name_lost(lost)
+        for message in taken_back(self.log, self.queues, behind=start):
+            found.add(message)
+        for topic, ends in found.ends.items():
+            for queue_id, end in ends.items():
+                self._next_offsets[self.queues.obtain(topic, queue_id)] = end
+        for run in lost:
+            queue = self.queues.obtain(run.topic, run.queue_id)
+            self._next_offsets[queue] = max(run.end, self._next_offsets.get(queue, 0))
+        sizes = {each.start: each.end - each.start for each in gaps}
+        copies = [lost_copy(run, size=sizes.get(run.place, 0)) for run in lost]
+        return Unconfirmed(self.log, start=start, found=found, lost=copies)
 
     async def copy(self, chunk: Chunk) -> None:
         """Append a chunk of another log to the end of this one; return when it is durable.
@@ -80,15 +99,22 @@ class ReplicatedStore(MessageStore):
             self.confirmed_end = end
             self._make_visible(self.durable_end)
 
-    def _leave_out(self, topic: Topic) -> None:
-        left_out = {each.queue_id for each in self._copied if each.topic == topic}
-        if left_out:
-            self._copied = deque(each for each in self._copied if each.topic != topic)
-        for queue_id in left_out:
-            self._next_offsets.pop(self.queues.obtain(topic, queue_id), None)
+    def confirm_some(self, end: int) -> int:
+        """Confirm as ``confirm``, but stop after about 10 ms; return the offset that was reached.
+
+        What was stored in hours may be confirmed at once.
+        """
+        until_ns = now_ns() + CONFIRM_NS
+        while self.confirmed_end < end:
+            has_more = self.confirmed_end < self.durable_end
+            step = self.confirmed_end + CONFIRMED_AT_ONCE_BYTES if has_more else end
+            self.confirm(min(step, end))
+            if now_ns() >= until_ns:
+                break
+        return min(self.confirmed_end, end)
 
     def _hold(self, message: Copied) -> None:
-        self._copied.append(message)
+        self._unconfirmed.add(message)
         queue = self.queues.obtain(message.topic, message.queue_id)
         self._next_offsets[queue] = message.queue_end
 
@@ -96,12 +122,11 @@ class ReplicatedStore(MessageStore):
         log_end = min(log_end, self.confirmed_end)
         if log_end <= self._visible_end:
             return
-        while self._copied and self._copied[0].end <= log_end:
-            message = self._copied[0]
+        while (message := self._unconfirmed.first(log_end)) is not None:
             self._enter(message)  # may fail, and is repeated then
-            self._copied.popleft()
+            self._unconfirmed.remove_first()
             self._visible_end = message.end
-        if not self._copied:
+        if not self._unconfirmed:
             super()._make_visible(log_end)
 
     def _enter(self, message: Copied) -> None:

@@ -62,10 +62,15 @@ class AuditRow(Answer):
 
 
 class AuditView(Answer):
-    """The newest records, oldest first. Pass ``position`` as ``after`` to get later ones."""
+    """The newest records, oldest first. Pass ``position`` as ``after`` to get later ones.
+
+    ``complete``: there are no older ones (behind ``after``). A request looks at the newest 10,000
+    records of each broker.
+    """
 
     records: list[AuditRow]
     position: str
+    complete: bool
 
 
 class AuditSurface:
@@ -97,4 +102,5 @@ class AuditSurface:
         return {
             "records": [record.row() for record in page.records],
             "position": ",".join(f"{queue}:{offset}" for queue, offset in page.position.items()),
+            "complete": page.complete,
         }

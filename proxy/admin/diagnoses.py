@@ -25,11 +25,10 @@ from proxy.diagnosis.diagnose import Diagnosis, diagnosis
 from proxy.diagnosis.facts import (
     Facts,
     HeldGroup,
-    KeyFacts,
+    KeyLists,
     ProxyFacts,
     group_of,
     jump_of,
-    key_of,
     refused_of,
 )
 from proxy.errors import OrderlaneError
@@ -203,6 +202,7 @@ class Diagnoses:
             topics_missing=tuple(sorted(brokers.missing)),
             not_readable=brokers.not_readable,
             dead_letters=brokers.dead_letters,
+            dead_letters_known=brokers.dead_letters_known,
             queues=tuple(brokers.queues),
             proxies=(
                 await self._this_proxy(group, lane.name, topics),
@@ -212,15 +212,13 @@ class Diagnoses:
 
     async def _this_proxy(self, group: HeldGroup, name: Group, topics: Iterable[str]) -> ProxyFacts:
         process, board = process_view(self._context), self._board
-        blocked: list[KeyFacts] = []
-        paused: list[KeyFacts] = []
-        top: list[KeyFacts] = []
-        parked: list[KeyFacts] = []
+        keys = KeyLists()
         for topic in topics if any(queue.unfinished for queue in group.queues) else ():
-            blocked += map(key_of, await board.blocked(name, topic, _KEYS))
-            paused += map(key_of, await board.paused(name, topic, _KEYS))
-            top += map(key_of, await board.top(name, topic, _TOP))
-            parked += map(key_of, await self._desk.parked(name, topic, ParkedWish(limit=_PARKED)))
+            keys.add("blocked", topic, await board.blocked(name, topic, _KEYS), limit=_KEYS)
+            keys.add("paused", topic, await board.paused(name, topic, _KEYS), limit=_KEYS)
+            keys.add("top", topic, await board.top(name, topic, _TOP), limit=_TOP)
+            parked = await self._desk.parked(name, topic, ParkedWish(limit=_PARKED))
+            keys.add("parked", topic, parked, limit=_PARKED)
         return ProxyFacts(
             http=self._context.http,
             proxy=process["proxy"],
@@ -230,13 +228,10 @@ class Diagnoses:
             memory_bytes=process["memory_bytes"],
             memory_limit_bytes=process["memory_limit_bytes"],
             group=group,
-            blocked=tuple(blocked),
-            paused=tuple(paused),
-            top=tuple(top),
-            parked=tuple(parked),
             refused=tuple(
                 refused_of(asdict(each)) for each in self._refusals if each.port == "thrift"
             ),
+            **keys.facts(),
         )
 
 

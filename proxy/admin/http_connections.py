@@ -268,7 +268,8 @@ class HttpConnections:
             self._since_s = since_s
             for connection, began_s in since_s.items():
                 if now_s - began_s >= self.patience_s * 3 / 4:
-                    self._drop(connection)
+                    with _noisy.confined("bug", "a slow connection was not closed"):
+                        self._drop(connection)
 
     def _refuse(self, address: str) -> None:
         self.refused += 1

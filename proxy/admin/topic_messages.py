@@ -60,7 +60,13 @@ class TopicMessagesQuery(RequestModel):
     start: Annotated[Start, Field(description="newest, oldest or end")] = "newest"
     contains: Contains = ""
     limit: Annotated[
-        int, Field(description=f"a number from 1 to {MOST_LISTED}", ge=1, le=MOST_LISTED)
+        int,
+        Field(
+            description=f"a number from 1 to {MOST_LISTED}; by key or id at most {MOST_SHOWN} of"
+            " each broker are found",
+            ge=1,
+            le=MOST_LISTED,
+        ),
     ] = 100
 
     @model_validator(mode="after")
@@ -127,14 +133,15 @@ class TopicMessagesView(Answer):
     """Messages, oldest first. ``positions``: of the next page, None for a search by key or id.
 
     ``complete``: the page reaches the end of all queues, or a search by key or id has no older
-    messages; ``read``: messages that were looked at;
-    ``unanswered``: errors of brokers that failed.
+    messages; ``older``: messages from before the page are stored, None for such a search;
+    ``read``: messages that were looked at; ``unanswered``: errors of brokers that failed.
     """
 
     topic: str
     messages: list[TopicMessageRow]
     positions: str | None = None
     complete: bool = True
+    older: bool | None = None
     read: int | None = None
     unanswered: dict[str, str] = Field(default_factory=dict)
 

@@ -14,11 +14,14 @@ from typing import Any
 from proxy.cli.connect import actor, body_of, change_at_all, one_of
 from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.cli.owner_requests import look, path_of
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
 Rows = list[dict[str, Any]]
 
 _NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
+#: Rows of one page of a list with pages, and the longest text that says where one begins.
+_PAGE, _LONGEST_AFTER = 10_000, 1_000
 
 
 @dataclass(slots=True)
@@ -34,11 +37,20 @@ class TopicAnswers:
     recorded: bool = False
     hidden: dict[str, list[str]] = field(default_factory=dict)
     """Queues whose owners did not answer, by error."""
+    cut: bool = False
+    """Whether a proxy returned as many rows as were asked for, so that it may have more."""
 
     @property
     def rows(self) -> Rows:
         """Rows of all proxies."""
         return self.first + self.others
+
+    def report_cut(self, shown: int, noun: str, how: str) -> None:
+        """Print that only the first *shown* rows are listed, unless these are all; *how* to see the
+        rest.
+        """
+        if self.cut or shown < len(self.rows):
+            say(f"the first {number(shown, noun)} shown, there may be more{how}")
 
     def report_missing(self) -> None:
         """Print the queues that are missing from the rows.
@@ -62,15 +74,25 @@ class TopicAnswers:
 
 
 def query_all_owners(
-    http: str, group: str, topic: str, path: str, *, recorded: bool = False, **query: Any
+    http: str,
+    group: str,
+    topic: str,
+    path: str,
+    *,
+    recorded: bool = False,
+    limit: int | None = None,
+    paged: bool = False,
+    **query: Any,
 ) -> TopicAnswers:
-    """Ask the proxy at *http* and the owners of all other queues of *topic*. *recorded*: each
-    answer includes keys in the last records of queues without an owner.
+    """Ask the proxy at *http* and the owners of all other queues of *topic*, each for up to *limit*
+    rows. *recorded*: each answer includes keys in the last records of queues without an owner;
+    *paged*: the list has pages.
 
     Raises OrderlaneError if the proxy at *http* does not answer.
     """
     http = one_of(http)
-    seen = TopicAnswers(look(http, path, **query), recorded=recorded)
+    rows, cut = _rows(http, path, limit=limit, paged=paged, **query)
+    seen = TopicAnswers(rows, recorded=recorded, cut=cut)
     owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
     for row in owners["queues"]:
@@ -86,11 +108,32 @@ def query_all_owners(
             seen.hidden[_NO_ADDRESS] = queues
             continue
         try:
-            rows = look(address, path, **query)
+            rows, cut = _rows(address, path, limit=limit, paged=paged, **query)
             seen.others += [row for row in rows if not recorded or row["queue"] in queues]
+            seen.cut = seen.cut or cut
         except OrderlaneError as error:
             seen.hidden[str(error)] = queues
     return seen
+
+
+def _rows(
+    http: str, path: str, *, limit: int | None, paged: bool, **query: Any
+) -> tuple[Rows, bool]:
+    """Return up to *limit* rows of a list, and whether there may be more."""
+    if limit is None or not paged:
+        found: Rows = look(http, path, limit=limit, **query)
+        return found, limit is not None and len(found) >= limit
+    rows: Rows = []
+    after: str | None = None
+    while (wanted := min(_PAGE, limit - len(rows))) > 0:
+        page = look(http, path, limit=wanted, after=after, **query)
+        rows += page
+        if len(page) < wanted:
+            return rows, False
+        after = f"{rows[-1]['queue']}@{rows[-1]['key']}"
+        if len(after) > _LONGEST_AFTER:
+            break  # no request can continue there
+    return rows, True
 
 
 def change_at_owners(

@@ -13,6 +13,7 @@ from proxy.cli.connect import ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.times import time_text
+from proxy.core.access.audit_record import AUDIT_TOPIC
 from proxy.diagnosis.findings import number
 
 app = typer.Typer(no_args_is_help=True, help="List changes by operators, from the audit topic.")
@@ -23,8 +24,10 @@ _LOOK_S = 1.0
 
 Group = Annotated[str | None, typer.Option(help="only changes of this group")]
 Target = Annotated[str | None, typer.Option(help="only changes of this key, queue or lease")]
+#: Records of one answer of a proxy.
+_MOST = 10_000
 Limit = Annotated[
-    int, typer.Option(help="maximum number of changes, newest first", min=1, max=10_000)
+    int, typer.Option(help="maximum number of changes, newest first", min=1, max=_MOST)
 ]
 
 
@@ -36,11 +39,18 @@ def ls(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List changes, newest last."""
-    records = _ask(http, group=group, target=target, limit=limit)["records"]
+    """List changes, newest last.
+
+    They are looked for among the newest 10,000 records of each broker.
+    """
+    found = _ask(http, group=group, target=target, limit=limit)
+    records = found["records"]
     _show(records, output)
-    if len(records) == limit:
-        say(f"the newest {number(limit, 'record')} shown, there may be older ones: raise --limit")
+    if not found.get("complete", len(records) < limit):  # an older proxy does not say
+        how = "raise --limit"
+        if len(records) < limit or limit == _MOST:
+            how = f"orderlane messages export {AUDIT_TOPIC} has all"
+        say(f"the newest {number(len(records), 'record')} shown, there may be older ones: {how}")
 
 
 @app.command("tail")
@@ -61,7 +71,9 @@ def tail(
             _show(page["records"], output)
         time.sleep(_LOOK_S)
         after = page["position"] or None
-        page = _ask(http, group=group, target=target, limit=10_000, after=after)
+        page = _ask(http, group=group, target=target, limit=_MOST, after=after)
+        if not page.get("complete", True):
+            say("some changes since the last look are not shown: orderlane audit ls")
 
 
 def _ask(http: str, **asked: Any) -> dict[str, Any]:

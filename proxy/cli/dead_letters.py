@@ -31,8 +31,10 @@ Since = Annotated[str | None, typer.Option(help="only dead letters stored at or 
 WithReason = Annotated[
     str | None, typer.Option("--reason", help="only dead letters with this text in their reason")
 ]
+#: Dead letters of one answer of a proxy.
+_MOST = 10_000
 Limit = Annotated[
-    int, typer.Option(min=1, max=10_000, help="maximum number of dead letters, oldest first")
+    int, typer.Option(min=1, max=_MOST, help="maximum number of dead letters, oldest first")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="include redriven dead letters")]
 Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
@@ -71,7 +73,8 @@ def ls(
     print_rows(rows, columns=_COLUMNS, output=output)
     say(f"{number(found['waiting'], 'dead letter')} of {group} not redriven, {len(rows):,} shown")
     if not found["complete"]:
-        say("the list may be incomplete: raise --limit")
+        how = "raise --limit" if limit < _MOST else f"orderlane dead-letters export {group} has all"
+        say(f"the list may be incomplete: {how}")
     if (redrive := found["redrive"]) is not None:
         reason = f": {redrive['reason']}" if redrive["reason"] else ""
         say(f"last redrive at this proxy: {redrive['state']}, {redrive['sent']:,} sent{reason}")
@@ -120,7 +123,8 @@ def export(
     given = _query(topic, key, since, reason, everything=everything, count=count)
     path = f"{_place(group)}/export" + (f"?{given}" if given else "")
     printed = print_export(http, path, thing="dead letter")
-    say(f"{number(printed, 'dead letter')} of {group} exported")
+    more = ", there may be more: raise --count" if printed == count else ""
+    say(f"{number(printed, 'dead letter')} of {group} exported{more}")
 
 
 @app.command("redrive")

@@ -20,19 +20,18 @@ from proxy.cli.connect import NoAnswerInTime, ask_proxy, broker_client
 from proxy.cli.owner_requests import path_of
 from proxy.diagnosis.facts import (
     Facts,
-    KeyFacts,
+    KeyLists,
     ProxyFacts,
     Refused,
     group_of,
     jump_of,
-    key_of,
     refused_of,
 )
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.broker_facts import BrokerFacts
 
 #: Keys of each kind that a proxy is asked for, per topic.
-_KEYS, _PARKED, _TOP = 1000, 10_000, 20
+_LISTS = {"blocked": 1_000, "paused": 1_000, "parked": 10_000, "top": 20}
 
 
 async def group_facts(
@@ -78,6 +77,7 @@ async def group_facts(
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
         not_readable={} if brokers is None else brokers.not_readable,
         dead_letters=0 if brokers is None else brokers.dead_letters,
+        dead_letters_known=brokers is not None and brokers.dead_letters_known,
         # Each client of a broadcast group has offsets of its own.
         queues=() if brokers is None or _is_broadcast(proxies) else tuple(brokers.queues),
         proxies=tuple(proxies),
@@ -158,11 +158,11 @@ def _proxy(http: str, group: str) -> ProxyFacts:
         held = replace(held, stored=bool(described["version"]))
     topics = () if held is None or not held.queues else held.topics
 
-    def keys(name: str, limit: int = _KEYS) -> tuple[KeyFacts, ...]:
-        places = (path_of("groups", group, "topics", topic.name, "keys", name) for topic in topics)
-        asked = [f"{place}?limit={limit}" for place in places]
-        return tuple(key_of(row) for place in asked for row in _look(http, place))
-
+    keys = KeyLists()
+    for topic in topics:
+        for name, limit in _LISTS.items():
+            place = path_of("groups", group, "topics", topic.name, "keys", name)
+            keys.add(name, topic.name, _look(http, f"{place}?limit={limit}"), limit=limit)
     return ProxyFacts(
         http=http,
         proxy=process["proxy"],
@@ -173,11 +173,8 @@ def _proxy(http: str, group: str) -> ProxyFacts:
         memory_bytes=process["memory_bytes"],
         memory_limit_bytes=process["memory_limit_bytes"],
         group=held,
-        blocked=keys("blocked"),
-        paused=keys("paused"),
-        parked=keys("parked", _PARKED),
-        top=keys("top", _TOP),
         refused=_refused(http),
+        **keys.facts(),
     )
 
 

@@ -12,11 +12,13 @@ import orjson
 import typer
 import yaml
 
+from broker_core.clock import wall_ms
 from proxy.cli.all_owners import change_at_owners
 from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.known_figures import FIGURES, known_queues
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.diagnosis.findings import span
 from proxy.errors import OrderlaneError
 from proxy.operator.key_table import GROUP_VERBS, KeyVerb
 from proxy.settings.source import read_yaml
@@ -29,7 +31,7 @@ app = typer.Typer(
 
 _COLUMNS = (
     *("group", "topic", "state", "order_key", "queues", "unowned", "lag", "unfinished", "ready"),
-    *("leased", "blocked", "parked", "paused_queues", "waiting_pulls", "bulk_readers"),
+    *("leased", "blocked", "parked", "age", "paused_queues", "waiting_pulls", "bulk_readers"),
 )
 #: Null in these columns is shown as "unknown".
 _UNKNOWN = ("unowned", "lag", "unfinished", "blocked", "parked")
@@ -69,13 +71,16 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
     """List the groups of the proxy with lag and message counts per topic.
 
     Figures cover the queues owned by this proxy and those without an owner, which brokers and the
-    last ownership records show; orderlane lag shows each queue.
+    last ownership records show ("age" says how old these are); orderlane lag shows each queue.
     """
     rows = [
         _row(name, group, topic)
         for name, group in sorted(proxy_groups(http).items())
         for topic in group["topics"]
     ]
+    if output is not OutputFormat.JSON:
+        now_ms = wall_ms()
+        rows = [{**row, "age": _age(row, now_ms)} for row in rows]
     print_rows(rows, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
 
 
@@ -330,6 +335,13 @@ def _set(settings: dict[str, Any], change: str) -> None:
 
 def _place(group: str) -> str:
     return f"/api/groups/{quote(group, safe='')}"
+
+
+def _age(row: dict[str, Any], now_ms: int) -> str | None:
+    """Return the age of the oldest figures of queues without an owner; None without such queues."""
+    if not row["unowned"] or row["at_ms"] is None:
+        return None
+    return span((now_ms - row["at_ms"]) / 1000)
 
 
 def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, Any]:

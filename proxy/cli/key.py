@@ -22,7 +22,7 @@ from proxy.cli.connect import (
     proxy_groups,
 )
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
-from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import path_of
 from proxy.cli.times import time_text
 from proxy.diagnosis.findings import number
@@ -37,11 +37,14 @@ app = typer.Typer(
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason", "note")
 _REDRIVEN = ("key", "queue", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
+_MOST_EVENTS = 1_000
 _COLUMNS = (
     *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
     *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
+#: Null in these columns is shown as "unknown".
+UNKNOWN = ("backlog", "copies", "not_copied")
 #: Lists that include keys in the last records of queues without an owner.
 _RECORDED = frozenset({"parked", "paused", "show"})
 
@@ -65,14 +68,16 @@ def parked(
         str | None, typer.Option(help="only keys with this text in their reason")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, help="maximum number of keys of each proxy")
+        int, typer.Option(min=1, help="maximum number of keys, by queue and key")
     ] = 10_000,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List parked keys."""
-    seen = look_at_keys(http, group, topic, "parked", reason=reason, limit=limit)
-    print_rows(seen.rows, columns=_PARKED, output=output)
+    seen = look_at_keys(http, group, topic, "parked", reason=reason, limit=limit, paged=True)
+    rows = seen.rows[:limit]
+    print_rows(rows, columns=_PARKED, output=output, unknown=UNKNOWN)
+    seen.report_cut(len(rows), "key", ": raise --limit")
     seen.report_missing()
 
 
@@ -86,7 +91,7 @@ def show(
 ) -> None:
     """Show the state of a key in each of its queues."""
     seen = look_at_keys(http, group, topic, "show", key=key)
-    print_rows(seen.rows, columns=_COLUMNS, output=output)
+    print_rows(seen.rows, columns=_COLUMNS, output=output, unknown=UNKNOWN)
     seen.report_missing()
 
 
@@ -96,7 +101,7 @@ def history(
     key: KeyArgument,
     topic: Topic = None,
     limit: Annotated[
-        int, typer.Option(help="maximum number of events, newest first", min=1, max=1000)
+        int, typer.Option(help="maximum number of events, newest first", min=1, max=_MOST_EVENTS)
     ] = 100,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -110,6 +115,9 @@ def history(
         for row in sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
     ]
     print_rows(rows, columns=_HISTORY, output=output)
+    if seen.cut or len(rows) < len(found):
+        how = ": raise --limit" if limit < _MOST_EVENTS else ""
+        say(f"the newest {number(len(rows), 'event')} shown, there may be older ones{how}")
     seen.report_missing()
 
 
@@ -139,10 +147,12 @@ def redrive(
     if not dry_run and not yes:
         why = given_reason(reason, True)
         plan = body_of({"by": actor(), "queue": queue, "dry_run": True, **why})
-        planned, _ = change_at_all(first, path, plan)
-        parts = [each for answer in planned.values() for each in answer["queues"]]
-        keys = number(sum(len(each["keys"]) for each in parts), "parked key")
-        copies = number(sum(each["copies"] for each in parts), "message")
+        planned, missing = change_at_all(first, path, plan)
+        for each in missing:
+            say(f"the keys of a proxy are not counted: {each}")
+        parts = [part for answer in planned.values() for part in answer["queues"]]
+        keys = number(sum(len(part["keys"]) for part in parts), "parked key")
+        copies = number(sum(part["copies"] for part in parts), "message")
         confirm(f"redrive {keys} of {group} with {copies}?", yes=yes)
     body = body_of({"by": actor(), "queue": queue, **asked})
     done, failed = change_at_all(first, path, body)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.key import Topic, look_at_keys
+from proxy.cli.key import UNKNOWN, Topic, look_at_keys
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 
@@ -19,7 +19,9 @@ _COLUMNS = (
     "last_error",
 )
 
-Limit = Annotated[int, typer.Option(help="maximum number of keys", min=1, max=1000)]
+#: Keys of one answer of a proxy.
+_MOST = 1_000
+Limit = Annotated[int, typer.Option(help="maximum number of keys", min=1, max=_MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def _add(listed: _List) -> None:
     ) -> None:
         seen = look_at_keys(http, group, topic, listed.name, limit=limit)
         rows = sorted(seen.rows, key=listed.by)[:limit]
-        print_rows(rows, columns=(*_COLUMNS, *listed.more), output=output)
+        print_rows(rows, columns=(*_COLUMNS, *listed.more), output=output, unknown=UNKNOWN)
+        seen.report_cut(len(rows), "key", ": raise --limit" if limit < _MOST else "")
         seen.report_missing()
 
     app.command(listed.name, help=listed.help)(show)

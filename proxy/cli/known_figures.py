@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from proxy.diagnosis.findings import span
+
 #: Figures that are known of a queue without an owner, too.
 FIGURES = ("lag", "unfinished", "blocked", "parked")
 
@@ -46,6 +48,15 @@ def known_queues(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def is_twin(row: Mapping[str, Any]) -> bool:
     """Return whether *row* is a queue of parked messages."""
     return str(row["topic"]).startswith("%")
+
+
+def age(row: Mapping[str, Any], now_ms: int) -> str | None:
+    """Return how old the figures of a queue without an owner are; None if it has one, or if they
+    are unknown.
+    """
+    if row["owned"] in ("here", "elsewhere") or row["at_ms"] is None:
+        return None
+    return span((now_ms - row["at_ms"]) / 1000)
 
 
 def total(rows: Iterable[Mapping[str, Any]], name: str) -> int | None:

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from broker_core.client import BrokerClient, QueueRange
+from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.cli.connect import broker_client, proxy_groups
-from proxy.cli.known_figures import known_queues
+from proxy.cli.known_figures import age, known_queues
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
@@ -22,11 +23,12 @@ from proxy.cli.options import (
     NameserverOption,
 )
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.diagnosis.findings import some
 from proxy.errors import OrderlaneError
 
 _COLUMNS = (
     *("topic", "queue", "owned", "end", "committed", "lag", "position", "unfinished", "blocked"),
-    *("parked", "leased", "epoch"),
+    *("parked", "age", "leased", "epoch"),
 )
 #: Null in these columns is shown as "unknown".
 _UNKNOWN = ("owned", "end", "lag", "unfinished", "blocked", "parked")
@@ -51,7 +53,7 @@ def lag(
     Lag counts messages that are not committed, "unfinished" those read but not finished, "blocked"
     those waiting behind another message of their key, "parked" their copies in the parked topic.
     "owned" is here, elsewhere (ask that proxy), gone or free: figures of a queue without an owner
-    come from its last records.
+    come from its last records, and "age" says how old they are.
     """
     known = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in known["topics"]]
@@ -65,7 +67,16 @@ def lag(
             raise
         say(f"showing the last figures of the proxy: {error}")
         rows = [{**dict.fromkeys(_OF_PROXIES), **each} for each in queues]
-    print_rows(rows, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
+    shown = rows if output is OutputFormat.JSON else _with_age(rows)
+    print_rows(shown, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
+    for trouble in sorted({row["trouble"] for row in rows if row["trouble"]}):
+        places = [f"{row['topic']}/{row['queue']}" for row in rows if row["trouble"] == trouble]
+        say(f"figures of {some(places)} are not newer: {trouble}")
+
+
+def _with_age(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    now_ms = wall_ms()
+    return [{**row, "age": age(row, now_ms)} for row in rows]
 
 
 def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from proxy.cli.owner_requests import change, look, path_of
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
+from proxy.operator.message_browser import SEARCHED_BACK
 from proxy.operator.message_lookup import MOST_SHOWN
 
 app = typer.Typer(
@@ -43,6 +44,8 @@ _LARGEST_PAGE = 200
 _READ_BACK = 2_000
 _LOOK_S = 0.5
 _HEX_BYTES = 16
+
+Rows = list[dict[str, Any]]
 
 TopicArgument = Annotated[str, typer.Argument(help="topic")]
 MessageArgument = Annotated[str, typer.Argument(help="queue and offset, such as broker-a_0@17")]
@@ -104,17 +107,27 @@ def ls(
         for broker, why in found["unanswered"].items():
             say(f"{broker} did not answer: {why}")
         if not found["complete"] or len(rows) < len(found["messages"]):
-            more = "raise --limit" if limit < MOST_SHOWN else "search with --grep and --from-time"
+            # With fewer, a broker's limit of bytes was reached.
+            can_raise = len(rows) == limit < MOST_SHOWN
+            more = "raise --limit" if can_raise else "search with --grep and --from-time"
             say(f"the newest {number(len(rows), 'message')} shown, there may be older ones: {more}")
     elif from_offset is None and from_time is None and not grep:
-        rows = _newest(http, topic, queue, limit)
+        rows, older = _newest(http, topic, queue, limit)
+        if older:
+            shown = number(len(rows), "message")
+            say(f"the newest {shown} shown, there are older ones: raise --limit or use --from-time")
     else:
         rows, complete = [], True
+        passed: bool | None = None
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
             complete = page["complete"]
+            if passed is None:
+                passed = page.get("older", False)  # messages before the first page
         if not complete:
             say(f"the first {number(len(rows), 'message')} shown, there may be more: raise --limit")
+        if passed and from_offset is None and from_time is None:
+            say(f"only the newest {SEARCHED_BACK:,} messages were searched: use --from-time")
     print_rows([_shown(row) for row in rows], columns=_COLUMNS, output=output)
 
 
@@ -203,7 +216,8 @@ def export(
     given = urlencode({name: value for name, value in asked.items() if value is not None})
     path = f"{_place(topic)}/export" + (f"?{given}" if given else "")
     printed = print_export(http, path, thing="message")
-    say(f"{number(printed, 'message')} of {topic} exported")
+    more = ", there may be more: raise --count" if printed == count else ""
+    say(f"{number(printed, 'message')} of {topic} exported{more}")
 
 
 @app.command("resend")
@@ -240,23 +254,51 @@ def _place(topic: str) -> str:
     return path_of("topics", topic, "messages")
 
 
-def _newest(http: str, topic: str, queue: str | None, limit: int) -> list[dict[str, Any]]:
-    """Return the newest *limit* messages by store time, oldest first.
+def _newest(http: str, topic: str, queue: str | None, limit: int) -> tuple[Rows, bool]:
+    """Return the newest *limit* messages by store time, oldest first, and whether there are older
+    ones.
 
-    All queues are read equally far back. With many of them or a high *limit* this may be less than
-    *limit* messages of a queue that has most of the newest ones.
+    All queues are read equally far back. Those that may have further ones of the newest messages
+    are then read as far back as if they had all.
     """
-    ends = look(http, _place(topic), queue=queue, start="end", limit=1)["positions"]
-    if not ends:
-        return []  # no readable queue
-    places = [part.rpartition("@") for part in ends.split(",")]
-    back = max(limit // len(places) + 1, min(limit, _READ_BACK // len(places)))
-    begin = ",".join(f"{qid}@{max(0, int(end) - back)}" for qid, _, end in places)
+    found = look(http, _place(topic), queue=queue, start="end", limit=1)["positions"]
+    if not found:
+        return [], False  # no readable queue
+    places = (part.rpartition("@") for part in found.split(","))
+    ends = {qid: int(end) for qid, _, end in places}
+    back = max(limit // len(ends) + 1, min(limit, _READ_BACK // len(ends)))
+    begins = {qid: max(0, end - back) for qid, end in ends.items()}
+    rows = _between(http, topic, queue, begins, ends)
+    oldest_ms = rows[-limit]["store_ms"] if len(rows) >= limit else None
+    short = [qid for qid, ms in _cut(rows, begins).items() if oldest_ms is None or ms > oldest_ms]
+    if short and back < limit:
+        begins |= {qid: max(0, ends[qid] - limit) for qid in short}
+        rows = _between(http, topic, queue, begins, ends)
+    return rows[-limit:], len(rows) > limit or bool(_cut(rows, begins))
+
+
+def _between(
+    http: str, topic: str, queue: str | None, begins: dict[str, int], ends: dict[str, int]
+) -> Rows:
+    """Return the messages between two offsets of each queue, by store time."""
+    begin = ",".join(f"{qid}@{offset}" for qid, offset in begins.items())
     wanted = {"queue": queue, "contains": None, "positions": begin}
-    rows: list[dict[str, Any]] = []
-    for page in _pages(http, topic, limit=back * len(places), **wanted):
+    count = sum(ends[qid] - begins[qid] for qid in ends)
+    rows: Rows = []
+    for page in _pages(http, topic, limit=max(1, count), **wanted):
         rows += page["messages"]
-    return rows[-limit:]
+    return rows
+
+
+def _cut(rows: Rows, begins: dict[str, int]) -> dict[str, int]:
+    """Return the store time of the first message of each queue that may have earlier ones: it is
+    where the reading began.
+    """
+    first: dict[str, tuple[str, int]] = {}
+    for row in rows:
+        qid, _, offset = row["message"].rpartition("@")
+        first.setdefault(qid, (offset, row["store_ms"]))
+    return {qid: ms for qid, (offset, ms) in first.items() if 0 < begins[qid] == int(offset)}
 
 
 def _pages(http: str, topic: str, *, limit: int, **start: Any) -> Iterator[dict[str, Any]]:

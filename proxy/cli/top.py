@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from proxy.cli.connect import ask_proxy, one_of
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.owner_requests import path_of
@@ -104,6 +104,7 @@ class _Proxies:
             groups=figures_of(groups),
             keys=tuple(hottest),
             away=tuple(away),
+            wall_ms=wall_ms(),
         )
 
     def _check(self, groups: list[Any], away: list[tuple[str, str]]) -> None:

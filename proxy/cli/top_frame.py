@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.cli.known_figures import FIGURES, is_twin, known_queues, total
-from proxy.diagnosis.findings import number
+from proxy.diagnosis.findings import number, span
 
 _GROUP_CHARS, _KEY_CHARS, _OWNED_CHARS, _OWNER_CHARS = 16, 22, 18, 22
 _HEAD = (
@@ -42,6 +42,9 @@ class GroupFigures:
     pulls: int = 0
     done: Mapping[str, int] | None = None
     owners: tuple[tuple[str, int], ...] = ()
+    unowned: int = 0
+    at_ms: int | None = None
+    """When the oldest figures of the unowned queues were true, since 1970; None: unknown."""
     marks: str = ""
 
 
@@ -62,7 +65,7 @@ class HotKey:
 class Look:
     """The answers at ``at_ns`` (monotonic clock); ``time`` is the wall-clock time to display.
 
-    ``away`` lists proxies that did not answer, with the error.
+    ``away`` lists proxies that did not answer, with the error; ``wall_ms`` is the time since 1970.
     """
 
     at_ns: int
@@ -70,6 +73,7 @@ class Look:
     groups: tuple[GroupFigures, ...] = ()
     keys: tuple[HotKey, ...] = ()
     away: tuple[tuple[str, str], ...] = ()
+    wall_ms: int = 0
 
 
 # ---- from the rows of the admin API --------------------------------------------------------------
@@ -89,6 +93,8 @@ def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Group
     queues = [queue for queue in all_queues if not is_twin(queue)]
     known = known_queues(group for _, group in found)
     figures = {name: total(known, name) for name in FIGURES}
+    unowned = [queue for queue in known if queue["owned"] not in ("here", "elsewhere")]
+    times = [queue["at_ms"] for queue in unowned if queue["at_ms"] is not None]
     pulls = sum(group["waiting_pulls"] for _, group in found)
     leased = sum(queue["leased"] for queue in all_queues)
     limited = any(topic["rate_limited"] for _, group in found for topic in group["topics"])
@@ -113,6 +119,8 @@ def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Group
             for proxy, group in found
             if (count := sum(not is_twin(each) for each in group["queues"]))
         ),
+        unowned=len(unowned),
+        at_ms=min(times, default=None),
         marks=marks,
     )
 
@@ -151,7 +159,7 @@ def frame(
         _HEAD,
     ]
     below = [_KEYS_HEAD, *map(_key_line, look.keys)] if look.keys else []
-    owners = [line for each in look.groups for line in _owner_lines(each)]
+    owners = [line for each in look.groups for line in _owner_lines(each, look.wall_ms)]
     # Groups come first and get at least half of the height.
     room = max(3, height - len(lines) - min(len(below) + 1, height // 3) - 1)
     busiest = sorted(look.groups, key=_busiest_first)
@@ -159,10 +167,12 @@ def frame(
     lines += [_group_line(each, rates.get(each.name)) for each in shown]
     if hidden := len(busiest) - len(shown):
         lines.append(f"… {number(hidden, 'more group')}")
-    for block in (below, ["OWNERS", *owners] if owners else []):
+    for noun, block in (("key", below), ("owner", ["OWNERS", *owners] if owners else [])):
         left = height - len(lines) - 1
         if block and left >= 2:
-            lines += ["", *block[:left]]
+            hidden = len(block) - left + 1 if len(block) > left else 0
+            more = [f"… {number(hidden, f'more {noun}')}"] if hidden else []
+            lines += ["", *block[: len(block) - hidden], *more]
     return [_fitted(line, width) for line in lines[:height]]
 
 
@@ -203,12 +213,15 @@ def _key_line(key: HotKey) -> str:
     )
 
 
-def _owner_lines(each: GroupFigures) -> list[str]:
-    return [
+def _owner_lines(each: GroupFigures, wall_ms: int) -> list[str]:
+    lines = [
         f"{_cut(each.name, _OWNED_CHARS - 1):<{_OWNED_CHARS}}"
         f"{_cut(proxy, _OWNER_CHARS):<{_OWNER_CHARS}} {number(count, 'queue')}"
-        for proxy, count in each.owners
+        for proxy, count in (*each.owners, *([("no owner", each.unowned)] if each.unowned else []))
     ]
+    if each.unowned and each.at_ms is not None:
+        lines[-1] += f", figures up to {span((wall_ms - each.at_ms) / 1000)} old"
+    return lines
 
 
 def _known(count: int | None) -> str:

@@ -10,6 +10,7 @@ import orjson
 import typer
 
 from broker_core.errors import BrokerError
+from broker_core.remoting.codes import ResponseCode
 from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
@@ -203,8 +204,10 @@ async def _rows(nameserver: str, *, everything: bool) -> list[dict[str, Any]]:
                 continue
             try:
                 queues = await client.queues(topic)
-            except BrokerError:
-                continue  # deleted in the meantime, or not readable
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                continue  # deleted in the meantime
             ends = [await client.max_offset(queue) for queue in queues]
             starts = [await client.min_offset(queue) for queue in queues]
             rows.append(

@@ -22,12 +22,14 @@ from proxy.core.group.known_queue import QueueOwner
 from proxy.downstream.port.load import Load
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
 from proxy.operator.request_models import Answer
 
 #: Queues sampled without a pause: about one millisecond of the event loop.
 _AT_ONCE = 32
 
 _log = structlog.get_logger("console")
+_noisy = NoisyLog(_log)
 _Values = Annotated[list[float | None], Field(description="one value per entry of at_ms")]
 
 
@@ -157,13 +159,15 @@ class Console:
         figures: dict[str, dict[str, float]] = {}
         at_rest: dict[str, dict[str, float]] = {}
         for lane in list(self._lanes):
-            known = None if lane.recent else self._at_rest.get(lane.name)
-            gauges = await _gauges(lane) if known is None else known
-            if not lane.recent:  # they stay until something changes
-                at_rest[lane.name] = gauges
-            figures[lane.name] = {**gauges, **_totals(lane)}
-            if self._unowned is not None:
-                _add_unowned(figures[lane.name], self._unowned, lane)
+            with _noisy.confined(lane.name, "no sample of a group taken", group=lane.name):
+                known = None if lane.recent else self._at_rest.get(lane.name)
+                gauges = await _gauges(lane) if known is None else known
+                if not lane.recent:  # they stay until something changes
+                    at_rest[lane.name] = gauges
+                sampled = {**gauges, **_totals(lane)}
+                if self._unowned is not None:
+                    _add_unowned(sampled, self._unowned, lane)
+                figures[lane.name] = sampled
         self._at_rest = at_rest
         self.series.add(wall_ms(), figures)
 

@@ -177,7 +177,7 @@ class TopicDelivery:
         """
         if wish is None and self._waits is not None:
             waited, self._waits = self._waits, None
-            self._lane.pull_ends(waited)
+            self._lane.pull_ends(waited, now_ns=now_ns())
         elif wish is not None and self._waits is None:
             self._waits = wish
             self._lane.pull_waits(wish)

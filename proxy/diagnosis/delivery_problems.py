@@ -6,7 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from proxy.diagnosis.facts import Facts, HeldGroup, KeyFacts, Paused, ProxyFacts, QueueFacts
+from proxy.diagnosis.facts import (
+    Facts,
+    HeldGroup,
+    KeyFacts,
+    Paused,
+    ProxyFacts,
+    QueueFacts,
+    at_least,
+)
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
 
 #: A client that pulled within this time counts as present.
@@ -42,15 +50,15 @@ def paused(facts: Facts) -> Iterator[Finding]:
     for (topic, by, reason), keys in sorted(by_act.items()):
         keys.sort(key=lambda each: (-each[0].backlog, each[0].place, each[0].key))
         largest, proxy = keys[0]
-        messages = sum(key.backlog for key, _ in keys)
+        messages, least = sum(key.backlog for key, _ in keys), at_least("paused", keys)
         what = (
             f"{largest.named} is paused by {_who(by, reason)}, with"
             f" {number(messages, 'message')} in {largest.place}"
         )
         if len(keys) > 1:
             what = (
-                f"{number(len(keys), 'key')} of {topic} are paused by {_who(by, reason)}, with"
-                f" {number(messages, 'message')}; the largest is {largest.key}"
+                f"{least}{number(len(keys), 'key')} of {topic} are paused by {_who(by, reason)},"
+                f" with {least}{number(messages, 'message')}; the largest is {largest.key}"
             )
         yield Finding(
             Cause.PAUSED,

@@ -75,14 +75,16 @@ def diagnosis(facts: Facts) -> Diagnosis:
 
 
 def _state(facts: Facts) -> str:
+    rest = "" if facts.dead_letters_known else "; its dead letters cannot be counted now"
+    return f"group {facts.group} is {_progress(facts)}{rest}"
+
+
+def _progress(facts: Facts) -> str:
     if facts.waiting:
-        return (
-            f"group {facts.group} is healthy: {number(facts.waiting, 'message')} to handle, none"
-            " stuck"
-        )
+        return f"healthy: {number(facts.waiting, 'message')} to handle, none stuck"
     if facts.queues and all(each.end == (each.first or 0) for each in facts.queues):
-        return f"group {facts.group} is idle: its topics have no messages"
-    return f"group {facts.group} is idle: all its messages are finished"
+        return "idle: its topics have no messages"
+    return "idle: all its messages are finished"
 
 
 def healthy(diagnoses: Sequence[Diagnosis]) -> str:

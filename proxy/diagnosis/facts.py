@@ -6,7 +6,8 @@ leads to no finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -235,7 +236,8 @@ class ProxyFacts:
 
     ``trouble``: why it did not answer; ``busy``: it accepted the request, but did not answer in
     time; ``thrift``: its address for clients; ``away``: why an operator drained it; ``group``: None
-    if it does not have the group; ``clock_ahead_s``: relative to this machine's clock.
+    if it does not have the group; ``clock_ahead_s``: relative to this machine's clock; ``cut``: the
+    lists of keys, with their topics, that ended at their limit, so that there may be more.
     """
 
     http: str
@@ -253,6 +255,7 @@ class ProxyFacts:
     paused: Sequence[KeyFacts] = ()
     parked: Sequence[KeyFacts] = ()
     top: Sequence[KeyFacts] = ()
+    cut: frozenset[tuple[str, str]] = frozenset()
     refused: Sequence[Refused] = ()
 
     @property
@@ -279,6 +282,8 @@ class Facts:
     """Queues that producers may write to and no consumer may read, by topic."""
     dead_letters: int = 0
     """Dead letters of the group that are not redriven."""
+    dead_letters_known: bool = True
+    """Whether all of them are counted: a broker that does not answer may have more."""
     queues: Sequence[QueueFacts] = ()
     proxies: Sequence[ProxyFacts] = ()
 
@@ -334,6 +339,13 @@ class Facts:
         return max(0, self.end_of(queue.place, queue.end) - queue.position)
 
 
+def at_least(name: str, keys: Iterable[tuple[KeyFacts, ProxyFacts]]) -> str:
+    """Return the words before a number of *keys* of the lists *name*: ``at least `` if one of these
+    ended at its limit.
+    """
+    return "at least " if any((name, key.topic) in proxy.cut for key, proxy in keys) else ""
+
+
 # ---- from the rows of the admin API --------------------------------------------------------------
 
 
@@ -354,8 +366,29 @@ def group_of(row: Mapping[str, Any]) -> HeldGroup:
 
 
 def key_of(row: Mapping[str, Any]) -> KeyFacts:
-    """Convert a row of a key list."""
-    return _record(KeyFacts, row)
+    """Convert a row of a key list. Unknown counts are those of queues without an owner, of which
+    the records at the brokers are read: here they are 0.
+    """
+    return _record(KeyFacts, {name: each for name, each in row.items() if each is not None})
+
+
+@dataclass(slots=True)
+class KeyLists:
+    """Lists of keys of one proxy, by name, over several topics; ``cut``: as in ProxyFacts."""
+
+    keys: defaultdict[str, list[KeyFacts]] = field(default_factory=lambda: defaultdict(list))
+    cut: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, name: str, topic: str, rows: Sequence[Mapping[str, Any]], *, limit: int) -> None:
+        """Add the rows of a list of *topic* that has at most *limit* of them."""
+        self.keys[name] += map(key_of, rows)
+        if len(rows) >= limit:
+            self.cut.add((name, topic))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of ProxyFacts."""
+        names = ("blocked", "paused", "parked", "top")
+        return {name: tuple(self.keys[name]) for name in names} | {"cut": frozenset(self.cut)}
 
 
 def refused_of(row: Mapping[str, Any]) -> Refused:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.diagnosis.facts import Facts, HeldGroup, KeyFacts, ProxyFacts
+from proxy.diagnosis.facts import Facts, HeldGroup, KeyFacts, ProxyFacts, at_least
 from proxy.diagnosis.findings import Cause, Finding, number, span, typed, waiting
 
 #: A client that hangs matters if others wait for it, or from this age of a message on.
@@ -45,7 +45,7 @@ def keys_failing(facts: Facts) -> Iterator[Finding]:
 
 def _failing(facts: Facts, keys: Sequence[_At]) -> Finding:
     largest, proxy = keys[0].key, keys[0].proxy
-    messages = sum(each.key.backlog for each in keys)
+    messages, least = sum(each.key.backlog for each in keys), _least("blocked", keys)
     ages = [each.key.age_ms for each in keys if each.key.age_ms is not None]
     if len(keys) == 1:
         what = _one(largest, _failure(largest))
@@ -57,8 +57,8 @@ def _failing(facts: Facts, keys: Sequence[_At]) -> Finding:
             error = f" with errors such as '{largest.last_error}'"
         oldest = f", the oldest stored {span(max(ages) / 1000)} ago" if ages else ""
         what = (
-            f"{number(len(keys), 'key')} of {largest.topic} fail{error}:"
-            f" {waiting(messages)}{oldest}; the largest is {largest.key} in"
+            f"{least}{number(len(keys), 'key')} of {largest.topic} fail{error}:"
+            f" {least}{waiting(messages)}{oldest}; the largest is {largest.key} in"
             f" {largest.queue} with {number(largest.backlog, 'message')}"
         )
         where, cure = largest.topic, "Fix the handler, or park the keys, the largest first"
@@ -119,7 +119,8 @@ def clients_hanging(facts: Facts) -> Iterator[Finding]:
             continue
         first = min(keys, key=lambda each: each.size)
         key, is_one = first.key, len(keys) == 1
-        held = number(len(keys), "message")
+        least = "" if is_one else _least("blocked", keys)
+        held = f"{least}{number(len(keys), 'message')}"
         if is_one:
             held = f"a message of {key.named} ({key.place}, offset {key.offset})"
         stored = f"it was stored {span(oldest_s)} ago, and " if ages_s else ""
@@ -127,7 +128,7 @@ def clients_hanging(facts: Facts) -> Iterator[Finding]:
             stored = f"the oldest was stored {span(oldest_s)} ago, and "
         what = (
             f"client {client} has held {held} for longer than the visibility timeout: {stored}"
-            f"{waiting(behind)} behind {'it' if is_one else 'them'}"
+            f"{least}{waiting(behind)} behind {'it' if is_one else 'them'}"
             + ("" if is_one else f"; the largest key is {key.key} in {key.place}")
         )
         yield Finding(
@@ -243,7 +244,7 @@ def _parked(facts: Facts, keys: Sequence[_At], *, redrive_all: bool) -> Finding:
     return Finding(
         Cause.PARKED,
         key.topic if len(keys) > 1 else f"{key.place} {key.named}",
-        _parked_text([each.key for each in keys], key, messages),
+        _parked_text([each.key for each in keys], key, messages, _least("parked", keys)),
         "Fix the cause, then redrive " + ("them" if len(keys) > 1 else "it"),
         command,
         messages=messages,
@@ -251,7 +252,9 @@ def _parked(facts: Facts, keys: Sequence[_At], *, redrive_all: bool) -> Finding:
     )
 
 
-def _parked_text(keys: Sequence[KeyFacts], largest: KeyFacts, messages: int) -> str:
+def _parked_text(
+    keys: Sequence[KeyFacts], largest: KeyFacts, messages: int, least: str = ""
+) -> str:
     by = f" by {largest.by}" if largest.by else ""
     why = f" with '{largest.reason}'" if largest.reason else ""
     if len(keys) == 1:
@@ -260,8 +263,8 @@ def _parked_text(keys: Sequence[KeyFacts], largest: KeyFacts, messages: int) -> 
     if len({each.reason for each in keys}) > 1:
         why = f" with reasons such as '{largest.reason}'"
     return (
-        f"{number(len(keys), 'key')} of {largest.topic} are parked{by}{why}, with"
-        f" {number(messages, 'message')}; the largest is {largest.key}"
+        f"{least}{number(len(keys), 'key')} of {largest.topic} are parked{by}{why}, with"
+        f" {least}{number(messages, 'message')}; the largest is {largest.key}"
     )
 
 
@@ -311,6 +314,11 @@ def _blocked(facts: Facts) -> Iterator[_At]:
     for proxy, _ in facts.answering:
         for key in proxy.blocked:
             yield _At(key, proxy)
+
+
+def _least(name: str, keys: Iterable[_At]) -> str:
+    """Return ``at least `` if there may be more keys than the lists *name* of the proxies have."""
+    return at_least(name, ((each.key, each.proxy) for each in keys))
 
 
 def _on_key(verb: str, facts: Facts, at: _At, reason: str) -> str:

@@ -101,11 +101,12 @@ def dead_letters(facts: Facts) -> Iterator[Finding]:
     """Find dead letters that are not redriven."""
     if not (count := facts.dead_letters):
         return
+    least = "" if facts.dead_letters_known else "at least "
     are = "is a dead letter that waits" if count == 1 else "are dead letters that wait"
     yield Finding(
         Cause.DEAD_LETTERS,
         f"%DLQ%{facts.group}",
-        f"{number(count, 'message')} of group {facts.group} {are} for a redrive",
+        f"{least}{number(count, 'message')} of group {facts.group} {are} for a redrive",
         "Fix the cause; a redrive then sends them to their topics again, for all groups",
         typed("dead-letters", "redrive", facts.group, reason="fixed", http=facts.http, yes=True),
         messages=count,

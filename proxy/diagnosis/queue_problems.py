@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from proxy.diagnosis.facts import Facts, HeldQueue, ProxyFacts
+from proxy.diagnosis.facts import Facts, HeldQueue, ProxyFacts, at_least
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed, waiting
 from proxy.diagnosis.key_problems import largest_of
 
@@ -98,21 +98,22 @@ def key_changes(facts: Facts) -> Iterator[Finding]:
             )
     for topic, queues in sorted(held_up.items()):
         places = {queue.place for _, queue in queues}
-        keys = [
-            key
+        found = [
+            (key, proxy)
             for proxy, _ in facts.answering
             for key in proxy.parked
             if key.topic == topic and key.place in places
         ]
+        keys, least = [key for key, _ in found], at_least("parked", found)
         if not keys:
             continue  # it is about to complete
         messages = sum(key.copies + key.not_copied for key in keys)
-        about = f"of {number(len(keys), 'parked key')}"
+        about = f"of {least}{number(len(keys), 'parked key')}"
         yield Finding(
             Cause.KEY_CHANGE,
             topic,
             f"the change of the order key of {topic} cannot complete in {some(sorted(places))}:"
-            f" {waiting(messages, 'older message', about)} for a"
+            f" {least}{waiting(messages, 'older message', about)} for a"
             " redrive",
             "Redrive them; newer messages of their keys follow",
             typed(

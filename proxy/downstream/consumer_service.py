@@ -7,8 +7,9 @@ successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -148,7 +149,7 @@ class ConsumerService:
         if request is None:
             refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
-        ours = uses_our_fields(request)
+        ours = request.clientId is not None or uses_our_fields(request)  # all ours set clientId
         connection = reply.connection
         now = now_ns()
         try:
@@ -169,7 +170,8 @@ class ConsumerService:
             self._not_served(request, reply, error, ours=ours)
             return
         lane.pulled(wish.topics, now_ns=now)
-        connection.pulls(lane.name, wish.holder.client)
+        if connection.pulled.get(lane.name) != wish.holder.client:
+            connection.pulls(lane.name, wish.holder.client)
         if request.figures is not None:
             self._note_figures(lane, request, reply)
         if name is not None and self._repeat(name, lane, wish, reply, ours=ours, now_ns=now):
@@ -257,16 +259,17 @@ class ConsumerService:
         if waiters is None:
             return
         served_out: set[Topic] = set()  # topics whose ready jobs may not be delivered now
-        while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
+        while topics := lane.buffer.ready_topics(without=served_out):
             if self._load.is_over:
                 return  # until there is room again
             pull = waiters.first(topics)
             if pull is None:
                 return
-            batches = lane.lease(pull.wish, now_ns=now_ns())
+            now = now_ns()
+            batches = lane.lease(pull.wish, now_ns=now)
             if batches:
                 waiters.remove(pull)
-                self._serve(pull, batches)
+                self._serve(pull, batches, now_ns=now)
             else:  # pulls that only want these topics would get nothing either
                 served_out.update(topics if pull.wish.topics is None else pull.wish.topics)
 
@@ -315,25 +318,24 @@ class ConsumerService:
         """Answer *pull* with nothing, if it still waits."""
         waiters = self._waiters.get(pull.lane.name)
         if waiters is not None and waiters.remove(pull):
-            self._serve(pull, [])
+            self._serve(pull, [], now_ns=now_ns())
 
     def lost(self, pull: _Pull) -> None:
         """Forget *pull*, if it still waits: its connection has ended."""
         waiters = self._waiters.get(pull.lane.name)
         if waiters is not None and waiters.remove(pull):
-            self._end(pull)
+            self._end(pull, now_ns=now_ns())
 
-    def _serve(self, pull: _Pull, batches: list[Batch]) -> None:
+    def _serve(self, pull: _Pull, batches: list[Batch], *, now_ns: int) -> None:
         """Answer *pull*, which no longer waits."""
-        self._end(pull)
-        now = now_ns()
-        pull.lane.pulled(pull.wish.topics, now_ns=now)
-        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now, waited=True)
+        self._end(pull, now_ns=now_ns)
+        pull.lane.pulled(pull.wish.topics, now_ns=now_ns)
+        self._answer(pull.lane, pull.reply, batches, pull.name, pull.ours, now_ns, waited=True)
 
-    def _end(self, pull: _Pull) -> None:
+    def _end(self, pull: _Pull, *, now_ns: int) -> None:
         self._pulls_waiting -= 1
         pull.end()
-        pull.lane.pull_ends(pull.wish)
+        pull.lane.pull_ends(pull.wish, now_ns=now_ns)
         if pull.name is not None:
             del self._waiting[pull.name]
 
@@ -351,19 +353,19 @@ class ConsumerService:
     ) -> None:
         """Answer a pull; one with a *name* can be *repeated*. *waited*: it waited for messages."""
         connection = reply.connection
+        if_lost: Callable[[], None] | None = None
         if batches:
             self._served_ns = now_ns
             if name is None:
-                reply.call_if_lost(lambda: lane.return_unsent(batches))
+                if_lost = partial(lane.return_unsent, batches)
             else:  # its leases are kept for a repeated request
                 if not repeated:
                     self._replays.keep(name, batches, now_ns=now_ns)
-                number = connection.connection_id
-                reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
+                if_lost = partial(lane.await_replay, batches, connection=connection.connection_id)
         response = pull_response(
             batches, group=lane.name, ours=ours, home=connection.home, waited=waited
         )
-        reply(consumer_service.pull_result(success=response))
+        reply(consumer_service.pull_result(success=response), if_lost)
 
     def _repeat(
         self,

@@ -6,17 +6,15 @@ broker, topic and message; so any proxy can cancel it without state.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 from broker_core import chance
 from broker_core.client import BrokerClient, SendReceipt
-from broker_core.client.producer import Outcome
-from broker_core.client.queue_moves import send_where_it_is
-from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand, RemotingError
+from broker_core.client.queue_moves import before_a_send, send_where_it_is
+from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import BrokerError, InvalidCommand, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import place_of
@@ -25,10 +23,10 @@ from broker_core.remoting.recall_handle import RecallHandle
 from proxy.downstream.delay_times import delay_properties
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from proxy.downstream.port.interpretation import CANCEL, topic_of_delay
+from proxy.downstream.send_failures import ILLEGAL, OK, code_of, failure_of
 from thrift_idl import producer
 
-_OK, _UNKNOWN, _ILLEGAL, _TIMED_OUT, _NO_DELAYS = 0, 10, 11, 12, 18
-_BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 30, 31, 32, 33
+_NO_DELAYS, _BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 18, 30, 31, 32, 33
 
 ADD = 1  # DelayMessage.action
 _ONCE = 2  # DelayMessage.dmsgtype
@@ -44,9 +42,7 @@ class _Refused(Exception):
 
 
 class DelayRequests:
-    """Sends through *client*. *failure* returns code and reason of a send, None if it was
-    stored.
-    """
+    """Sends through *client*."""
 
     def __init__(
         self,
@@ -54,12 +50,10 @@ class DelayRequests:
         *,
         find_queues: Callable[[Topic], Awaitable[list[QueueName]]],
         max_body_bytes: int,
-        failure: Callable[[Outcome], tuple[int, str] | None],
     ) -> None:
         self._client = client
         self._find_queues = find_queues
         self._max_body_bytes = max_body_bytes
-        self._failure = failure
 
     async def request(self, message: Any, *, timeout_s: float) -> Any:
         """Process a DelayMessage and return its DelayResult."""
@@ -72,16 +66,11 @@ class DelayRequests:
                 return await self._add(message, timeout_s)
             raise _Refused(_BAD_ACTION, f"action {message.action}: 1 adds, 2 cancels")
         except IllegalMessage as error:
-            return producer.DelayResult(code=_ILLEGAL, msg=f"{error}: nothing was done")
+            return producer.DelayResult(code=ILLEGAL, msg=f"{error}: nothing was done")
         except _Refused as error:
             return producer.DelayResult(code=error.code, msg=f"{error}: nothing was done")
-        except TimeoutError:
-            return producer.DelayResult(code=_TIMED_OUT, msg="the broker did not answer in time")
         except RemotingError as error:
-            code, reason = self._failure(error) or (_UNKNOWN, str(error))
-            if isinstance(error, ConnectionLost):
-                code = _UNKNOWN
-            return producer.DelayResult(code=code, msg=reason)
+            return producer.DelayResult(code=code_of(error), msg=str(error))
 
     async def _add(self, message: Any, timeout_s: float) -> Any:
         if message.dmsgtype not in (None, _ONCE):
@@ -101,15 +90,14 @@ class DelayRequests:
             properties=properties,
             max_body_bytes=self._max_body_bytes,
         )
-
-        async with asyncio.timeout(timeout_s):
-            receipt = await self._sent(outgoing, due_ms=seconds * 1000)
-        if (failed := self._failure(receipt)) is not None:
-            code, why = failed
-            return producer.DelayResult(code=code, msg=why)
+        receipt = await self._sent(outgoing, due_ms=seconds * 1000, timeout_s=timeout_s)
+        if (failed := failure_of(receipt)) is not None:
+            return producer.DelayResult(code=failed.code, msg=failed.reason)
         return _done(receipt.recall_handle or receipt.message_id)
 
-    async def _sent(self, outgoing: OutgoingMessage, *, due_ms: int) -> SendReceipt:
+    async def _sent(
+        self, outgoing: OutgoingMessage, *, due_ms: int, timeout_s: float
+    ) -> SendReceipt:
         """Send *outgoing* for delivery at *due_ms*. Raises _Refused, RemotingError."""
 
         async def find_queue() -> QueueName:
@@ -121,19 +109,19 @@ class DelayRequests:
             number = chance.number_below(len(queues)) if place is None else abs(place)
             return queues[number % len(queues)]
 
-        async def send(queue: QueueName) -> SendReceipt:
+        async def send(queue: QueueName, left_s: float | None) -> SendReceipt:
+            with before_a_send():
+                takes_times = await self._client.delays.takes_times(queue.broker, timeout_s=left_s)
             try:
-                delay = delay_properties(
-                    due_ms,
-                    now_ms=wall_ms(),
-                    takes_times=await self._client.delays.takes_times(queue.broker),
-                )
+                delay = delay_properties(due_ms, now_ms=wall_ms(), takes_times=takes_times)
             except ValueError as error:
                 raise _Refused(_BAD_TIME, str(error)) from None
             later = replace(outgoing, properties={**outgoing.properties, **delay})
-            return await self._client.send(queue, later)
+            left_s = max(0.001, (deadline_ns - now_ns()) / 1e9)
+            return await self._client.send(queue, later, timeout_s=left_s)
 
-        return await send_where_it_is(self._client, find_queue, send)
+        deadline_ns = now_ns() + int(timeout_s * 1e9)
+        return await send_where_it_is(self._client, find_queue, send, timeout_s=timeout_s)
 
     async def _cancel(self, message: Any, timeout_s: float) -> Any:
         text = message.uniqDelayMsgId or ""
@@ -149,8 +137,9 @@ class DelayRequests:
             raise _Refused(_BAD_ID, f"the message was sent to topic {handle.topic}")
         topic = topic_named(topic_of_delay(message))
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._client.delays.recall(handle.broker_name, topic, text, group=_GROUP)
+            await self._client.delays.recall(
+                handle.broker_name, topic, text, group=_GROUP, timeout_s=timeout_s
+            )
         except BrokerError as error:
             if error.code == ResponseCode.ILLEGAL_OPERATION:
                 raise _Refused(_BAD_ID, str(error)) from error
@@ -163,4 +152,4 @@ class DelayRequests:
 
 
 def _done(delay_id: str) -> Any:
-    return producer.DelayResult(code=_OK, msg="OK", uniqDelayMsgId=delay_id)
+    return producer.DelayResult(code=OK, msg="OK", uniqDelayMsgId=delay_id)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, is_reserved, property_of
-from broker_core.remoting.message_batch import frames_of
+from broker_core.remoting.message_batch import BETWEEN, HEAD, entry_bounds
 from proxy.downstream.outgoing import MAX_KEY_CHARS, MAX_TAG_CHARS, IllegalMessage
 
 #: The largest number of messages in a request, so that checking them takes milliseconds.
@@ -33,6 +33,8 @@ _USUAL = re.compile(
 _NAME = re.compile(rb"([^\x01\x02]++)\x01[^\x02]*+\x02")
 #: Between the sizes of a message and of its body: magic number, checksum and flags, all of them 0.
 _ZEROS = bytes(12)
+#: Where they begin and end, before the body.
+_BEGIN, _END = HEAD.size - 4, 4
 _LIMITS = {KEYS: ("key", MAX_KEY_CHARS), TAGS: ("tag", MAX_TAG_CHARS)}
 _OWN_FIELDS = frozenset({UNIQ_KEY, KEYS, TAGS})
 
@@ -56,10 +58,11 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
     bodies: list[int] = []
     usual, decoded, begins = _USUAL.fullmatch, 0, data.startswith
     try:
-        for _, body_at, properties_at, end in frames_of(data):
-            body_bytes = properties_at - 2 - body_at
-            if not begins(_ZEROS, body_at - 16) or not 0 < body_bytes <= max_body_bytes:
-                raise _illegal_content(data[body_at - 16 : body_at - 4], body_bytes, max_body_bytes)
+        for _, body_at, properties_at, end in entry_bounds(data):
+            body_bytes = properties_at - BETWEEN.size - body_at
+            if not begins(_ZEROS, body_at - _BEGIN) or not 0 < body_bytes <= max_body_bytes:
+                zeros = data[body_at - _BEGIN : body_at - _END]
+                raise _illegal_content(zeros, body_bytes, max_body_bytes)
             found = usual(data, properties_at, end)
             if found is None or (found.lastindex and _has_twice(data, properties_at, end)):
                 decoded += data.count(b"\x02", properties_at, end)
@@ -83,7 +86,7 @@ def check_encoded(data: bytes, *, count: int, max_body_bytes: int) -> Checked:
 
 def ids_of(data: bytes) -> list[str]:
     """Return the UNIQ_KEY of each message of *data*, which was checked."""
-    return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in frames_of(data)]
+    return [property_of(data[at:end], UNIQ_KEY) or "" for _, _, at, end in entry_bounds(data)]
 
 
 def _has_twice(data: bytes, begin: int, end: int) -> bool:

@@ -1,7 +1,7 @@
 """ProducerService: sends messages of thin clients through the broker client's Producer, in order.
 
-Result codes are DDMQ's plus two of our own. A failed send may still be stored: its client resends
-with the same UNIQ_KEY, so that consumers can detect the duplicate.
+A failed send may still be stored: its client resends with the same UNIQ_KEY, so that consumers can
+detect the duplicate.
 """
 
 from __future__ import annotations
@@ -13,18 +13,11 @@ from typing import Any
 
 import structlog
 
-from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
+from broker_core.client import BrokerClient, Producer, SendReceipt
 from broker_core.client.encoded_sends import EncodedBatch, EncodedOutcome
-from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
+from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound
 from broker_core.clock import now_ns, wall_ms
-from broker_core.errors import (
-    BrokerError,
-    NoSuchQueue,
-    NotConnected,
-    NotSent,
-    RemotingError,
-    RequestTimeout,
-)
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
@@ -33,6 +26,22 @@ from proxy.downstream.encoded_messages import check_encoded, ids_of
 from proxy.downstream.outgoing import IllegalMessage, outbound, topic_named
 from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
 from proxy.downstream.send_counts import SendCounts
+from proxy.downstream.send_failures import (
+    ILLEGAL,
+    NO_TOPIC,
+    NOT_ALLOWED,
+    NOT_SENT,
+    OK,
+    TIMED_OUT,
+    TOO_FAST,
+    UNKNOWN,
+    Failure,
+    code_of,
+    failure_by,
+    failure_of,
+    failure_on_disk,
+    summary,
+)
 from proxy.downstream.transactions import Transactions
 from proxy.errors import OrderlaneError, Overloaded
 from proxy.history.record import History
@@ -40,9 +49,6 @@ from proxy.observe.logs import NoisyLog
 from thrift_idl import producer, producer_service
 
 _log = structlog.get_logger("producers")
-
-OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, TOO_FAST = 0, 10, 11, 12, 14, 15
-NOT_SENT, NOT_ALLOWED = 70, 71  # orderlane's own codes
 
 #: Reasons of failed sends for metrics; other codes are of invalid requests for delays.
 _REASONS = {
@@ -53,13 +59,6 @@ _REASONS = {
     NOT_SENT: "not_sent",
     NOT_ALLOWED: "not_allowed",
 }
-
-_CODE_OF_ANSWER = {
-    int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
-    int(ResponseCode.MESSAGE_ILLEGAL): ILLEGAL,
-}
-#: The only status of a stored message that is a failure: the message may be lost with the broker.
-_NOT_ON_DISK = SendStatus.FLUSH_DISK_TIMEOUT
 
 #: DDMQ answers OK to this topic without sending: its clients' health check.
 HEARTBEAT_TOPIC = "carrera_heartbeat"
@@ -88,10 +87,10 @@ class ProducerService:
             on_encoded_doubt=self._record_encoded_doubt,
         )
         self._delays = DelayRequests(
-            client, find_queues=self._queues, max_body_bytes=max_body_bytes, failure=_failure
+            client, find_queues=self._queues, max_body_bytes=max_body_bytes
         )
         self.transactions = Transactions(
-            client, find_queues=self._queues, max_body_bytes=max_body_bytes, code_of=_code_of
+            client, find_queues=self._queues, max_body_bytes=max_body_bytes
         )
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
@@ -208,7 +207,7 @@ class ProducerService:
         except IllegalMessage as error:
             answer = producer.WritableQueues(code=ILLEGAL, msg=str(error))
         except RemotingError as error:
-            answer = producer.WritableQueues(code=_code_of(error), msg=str(error))
+            answer = producer.WritableQueues(code=code_of(error), msg=str(error))
         else:
             answer = producer.WritableQueues(code=OK, qids=[each.qid for each in queues])
         return producer_service.writableQueues_result(success=answer)
@@ -239,7 +238,7 @@ class ProducerService:
             return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
         outcomes = await self._producer.send_batch(found, timeout_s=timeout_s)
         self._record([each for each in outcomes if isinstance(each, SendReceipt)])
-        judged = [_failure(each) for each in outcomes]
+        judged = [failure_of(each) for each in outcomes]
         self.counts.stored(
             len(sent.message.body)
             for sent, failure in zip(found, judged, strict=True)
@@ -248,12 +247,15 @@ class ProducerService:
         failures = [failure for failure in judged if failure is not None]
         if not failures:
             return producer.Result(code=OK, msg="OK")
-        code, reason = failures[0]
+        # Clients that do not read the results of the messages must learn of a doubt.
+        in_doubt = next((each for each in failures if each.in_doubt), None)
+        worst = in_doubt or failures[0]
+        code, reason = worst.code, worst.reason
         self._noisy.warning(f"code {code}", "send failed", code=code, reason=reason)
         if len(outcomes) == 1:
             return producer.Result(code=code, msg=reason)
-        text = f"{len(failures)} of {len(outcomes)} messages were not stored: {reason}"
-        return producer.Result(code=code, msg=text, messages=_message_results(outcomes))
+        text = summary(len(failures), len(outcomes), worst)
+        return producer.Result(code=code, msg=text, messages=_message_results(judged))
 
     async def _send_as_encoded(self, sent: Any) -> Any:
         """Send the messages of an EncodedBatch; return an EncodedResult."""
@@ -267,19 +269,19 @@ class ProducerService:
         batch = EncodedBatch(topic, body, checked.ends, sent.qid, wall_ms())
         outcome = await self._producer.send_encoded(batch, timeout_s=_timeout_s(sent.timeoutMs))
         self._record_encoded(batch, outcome)
-        failure = None if outcome.error is None else (_code_of(outcome.error), str(outcome.error))
+        failure = None if outcome.error is None else failure_by(outcome.error)
         stored = 0
         for receipt, messages in outcome.receipts:
-            if receipt.status is _NOT_ON_DISK:
-                failure = _not_on_disk(receipt.queue)
+            if (lost := failure_on_disk(receipt.status, receipt.queue)) is not None:
+                failure = lost
                 break
             stored += messages
         self.counts.stored_batch(checked.body_bytes[:stored])
         if failure is None:
             return producer.EncodedResult(code=OK)
-        code, reason = failure
+        code, reason = failure.code, failure.reason
         self._noisy.warning(f"code {code}", "send failed", code=code, reason=reason)
-        text = f"{count - stored} of {count} messages were not stored: {reason}"
+        text = summary(count - stored, count, failure)
         return producer.EncodedResult(code=code, msg=text, stored=stored)
 
     def _record(self, receipts: Sequence[SendReceipt]) -> None:
@@ -362,41 +364,16 @@ class ProducerService:
         return await self._client.writable_queues(topic, fresh=True)
 
 
-def _failure(outcome: Outcome) -> tuple[int, str] | None:
-    """Return code and reason of a failure; None if the message is stored and on disk."""
-    if isinstance(outcome, SendReceipt):
-        if outcome.status is not _NOT_ON_DISK:
-            return None
-        return _not_on_disk(outcome.queue)
-    return _code_of(outcome), str(outcome)
-
-
-def _not_on_disk(queue: QueueName) -> tuple[int, str]:
-    return TIMED_OUT, f"{queue}: the message was not flushed to disk in time: send it again"
-
-
 def _timeout_s(timeout_ms: int | None) -> float:
     """Return a client's timeout, or the default without one."""
     return min(max(timeout_ms or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
 
 
-def _code_of(error: RemotingError) -> int:
-    if isinstance(error, NotSent | NotConnected):
-        return NOT_SENT
-    if isinstance(error, NoSuchQueue):
-        return ILLEGAL
-    if isinstance(error, RequestTimeout):
-        return TIMED_OUT
-    if isinstance(error, BrokerError):
-        return _CODE_OF_ANSWER.get(error.code, UNKNOWN)
-    return UNKNOWN
-
-
-def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
+def _message_results(judged: Sequence[Failure | None]) -> list[Any]:
     results = []
     before = None
-    for each in outcomes:
-        code, reason = _failure(each) or (OK, None)
+    for each in judged:
+        code, reason = (OK, None) if each is None else (each.code, each.reason)
         results.append(producer.MessageResult(code=code, msg=None if reason == before else reason))
         before = reason
     return results

@@ -31,11 +31,19 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.downstream.outgoing import IllegalMessage, outbound, topic_named
 from proxy.downstream.port.connection import Connection, Reply
 from proxy.downstream.port.requests import user_properties
+from proxy.downstream.send_failures import (
+    ILLEGAL,
+    NOT_SENT,
+    OK,
+    TIMED_OUT,
+    UNKNOWN,
+    code_of,
+)
 from proxy.downstream.transaction_checks import Question, TransactionChecks
 from proxy.observe.logs import NoisyLog
 from thrift_idl import producer, producer_service
 
-_OK, _UNKNOWN, _ILLEGAL, _TIMED_OUT, _CLOSING, _NOT_SENT, _ENDED = 0, 10, 11, 12, 20, 70, 72
+_CLOSING, _ENDED = 20, 72
 _OUTCOMES = {1: End.COMMIT, 2: End.ROLLBACK}  # by EndRequest.outcome
 _WAIT_MS, _MAX_WAIT_MS = 1_000, 30_000
 #: A client that does not wait any more is handling questions, or is gone.
@@ -77,13 +85,10 @@ class Transactions:
         *,
         find_queues: Callable[[Topic], Awaitable[list[QueueName]]],
         max_body_bytes: int,
-        code_of: Callable[[RemotingError], int],
     ) -> None:
-        """*code_of* returns the result code of a failed send."""
         self._client = client
         self._find_queues = find_queues
         self._max_body_bytes = max_body_bytes
-        self._code_of = code_of
         self._turn = itertools.count()
         self._noisy = NoisyLog(_log)
         self._checks: TransactionChecks[_Poll] = TransactionChecks()
@@ -128,7 +133,7 @@ class Transactions:
             if after_s is not None and not after_s >= 0:
                 raise IllegalMessage(f"checkAfterS is {after_s}: expected 0 or more seconds")
         except IllegalMessage as error:
-            return producer.Prepared(code=_ILLEGAL, msg=str(error))
+            return producer.Prepared(code=ILLEGAL, msg=str(error))
 
         async def find_queue() -> QueueName:
             queues = await self._find_queues(sent.message.topic)
@@ -139,23 +144,20 @@ class Transactions:
 
         timeout_s = _timeout_s(request.timeoutMs)
         try:
-            async with asyncio.timeout(timeout_s):
-                receipt = await prepare(
-                    self._client,
-                    sent.message,
-                    find_queue,
-                    group=group,
-                    check_after_s=after_s,
-                    timeout_s=timeout_s,
-                )
-        except TimeoutError:
-            return producer.Prepared(code=_TIMED_OUT, msg="the broker did not answer in time")
+            receipt = await prepare(
+                self._client,
+                sent.message,
+                find_queue,
+                group=group,
+                check_after_s=after_s,
+                timeout_s=timeout_s,
+            )
         except RemotingError as error:
-            code = self._code_of(error)
-            if code == _UNKNOWN and error.retriable and not is_in_doubt(error):
-                code = _NOT_SENT  # the client may repeat it
+            code = code_of(error)
+            if code == UNKNOWN and error.retriable and not is_in_doubt(error):
+                code = NOT_SENT  # the client may repeat it
             return producer.Prepared(code=code, msg=str(error))
-        return producer.Prepared(code=_OK, transaction=place_of_half(receipt, group).to_text())
+        return producer.Prepared(code=OK, transaction=place_of_half(receipt, group).to_text())
 
     async def end(self, request: Any, *, verify: bool) -> Any:
         """End the transaction of an EndRequest; return its Result.
@@ -172,23 +174,23 @@ class Transactions:
                     f"outcome is {request.outcome}: expected 1 (commit) or 2 (roll back)"
                 )
         except (IllegalMessage, InvalidCommand) as error:
-            return producer.Result(code=_ILLEGAL, msg=str(error))
+            return producer.Result(code=ILLEGAL, msg=str(error))
         timeout_s = _timeout_s(request.timeoutMs)
         try:
             async with asyncio.timeout(timeout_s):
                 if verify and not await self._is_of(place):
                     text = "the transaction does not belong to its half message"
-                    return producer.Result(code=_ILLEGAL, msg=text)
+                    return producer.Result(code=ILLEGAL, msg=text)
                 await end(self._client, place, outcome, timeout_s=timeout_s)
         except TimeoutError:
-            return producer.Result(code=_TIMED_OUT, msg="the broker did not answer in time")
+            return producer.Result(code=TIMED_OUT, msg="the broker did not answer in time")
         except BrokerError as error:
             ended = error.code == ResponseCode.SYSTEM_ERROR and not error.says_unconfirmed
-            code = _ENDED if ended else self._code_of(error)
+            code = _ENDED if ended else code_of(error)
             return producer.Result(code=code, msg=str(error))
         except RemotingError as error:
-            return producer.Result(code=self._code_of(error), msg=str(error))
-        return producer.Result(code=_OK, msg="OK")
+            return producer.Result(code=code_of(error), msg=str(error))
+        return producer.Result(code=OK, msg="OK")
 
     async def _is_of(self, place: HalfPlace) -> bool:
         """Return whether a half message of the group and topic of *place* is there."""
@@ -209,7 +211,7 @@ class Transactions:
             if not 0 < len(topics) <= _MAX_TOPICS:
                 raise IllegalMessage(f"{len(topics)} topics: expected 1 to {_MAX_TOPICS}")
         except IllegalMessage as error:
-            _answer(reply, producer.ChecksAnswer(code=_ILLEGAL, msg=str(error)))
+            _answer(reply, producer.ChecksAnswer(code=ILLEGAL, msg=str(error)))
             return
         if self._closing:
             text = "this proxy is shutting down: continue at another one"
@@ -227,7 +229,7 @@ class Transactions:
         def give_up() -> None:
             if self._checks.remove(poll):
                 _end(poll)
-                _answer(reply, producer.ChecksAnswer(code=_OK, checks=[]))
+                _answer(reply, producer.ChecksAnswer(code=OK, checks=[]))
 
         def lost() -> None:
             if self._checks.remove(poll):
@@ -281,7 +283,7 @@ class Transactions:
 
         reply.call_if_lost(lost)
         checks = [question.check for question in questions]
-        _answer(reply, producer.ChecksAnswer(code=_OK, checks=checks))
+        _answer(reply, producer.ChecksAnswer(code=OK, checks=checks))
 
     # ---- membership -----------------------------------------------------------------------------
 

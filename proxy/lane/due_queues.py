@@ -33,12 +33,17 @@ class DueQueues:
             del self._by_number[number]
             self._times.remove(number)
 
-    def note(self, pipeline: QueuePipeline, due_ns: int) -> None:
-        """Note that *pipeline* is due at *due_ns*, unless it is due earlier or was removed."""
-        if (number := self._numbers.get(pipeline)) is not None:
-            known_ns = self._times.numbers.get(number)
-            if known_ns is None or due_ns < known_ns:
-                self._times.set(number, due_ns)
+    def note(self, pipeline: QueuePipeline, due_ns: int) -> bool:
+        """Note that *pipeline* is due at *due_ns*; return False if it is due earlier or was
+        removed.
+        """
+        if (number := self._numbers.get(pipeline)) is None:
+            return False
+        known_ns = self._times.numbers.get(number)
+        if known_ns is not None and known_ns <= due_ns:
+            return False
+        self._times.set(number, due_ns)
+        return True
 
     def take(self, now_ns: int) -> list[QueuePipeline]:
         """Return the queues that are due, the earliest first; their times are forgotten."""

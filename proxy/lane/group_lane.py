@@ -8,9 +8,11 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+
+import structlog
 
 from broker_core.batch_wait import BatchWait
 from broker_core.clock import now_ns, wall_ms
@@ -40,6 +42,7 @@ from proxy.lane.recent_changes import RecentChanges
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
+from proxy.observe.logs import NoisyLog
 from proxy.settings.groups import GroupSettings, TopicSettings
 
 #: Messages expected during a wait for further ones that make it worth while: an answer costs about
@@ -47,6 +50,10 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 _WORTH = 4
 #: A timer that is later than that was late because the process stood still.
 _STALLED_NS = 1_000_000_000
+#: Time after which the timer of a queue with a bug is tried again.
+_AGAIN_NS = 1_000_000_000
+
+_noisy = NoisyLog(structlog.get_logger("lane"))
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +91,7 @@ class GroupLane:
     _notes: LaneHistory = field(init=False)
     # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
+    _queues_of: Counter[Topic] = field(default_factory=Counter)  # owned ones and twins
     _timer: EarliestTimer = field(init=False)
     _due: DueQueues = field(default_factory=DueQueues)
     _batch_wait: BatchWait = field(init=False)
@@ -142,6 +150,7 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """Add an acquired queue."""
         self.buffer.add(pipeline)
+        self._queues_of[pipeline.topic] += 1
         self._due.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
@@ -160,6 +169,8 @@ class GroupLane:
             self.remove(pipeline.twin)
         if self.tracing is not None:
             self.tracing.lost(pipeline, list(pipeline.leases))
+        if self.buffer.find(pipeline.queue) is pipeline:
+            self._queues_of[pipeline.topic] -= 1
         self.buffer.remove(pipeline)
         self._due.remove(pipeline)
         self.recent.forget(pipeline)
@@ -198,7 +209,7 @@ class GroupLane:
             self.rates.gate.before_change(now)
         pipeline.trust_until(trusted_until_ns)
         if lapsed:
-            self.rates.gate.changed(now)
+            self.rates.gate.changed(pipeline, now)
         if pipeline.twin is not None:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
@@ -226,12 +237,15 @@ class GroupLane:
             dropped = 0 if effects.plain else len(effects.filtered_by)
             counts.keys_read(taken - dropped, missing=effects.missing_keys)
         is_idle = position == next_offset == pipeline.position and pipeline not in self.recent
-        self._execute(pipeline, effects)
+        # Messages make nothing due earlier, except where a redrive has a rate.
+        self._execute(pipeline, effects, arms=pipeline.is_twin)
         self._batch_wait.came(len(messages), now)
         if self._batch_timer.is_set:
             pass  # it waits for these, too
-        elif wait_ns := self._batch_wait.begin(
-            now, ready=pipeline.ready, room=self.presence.free_places
+        elif self._batch_wait.is_busy and (
+            wait_ns := self._batch_wait.begin(
+                now, ready=pipeline.ready, room=self.presence.free_places
+            )
         ):
             self.counts[pipeline.topic].batch_waited("answer")
             self._batch_timer.set(now + wait_ns)
@@ -306,7 +320,7 @@ class GroupLane:
         removed.
         """
         topic = self.topics.get(pipeline.topic)
-        if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
+        if topic is None or pipeline.closed or pipeline.has_rules(rules := rules_of(topic)):
             return False
         effects = pipeline.change_rules(rules)
         self.record_rules(pipeline)
@@ -348,8 +362,8 @@ class GroupLane:
         if self.presence.starvation.asks(wish.topics, now_ns):
             self.listener.on_settled()  # it may resume paused reading
         batches = self.buffer.lease(wish, now_ns=now_ns)
-        if acted := self.buffer.take_unreported():
-            for pipeline, effects in acted:
+        if self.buffer.unreported:
+            for pipeline, effects in self.buffer.take_unreported():
                 self._execute(pipeline, effects, at_ns=now_ns)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
@@ -358,9 +372,9 @@ class GroupLane:
             self.counts[pipeline.topic].count_delivered(len(leases))
             if pipeline.is_twin:
                 self._arm(pipeline)  # a redrive may have a rate
-            else:
-                self._ring_at(pipeline, leases[0].deadline_ns)  # that of all leases of the batch
-        if not batches:
+            elif self._due.note(pipeline, due_ns := leases[0].deadline_ns):  # that of all leases
+                self._timer.set(due_ns)
+        if not batches and not self.buffer.rates.open:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now_ns))
         if self.history.enabled:
             self._notes.delivered(batches, at_ns=now_ns)
@@ -369,17 +383,17 @@ class GroupLane:
         return batches
 
     def pull_waits(self, wish: PullWish) -> None:
-        """Note a pull that begins to wait for messages."""
+        """Note a pull, for which ``lease`` has found nothing, that begins to wait for messages."""
         self.presence.waits(wish.topics, 1, places=wish.max_jobs)
-        self._notes.pull("pull_wait", wish)
-        if self.presence.starvation.asks(wish.topics, now_ns()):
-            self.listener.on_settled()  # it may resume paused reading
+        if self.history.enabled:
+            self._notes.pull("pull_wait", wish)
 
-    def pull_ends(self, wish: PullWish) -> None:
+    def pull_ends(self, wish: PullWish, *, now_ns: int) -> None:
         """Note a pull that stops waiting: it has messages, timed out, or was lost."""
         self.presence.waits(wish.topics, -1, places=wish.max_jobs)
-        self.presence.starvation.asks(wish.topics, now_ns())
-        self._notes.pull("pull_end", wish)
+        self.presence.starvation.asks(wish.topics, now_ns)
+        if self.history.enabled:
+            self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
         """Record a repeated answer to a pull; its leases stay unchanged."""
@@ -492,14 +506,15 @@ class GroupLane:
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
-        if all(each.topic != topic for each in self.buffer):
+        if not self._queues_of[topic]:
+            del self._queues_of[topic]
             self.counts.pop(topic, None)
             self.presence.forget(topic)
             self.buffer.forget(topic)
 
     def _judged(self, topic: str, qid: str, now_ns: int) -> QueuePipeline | None:
         """Note a client with verdicts; return the queue whose verdicts count, or None."""
-        if self._timer.late_ns(now_ns) > _STALLED_NS:
+        if now_ns - self._timer.due_ns > _STALLED_NS:
             self._after_stall(now_ns)
         pipeline = self._owned.get((topic, qid))
         if pipeline is not None and pipeline.has_ended:
@@ -536,8 +551,9 @@ class GroupLane:
         *,
         nacks: Sequence[Nack] = (),
         at_ns: int = 0,
+        arms: bool = True,
     ) -> None:
-        """Execute *effects*, without waking waiting pulls."""
+        """Execute *effects*, without waking waiting pulls. *arms*: something may be due earlier."""
         self.recent.note(pipeline, at_ns or now_ns())
         counts = self.counts[pipeline.topic]
         counts.add(effects)
@@ -553,7 +569,8 @@ class GroupLane:
         if effects.plain and effects.finished:  # acks make nothing due earlier
             self.listener.on_settled()
             return
-        self._arm(pipeline)
+        if arms or not effects.plain:
+            self._arm(pipeline)
         if not effects.plain:
             self._execute_rest(pipeline, effects)
 
@@ -580,12 +597,9 @@ class GroupLane:
 
     def _arm(self, pipeline: QueuePipeline) -> None:
         """Set the timer no later than the pipeline's next due time."""
-        if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
-            self._ring_at(pipeline, due_ns)
-
-    def _ring_at(self, pipeline: QueuePipeline, due_ns: int) -> None:
-        self._due.note(pipeline, due_ns)
-        self._timer.set(due_ns)
+        due_ns = pipeline.next_due_ns(now_ns())
+        if due_ns is not None and self._due.note(pipeline, due_ns):
+            self._timer.set(due_ns)
 
     def _after_stall(self, now_ns: int) -> None:
         """End the leases whose deadline passed while the process stood still. Clients could neither
@@ -597,11 +611,13 @@ class GroupLane:
 
     def _on_timer(self) -> None:
         """Look at the queues that are due. The others may be thousands, and at rest."""
-        if self._timer.late_ns(now := now_ns()) > _STALLED_NS:
+        if (now := now_ns()) - self._timer.due_ns > _STALLED_NS:
             self._after_stall(now)
         due = dict.fromkeys(self._due.take(now))
         twins = dict.fromkeys(each.twin for each in due if each.twin is not None)
         self._look_at(due | twins, lambda each: each.on_time(now_ns=now_ns()))
+        if (next_ns := self._due.first_ns) is not None:
+            self._timer.set(next_ns)
 
     def _look_at(
         self,
@@ -610,16 +626,17 @@ class GroupLane:
         *,
         at_ns: int = 0,
     ) -> None:
-        """Apply *step* to each of *pipelines*. After a bug with one, the others are due at once."""
-        left = [*pipelines]
-        left.reverse()
-        try:
-            while left:
-                if not (pipeline := left.pop()).closed:
+        """Apply *step* to each of *pipelines*. A bug with one is logged and must not stop the
+        timers of the others; this one is looked at again later.
+        """
+        for pipeline in list(pipelines):
+            place = str(pipeline.queue)
+            confined = _noisy.confined(
+                place, "a queue's timer failed", group=self.name, queue=place
+            )
+            with confined:
+                if not pipeline.closed:
                     self._apply(pipeline, step(pipeline), at_ns=at_ns)
                     self._arm(pipeline)
-        finally:
-            for each in left:
-                self._due.note(each, now_ns())
-            if (next_ns := self._due.first_ns) is not None:
-                self._timer.set(next_ns)
+            if confined.failed and self._due.note(pipeline, due_ns := now_ns() + _AGAIN_NS):
+                self._timer.set(due_ns)

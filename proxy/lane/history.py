@@ -221,9 +221,8 @@ class LaneHistory:
 
     def pull(self, event: str, wish: PullWish) -> None:
         """Record that a pull begins (``pull_wait``) or stops (``pull_end``) waiting."""
-        if self.history.enabled:
-            topics = None if wish.topics is None else sorted(wish.topics)
-            self.history.write(event, group=self.group, topics=topics, consumer=wish.holder.client)
+        topics = None if wish.topics is None else sorted(wish.topics)
+        self.history.write(event, group=self.group, topics=topics, consumer=wish.holder.client)
 
     # ---- internals ------------------------------------------------------------------------------
 

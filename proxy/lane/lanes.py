@@ -32,6 +32,7 @@ class Lanes:
     max_group_topics: int = 1_000
     _lanes: dict[str, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
+    _members_of: dict[Group, dict[Group, None]] = field(default_factory=dict)  # the same, by group
     #: Clients of broadcast groups known to the brokers, and those that have come since.
     known_clients: KnownClients = field(default_factory=KnownClients)
     # Groups being removed: their clients get no messages, but their verdicts still count.
@@ -56,7 +57,7 @@ class Lanes:
         group.
         """
         lane = self._lanes.pop(Group(group), None)
-        self._member_of.pop(Group(group), None)
+        self._forget_member(Group(group))
         if lane is not None:
             self._retired[lane.name] = lane
         return lane
@@ -86,8 +87,8 @@ class Lanes:
 
     def members(self, group: Group | None = None) -> list[GroupLane]:
         """Return the lanes of the clients of a broadcast group (None: of all)."""
-        of = self._member_of.items()
-        return [self._lanes[name] for name, each in of if group in (None, each)]
+        names = self._member_of if group is None else self._members_of.get(group, ())
+        return [self._lanes[name] for name in names]
 
     def leave_member(self, lane: GroupLane) -> bool:
         """Forget an absent client until its next pull; return False if its group is
@@ -95,7 +96,8 @@ class Lanes:
         """
         if self._lanes.get(lane.name) is not lane:
             return False
-        del self._lanes[lane.name], self._member_of[lane.name]
+        del self._lanes[lane.name]
+        self._forget_member(lane.name)
         return True
 
     def serving(
@@ -127,7 +129,7 @@ class Lanes:
 
     def _member(self, of: GroupLane, name: Group) -> GroupLane:
         if (lane := self._lanes.get(name)) is None:
-            if len(self.members(of.name)) >= MAX_MEMBERS:
+            if len(self._members_of.get(of.name, ())) >= MAX_MEMBERS:
                 raise Refused(
                     f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the maximum: give"
                     " each client a lasting clientId, or add proxies"
@@ -135,9 +137,17 @@ class Lanes:
             self.known_clients.admit(of.name, name, most=of.settings.max_clients)
             lane = self.add(member_settings(of.settings, name))
             self._member_of[name] = of.name
+            self._members_of.setdefault(of.name, {})[name] = None
         elif self._member_of.get(name) != of.name:
             raise Refused(f"{name!r} is the name of another group: use a different clientId")
         return lane
+
+    def _forget_member(self, name: Group) -> None:
+        of = self._member_of.pop(name, None)
+        if of is not None:
+            del self._members_of[of][name]
+            if not self._members_of[of]:
+                del self._members_of[of]
 
     def require(self, group: str | None, topics: Iterable[str] | None) -> GroupLane:
         """Return the lane of *group*, which has *topics* (None: any).

@@ -56,7 +56,7 @@ class LaneRates:
         """
         self.gate.before_change(now_ns())
         pipeline.doubt()
-        self.gate.changed(now_ns())
+        self.gate.changed(pipeline, now_ns())
 
     def wait(self, wait_ns: int | None) -> None:
         """Wake after *wait_ns*, when held back messages may be delivered; None: another event comes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from proxy.actions.pipeline import (
     Action,
@@ -21,10 +22,21 @@ from proxy.core.keys.topic_rules import TopicRules, parse_tags
 from proxy.settings.actions import ActionSettings
 from proxy.settings.groups import TopicSettings
 
+#: The rules of all topics with queues, however many there are.
+_in_use: WeakValueDictionary[TopicSettings, TopicRules] = WeakValueDictionary()
 
-@lru_cache(maxsize=1024)
+
+@lru_cache(maxsize=1024)  # keeps some that no queue has
 def rules_of(topic: TopicSettings) -> TopicRules:
-    """Compile the settings of one topic, which were checked when loaded."""
+    """Return the compiled settings of one topic, which were checked when loaded: the same object
+    for equal settings as long as it is in use.
+    """
+    if (rules := _in_use.get(topic)) is None:
+        rules = _in_use[topic] = _compiled(topic)
+    return rules
+
+
+def _compiled(topic: TopicSettings) -> TopicRules:
     return TopicRules(
         order_key=compile_order_key(topic.order_key),
         missing_key=MissingKey(topic.missing_key),

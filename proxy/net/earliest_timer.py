@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from broker_core.clock import now_ns
 
+#: Later than any deadline.
+NEVER_NS = 1 << 63
+
 
 @dataclass(slots=True, eq=False)
 class EarliestTimer:
@@ -16,27 +19,23 @@ class EarliestTimer:
     """
 
     ring: Callable[[], None]
+    #: The deadline, also during the call; NEVER_NS without one. Long past only if the process stood
+    #: still. Read-only for others.
+    due_ns: int = NEVER_NS
     _handle: asyncio.TimerHandle | None = None
-    _due_ns: int = 0
 
     @property
     def is_set(self) -> bool:
         """Whether a call is scheduled."""
         return self._handle is not None
 
-    def late_ns(self, now_ns: int) -> int:
-        """Return for how long the deadline has passed, negative before it: long only if the process
-        stood still. Also valid during the call.
-        """
-        return now_ns - self._due_ns if self._due_ns else 0
-
     def set(self, due_ns: int) -> None:
         """Fire no later than at *due_ns*; immediately if that is in the past."""
         if self._handle is not None:
-            if self._due_ns <= due_ns:
+            if self.due_ns <= due_ns:
                 return
             self._handle.cancel()
-        self._due_ns = due_ns
+        self.due_ns = due_ns
         delay_s = max(0, due_ns - now_ns()) / 1e9
         self._handle = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
@@ -45,10 +44,10 @@ class EarliestTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        self._due_ns = 0
+        self.due_ns = NEVER_NS
 
     def _ring(self) -> None:
         self._handle = None
         self.ring()
         if self._handle is None:
-            self._due_ns = 0
+            self.due_ns = NEVER_NS

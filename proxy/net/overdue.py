@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+import structlog
+
+from proxy.observe.logs import NoisyLog
+
 T = TypeVar("T")
+
+_noisy = NoisyLog(structlog.get_logger("net"))
 
 
 class Overdue(Generic[T]):
@@ -59,4 +65,5 @@ class Overdue(Generic[T]):
                 self._timer = loop.call_at(due_s, self._look)
                 return
             del self._due_s[item]
-            self._late(item)
+            with _noisy.confined("bug", "the end of a time limit had no effect"):
+                self._late(item)

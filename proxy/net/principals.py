@@ -103,7 +103,8 @@ class Principals:
     def _identity(self, token: TokenSettings) -> Identity:
         if token.expires is None or self._wall_ms() < token.expires.timestamp() * 1000:
             return Identity(token.owner)
-        at = token.expires.astimezone(UTC).isoformat(timespec="seconds")
+        # In its own zone, as in the settings: in another one it may be outside of the calendar.
+        at = token.expires.isoformat(timespec="seconds")
         return Identity(None, f"expired at {at} ({token.name!r}): use its successor")
 
     def expiries_s(self) -> dict[str, float]:

@@ -19,10 +19,20 @@ class Signal:
         return len(self._waiting)
 
     def fire(self) -> None:
-        """Wake all waiting tasks whose condition holds. Cheap without waiting tasks."""
+        """Wake all waiting tasks whose condition holds. Cheap without waiting tasks.
+
+        A task whose condition fails gets the error: its caller and the others have no part in it.
+        """
         for future, condition in self._waiting.items():
-            if not future.done() and (condition is None or condition()):
-                future.set_result(None)
+            if future.done():
+                continue
+            try:
+                holds = condition is None or condition()
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                if holds:
+                    future.set_result(None)
 
     def fire_soon(self, within_s: float) -> None:
         """Call ``fire`` within *within_s*; calls until then have no further effect."""
@@ -31,7 +41,7 @@ class Signal:
 
     async def wait(self, timeout_s: float, *, until: Callable[[], bool] | None = None) -> bool:
         """Wait for the next ``fire`` at which *until* (if given) is true. Return False after
-        *timeout_s*.
+        *timeout_s*. Raises the error of *until*.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = until

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from textwrap import indent
-from typing import Any, TextIO
+from types import TracebackType
+from typing import Any, Self, TextIO
 
 import orjson
 import structlog
@@ -85,6 +86,38 @@ class NoisyLog:
             del self._seen[next(iter(self._seen))]  # the key quiet for the longest time
         self._seen[key] = (now, 0)
         self.log.warning(event, **fields, **({"left_out": left_out} if left_out else {}))
+
+    def confined(self, key: str, event: str, **fields: Any) -> Confined:
+        """Return a context for work on one of several items: if it fails, that is logged like a
+        ``warning``, and the others are not affected.
+        """
+        return Confined(self, key, event, fields)
+
+
+class Confined:
+    """See ``NoisyLog.confined``. ``failed`` tells how the block ended."""
+
+    __slots__ = ("_event", "_fields", "_key", "_noisy", "failed")
+
+    def __init__(self, noisy: NoisyLog, key: str, event: str, fields: Mapping[str, Any]) -> None:
+        self._noisy, self._key, self._event, self._fields = noisy, key, event, fields
+        self.failed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.failed = True
+        fields = {**self._fields, "reason": str(error), "exc_info": error}
+        self._noisy.warning(self._key, self._event, **fields)
+        return True
 
 
 def _json_renderer() -> list[Processor]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from broker_core.client import BrokerClient, QueueRange
@@ -51,6 +50,8 @@ class BrokerFacts:
     missing: set[str] = field(default_factory=set)
     not_readable: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
+    dead_letters_known: bool = True
+    """Whether all of them are counted."""
     addresses: set[str] = field(default_factory=set)
     """HTTP addresses of proxies that own queues."""
     trouble: str = ""
@@ -83,20 +84,29 @@ class BrokerFacts:
             self.queues += found
 
     async def look_at_dead_letters(self) -> None:
-        """Count the dead letters that are not redriven. A broker that is away counts as empty."""
+        """Count the dead letters that are not redriven, at the brokers that answer."""
         by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
-        for queue in await self._existing(dead_letter_topic(self.group)):
-            by_broker[queue.broker].append(queue)
+        try:
+            for queue in await self.client.queues(dead_letter_topic(self.group)):
+                by_broker[queue.broker].append(queue)
+        except RemotingError as error:
+            missing = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+            self.dead_letters_known = missing
+            return
         for broker, queues in by_broker.items():
-            if broker in self.away:
-                continue
-            with suppress(RemotingError):
-                progress = progress_group(self.group)
-                ranges = await self.client.queue_ranges(queues, group=progress)
-                self.dead_letters += sum(
-                    max(0, each.end - max(each.begin, each.committed or 0))
-                    for each in ranges.values()
-                )
+            if broker not in self.away:
+                await self._count_dead_letters(broker, queues)
+            self.dead_letters_known = self.dead_letters_known and broker not in self.away
+
+    async def _count_dead_letters(self, broker: str, queues: list[QueueName]) -> None:
+        try:
+            ranges = await self.client.queue_ranges(queues, group=progress_group(self.group))
+        except RemotingError as error:
+            self.away[broker] = str(error)
+            return
+        self.dead_letters += sum(
+            max(0, each.end - max(each.begin, each.committed or 0)) for each in ranges.values()
+        )
 
     async def check(self, brokers: Iterable[str]) -> None:
         """Check which of *brokers* answer."""

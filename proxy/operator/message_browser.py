@@ -40,8 +40,10 @@ from proxy.operator.message_pages import (
     QueueScan,
     matches,
     merged,
+    newest,
     parse_positions,
     positions_text,
+    short,
 )
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.records.durable import check_on_disk
@@ -53,7 +55,7 @@ _AT_ONCE, _AT_ONCE_BYTES = 256, 1 << 20
 MOST_READ = 10_000
 _MOST_BYTES, _LONGEST_NS = 16 << 20, 2_000_000_000  # its other limits
 #: With a filter, messages before the end of the topic that the newest ones are searched in.
-_SEARCHED_BACK = 5_000
+SEARCHED_BACK = 5_000
 _PREVIEW = 120  # characters of a body
 _EXPORT_BYTES = 1 << 18
 
@@ -77,6 +79,12 @@ class PageWish:
     start: Start = "newest"
     contains: str = ""
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether the page has the newest messages, of whatever queues."""
+        places = (self.positions, self.offset, self.time_ms)
+        return self.start == "newest" and not self.contains and places == (None, None, None)
+
 
 @dataclass(slots=True)
 class _Budget:
@@ -92,6 +100,10 @@ class _Budget:
         return self.messages <= 0 or self.size <= 0 or now_ns() >= self.until_ns
 
 
+def _budget() -> _Budget:
+    return _Budget(MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
+
+
 class MessageBrowser:
     """Messages of all topics, one object per process."""
 
@@ -103,12 +115,21 @@ class MessageBrowser:
     async def page(self, name: str, wish: PageWish) -> dict[str, Any]:
         """Return messages of topic *name*, oldest first, and the ``positions`` of the next page.
 
-        ``complete``: the page reaches the end of all queues. ``read`` counts the messages that were
-        looked at. Raises UnknownName, WrongState, RemotingError, Overloaded.
+        ``complete``: the page reaches the end of all queues; ``older``: messages from before it are
+        stored. ``read`` counts the messages that were looked at. Raises UnknownName, WrongState,
+        RemotingError, Overloaded.
         """
         async with self._readers.place():
-            scans, read = await self._scan(await self._scans(_topic(name), wish), wish)
-            taken, positions = merged(scans, wish.limit)
+            scans, budget = await self._scans(_topic(name), wish), _budget()
+            await self._scan(scans, wish, budget)
+            if wish.is_newest and all(scan.at_end for scan in scans):
+                await self._read_back(scans, wish.limit, budget)
+                taken = newest(scans, wish.limit)
+                positions = {scan.queue: scan.end for scan in scans}
+                passed = sum(len(scan.found) for scan in scans) - len(taken)
+            else:
+                taken, positions = merged(scans, wish.limit)
+                passed = 0
             rows = [await self._slices.result(partial(row_of, *each)) for each in taken]
         ends = {scan.queue: scan.end for scan in scans}
         return {
@@ -116,7 +137,8 @@ class MessageBrowser:
             "messages": rows,
             "positions": positions_text(positions),
             "complete": all(offset >= ends[queue] for queue, offset in positions.items()),
-            "read": read,
+            "older": passed > 0 or any(scan.has_older for scan in scans),
+            "read": MOST_READ - budget.messages,
         }
 
     async def find(self, name: str, text: str, *, limit: int, is_id: bool) -> dict[str, Any]:
@@ -146,7 +168,7 @@ class MessageBrowser:
             scans = await self._scans(topic, wish)
         while left != 0:
             async with self._readers.place():
-                scans, _ = await self._scan(scans, wish)
+                await self._scan(scans, wish, _budget())
                 limit = MOST_LISTED if left is None else min(left, MOST_LISTED)
                 taken, positions = merged(scans, limit)
             if not taken:
@@ -247,7 +269,10 @@ class MessageBrowser:
                 given = parse_positions(topic, wish.positions, queues)
             except ValueError as error:
                 raise UnknownName(str(error)) from None
-        share = (_SEARCHED_BACK if wish.contains else wish.limit) // max(1, len(queues)) + 1
+        many = max(1, len(queues))
+        share = min(wish.limit, wish.limit // many + 1)
+        if wish.contains:
+            share = SEARCHED_BACK // many + 1
         slots = asyncio.Semaphore(16)
 
         async def one(queue: QueueName) -> QueueScan:
@@ -272,19 +297,30 @@ class MessageBrowser:
             at = begin  # a queue that the topic did not have at the earlier page
         else:
             at = end if wish.start == "end" else end - share
-        return QueueScan(queue, min(end, max(begin, at)), end)
+        return QueueScan(queue, min(end, max(begin, at)), end, first=begin)
 
-    async def _scan(self, scans: list[QueueScan], wish: PageWish) -> tuple[list[QueueScan], int]:
-        """Read *scans*, queue after queue in rounds, until the page is full or its budget spent."""
-        budget = _Budget(MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
+    async def _scan(self, scans: list[QueueScan], wish: PageWish, budget: _Budget) -> None:
+        """Read *scans*, queue after queue in rounds, until the page is full or *budget* spent."""
         left = [scan for scan in scans if not scan.at_end]
         while left:
             for scan in left:
                 if budget.spent:
-                    return scans, MOST_READ - budget.messages
+                    return
                 await self._read(scan, wish.contains, budget)
             left = [each for each in left if not each.at_end and len(each.found) < wish.limit]
-        return scans, MOST_READ - budget.messages
+
+    async def _read_back(self, scans: list[QueueScan], limit: int, budget: _Budget) -> None:
+        """Read queues that may have further ones of the newest *limit* messages, each time twice as
+        far back, until none may or *budget* is spent.
+        """
+        while left := short(scans, limit):
+            for scan in left:
+                part = scan.before()
+                while not part.at_end:
+                    if budget.spent:
+                        return
+                    await self._read(part, "", budget)
+                scan.join(part)
 
     async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> None:
         """Read the next messages of a queue; damaged ones are passed over."""

@@ -36,8 +36,7 @@ class MessageDesk:
         """Return messages of *topic* with a key or id: the newest *limit* per broker, oldest first.
 
         ``unanswered`` maps brokers that failed to their errors; ``complete``: there are no older
-        ones. Raises UnknownName; Unavailable if
-        all brokers failed.
+        ones. Raises UnknownName; Unavailable if all brokers failed.
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_core.client import BrokerClient, PullStatus
+from broker_core.client.queries import MOST_OF_ID
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -14,15 +15,13 @@ from proxy.errors import Unavailable, UnknownName
 
 #: Messages per request and broker.
 MOST_SHOWN = 64
-#: Copies of one message that are looked at; brokers return no more of one id.
-_COPIES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """Messages with a key or id, oldest first, and the errors of brokers that failed, by name.
 
-    ``complete``: no broker returned as many messages as were asked for, so it has no older ones.
+    ``complete``: none of the other brokers has older ones.
     """
 
     messages: list[tuple[QueueName, StoredMessage]]
@@ -44,8 +43,8 @@ async def found_by(
     for broker in brokers:
         try:
             of_it = await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
-            found += of_it
-            complete = complete and len(of_it) < (min(limit, _COPIES) if is_id else limit)
+            found += of_it.messages
+            complete = complete and of_it.complete
         except RemotingError as error:
             unanswered[broker] = str(error)
     if unanswered and len(unanswered) == len(brokers):
@@ -61,7 +60,7 @@ async def has_copy(
     cannot tell.
     """
     try:
-        found = await found_by(client, topic, message.message_id, limit=_COPIES, is_id=True)
+        found = await found_by(client, topic, message.message_id, limit=MOST_OF_ID, is_id=True)
     except BrokerError as error:
         return False if error.code == ResponseCode.TOPIC_NOT_EXIST else None
     except (RemotingError, Unavailable):

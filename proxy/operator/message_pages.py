@@ -26,6 +26,8 @@ class QueueScan:
     queue: QueueName
     begin: int
     end: int
+    first: int = 0
+    """The first offset that is stored."""
     position: int = field(init=False)
     last_ms: int | None = None
     """The latest store time of a message read; None before the first."""
@@ -40,6 +42,23 @@ class QueueScan:
     def at_end(self) -> bool:
         """Whether everything up to ``end`` was read."""
         return self.position >= self.end
+
+    @property
+    def has_older(self) -> bool:
+        """Whether messages before ``begin`` are stored."""
+        return self.begin > self.first
+
+    def before(self) -> QueueScan:
+        """Return a scan of as many messages before this part as it has."""
+        size = max(1, self.end - self.begin)
+        return QueueScan(
+            self.queue, max(self.first, self.begin - size), self.begin, first=self.first
+        )
+
+    def join(self, before: QueueScan) -> None:
+        """Add the part *before* this one, all of which was read."""
+        self.begin = before.begin
+        self.found = before.found + self.found
 
     def came_to(self, offset: int) -> None:
         """Note that everything below *offset* was read."""
@@ -79,6 +98,39 @@ def merged(
         ]
         positions[scan.queue] = min(left, default=scan.position)
     return taken, positions
+
+
+def short(scans: Sequence[QueueScan], limit: int) -> list[QueueScan]:
+    """Return those of *scans*, all at their ends, that may have further ones of the newest *limit*
+    messages before their beginnings.
+    """
+    times = sorted((time_ms for scan in scans for time_ms, _ in scan.found), reverse=True)
+    oldest = times[limit - 1] if len(times) >= limit else None
+    return [
+        scan
+        for scan in scans
+        if scan.has_older and (oldest is None or not scan.found or _begins_at(scan.found) > oldest)
+    ]
+
+
+def newest(scans: Sequence[QueueScan], limit: int) -> list[tuple[QueueName, StoredMessage]]:
+    """Return the newest *limit* messages of *scans*, all at their ends, by store time, the oldest
+    first. Those are left out to which a message that was not read may be newer.
+    """
+    begun = [_begins_at(scan.found) for scan in scans if scan.has_older and scan.found]
+    horizon = max(begun, default=None)
+    ordered = sorted(
+        (time_ms, scan.queue, message.queue_offset, message)
+        for scan in scans
+        for time_ms, message in scan.found
+        if horizon is None or time_ms >= horizon
+    )
+    return [(queue, message) for _, queue, _, message in ordered[-limit:]]
+
+
+def _begins_at(found: Sequence[tuple[int, StoredMessage]]) -> int:
+    """Return the store time of the first message of a part."""
+    return found[0][0]
 
 
 def positions_text(positions: Mapping[QueueName, int]) -> str:

@@ -44,7 +44,7 @@ _log = structlog.get_logger("audit")
 #: Name of the reader at brokers; it commits nothing.
 _READER = Group("orderlane-audit")
 #: Maximum records read per queue for one request, the newest ones.
-_MOST_READ = 10_000
+MOST_READ = 10_000
 
 
 @dataclass(slots=True)
@@ -61,18 +61,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Records, oldest first, and the position of the next page: offset by queue."""
+    """Records, oldest first, and the position of the next page: offset by queue. ``complete``: no
+    matching record is left out because it is older than these, or than the newest that are read.
+    """
 
     records: list[AuditRecord]
     position: dict[str, int]
+    complete: bool
 
 
 class Audit:
     """Reads and writes the audit topic. One per process."""
 
-    def __init__(self, client: BrokerClient, history: History) -> None:
+    def __init__(
+        self, client: BrokerClient, history: History, *, most_read: int = MOST_READ
+    ) -> None:
+        """*most_read*: the newest records of each queue that a request reads."""
         self._client = client
         self._history = history
+        self._most_read = most_read
         self._ids = MessageIds()
         #: End offsets after the newest record that this process stored and has not read yet.
         self._stored: dict[QueueName, int] = {}
@@ -117,15 +124,17 @@ class Audit:
         """
         merged = Merged()
         ends: dict[str, int] = {}
+        complete = True
         for queue in await self._queues(fresh=True):
             low = await self._client.min_offset(queue)
             end = ends[queue.qid] = await self._end_of(queue)
             known = (position or {}).get(queue.qid, 0)
             if known > end:  # it was deleted and created again, or lost records
                 known = 0
-            start = max(low, end - _MOST_READ, known)
+            start = max(low, end - self._most_read, known)
+            complete = complete and start == max(low, known)
             merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
-        return AuditPage(merged.newest(wish.limit), ends)
+        return AuditPage(merged.newest(wish.limit), ends, complete and len(merged) <= wish.limit)
 
     # ---- internals ------------------------------------------------------------------------------
 

@@ -128,20 +128,18 @@ async def run_once(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work
     """Run *work* concurrently for all *queues* that are due.
 
     Most queues of a proxy with thousands are at rest and cost no task. A bug with one queue is
-    logged and does not affect the others.
+    logged and does not affect the others; nor does one whose work ends as cancelled.
     """
-    results = await asyncio.gather(
+    await asyncio.gather(
         *(_done(lane, pipeline, work) for lane, pipeline in queues if _is_due(pipeline, work)),
         return_exceptions=True,
     )
-    for result in results:
-        if isinstance(result, Exception):
-            work.noisy.warning("bug", f"{work.what} failed", reason=str(result), exc_info=result)
 
 
 async def _done(lane: GroupLane, pipeline: QueuePipeline, work: Work) -> None:
-    lane.recent.note(pipeline, now_ns())  # it may fail, and is tried again
-    await work.do(lane, pipeline)
+    with work.noisy.confined("bug", f"{work.what} failed"):
+        lane.recent.note(pipeline, now_ns())  # it may fail, and is tried again
+        await work.do(lane, pipeline)
 
 
 def _is_due(pipeline: QueuePipeline, work: Work) -> bool:

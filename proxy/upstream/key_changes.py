@@ -24,10 +24,11 @@ from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import spawn
 from proxy.core.dead_letters.copies import as_sent
-from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_chain
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_tasks import Selection
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.refills import Refills
@@ -40,6 +41,7 @@ _AT_ONCE = 1024
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 2.0
 
 _log = structlog.get_logger("order_key")
+_noisy = NoisyLog(_log)
 
 
 class KeyChanges:
@@ -56,11 +58,14 @@ class KeyChanges:
         while True:
             await asyncio.sleep(_EVERY_S)
             for lane, pipeline in selection.take():
-                if _is_due(pipeline) and pipeline not in self._tasks:
-                    name = f"order key {pipeline.queue}"
-                    task = spawn(self._look_after(lane, pipeline), name=name)
-                    self._tasks[pipeline] = task
-                    task.add_done_callback(partial(self._done, pipeline))
+                with _noisy.confined("bug", "order key not checked", queue=str(pipeline.queue)):
+                    if _is_due(pipeline) and pipeline not in self._tasks:
+                        self._start(lane, pipeline)
+
+    def _start(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        task = spawn(self._look_after(lane, pipeline), name=f"order key {pipeline.queue}")
+        self._tasks[pipeline] = task
+        task.add_done_callback(partial(self._done, pipeline))
 
     def _done(self, pipeline: QueuePipeline, _: asyncio.Task[None]) -> None:
         del self._tasks[pipeline]
@@ -126,7 +131,7 @@ class KeyChanges:
         start = max(await client.committed_offset(group, twin) or 0, await client.min_offset(twin))
         end = await client.max_offset(twin)
         async for copy in read_range(client, twin, group=group, start=start, end=end):
-            if 0 <= origin_of(copy)[0] < record.since:
+            if 0 <= origin_of(copy)[0] < record.since and is_of_its_life(copy, pipeline):
                 parked = parked_chain(copy, record.before)
                 key = record.rule.chain_of(as_sent(copy))
                 if parked is not None:

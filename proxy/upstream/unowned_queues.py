@@ -151,14 +151,12 @@ class UnownedQueues:
         due_ns = 0
         while True:
             await asyncio.sleep(_NEWS_S)
-            try:
+            with _noisy.confined("bug", "unowned queues not seen"):
                 if now_ns() >= due_ns:
                     await self.look()
                     due_ns = now_ns() + int(every_s * 1e9)
                 else:
                     await self._look_at_news()
-            except Exception as error:  # a bug must not end the looks
-                _noisy.warning("bug", "unowned queues not seen", reason=str(error), exc_info=error)
 
     async def look(self) -> None:
         """Look once at all groups. Errors of brokers are logged."""
@@ -191,6 +189,10 @@ class UnownedQueues:
                 await self._look_at(lane, dict(self.brokers_away))
 
     async def _look_at(self, lane: GroupLane, away: dict[str, str]) -> None:
+        with _noisy.confined(f"bug {lane.name}", "unowned queues not seen", group=lane.name):
+            await self._look_at_all_of(lane, away)
+
+    async def _look_at_all_of(self, lane: GroupLane, away: dict[str, str]) -> None:
         if lane.is_broadcast:
             return
         before = self._groups.get(lane.name, _OfGroup())

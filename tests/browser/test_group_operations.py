@@ -139,13 +139,84 @@ async def test_parked_keys_are_listed_page_by_page(site: Site, opened: OpenPage)
         await page.goto(f"{site.url}/#/groups/billing/dead-letters?key=dead-1")
         table = page.get_by_role("region", name="Parked keys")
         await expect(table.locator("tbody tr")).to_have_count(100)
-        await expect(page.get_by_text("Choose a topic to see the rest")).to_be_visible()
+        await expect(page.get_by_text("100 parked keys on this page.")).to_be_visible()
+        await page.get_by_role("link", name="Next page").click()  # of all topics
+        await expect(table.locator("tbody tr")).to_have_count(30)
+        await page.go_back()
+        await expect(table.locator("tbody tr")).to_have_count(100)
         await page.get_by_label("Topic", exact=True).select_option("orders")
         await page.get_by_role("link", name="Next page").click()
         await expect(table.locator("tbody tr")).to_have_count(30)
         await expect(page.get_by_label("Key", exact=True)).to_have_value("dead-1")  # of the other
         await page.go_back()
         await expect(table.locator("tbody tr")).to_have_count(100)
+
+
+async def test_parked_keys_of_further_topics_follow_on_the_next_page(
+    site: Site, opened: OpenPage
+) -> None:
+    def rows(topic: str, count: int) -> list[dict[str, Any]]:
+        about = {"topic": topic, "queue": "broker-a_0", "state": "parked", "by": "anna"}
+        about |= {"reason": "so", "note": "", "redriven_by": ""}
+        return [
+            {"key": f"{topic}-{number:03}", **about, "copies": None, "not_copied": None}
+            for number in range(count)
+        ]
+
+    async def page_of(route: Route) -> None:
+        topic = "letters" if "/topics/letters/" in route.request.url else "orders"
+        found = rows(topic, 60)
+        if f"after=broker-a_0%40{topic}-039" in route.request.url:
+            found = found[40:]
+        await route.fulfill(json=found)
+
+    async with opened(answers=True) as page:
+        await page.route("**/keys/parked?*", page_of)
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        table = page.get_by_role("region", name="Parked keys")
+        await expect(table.locator("tbody tr")).to_have_count(100)
+        unknown = table.locator("[data-label='Parked copies']").first
+        await expect(unknown).to_have_text("unknown")
+        await page.get_by_role("link", name="Next page").click()
+        await expect(table.locator("tbody tr")).to_have_count(20)
+        await expect(table.get_by_role("row", name="letters-040")).to_be_visible()
+        # A topic that cannot be read hides no other one.
+        said = {"error": "the last records cannot be read"}
+        broken: dict[str, Any] = {"status": 503, "json": said}
+        await page.route("**/topics/orders/keys/parked?*", lambda route: route.fulfill(**broken))
+        await page.goto(f"{site.url}/#/groups/shipping")
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        await expect(table.locator("tbody tr")).to_have_count(60)
+        await expect(page.locator(".problem")).to_contain_text("the last records cannot be read")
+        await expect(
+            page.get_by_text("without those of a topic that cannot be read")
+        ).to_be_visible()
+
+
+async def test_a_list_of_keys_says_that_there_are_more(site: Site, opened: OpenPage) -> None:
+    row = {"topic": "orders", "queue": "broker-a_0", "state": "parked", "by": "anna", "note": ""}
+    row |= {"reason": "so", "redriven_by": "", "copies": 1, "not_copied": 0}
+    keys = [{**row, "key": f"key-{number:03}"} for number in range(101)]
+    async with opened() as page:
+        await page.route("**/keys/parked?*", lambda route: route.fulfill(json=keys))
+        await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&list=parked")
+        await expect(page.locator("tbody tr")).to_have_count(100)
+        await expect(page.get_by_text("The first 100 keys of the queues")).to_be_visible()
+        await page.get_by_role("link", name="all parked keys").click()
+        await expect(page).to_have_title("Dead letters and parked keys · billing · orderlane")
+
+
+async def test_a_key_is_shown_although_its_history_cannot_be_read(
+    site: Site, opened: OpenPage
+) -> None:
+    broken: dict[str, Any] = {"status": 503, "json": {"error": "the audit topic cannot be read"}}
+    async with opened(answers=True) as page:
+        await page.route("**/keys/history?*", lambda route: route.fulfill(**broken))
+        await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&key={PARKED}")
+        one = page.get_by_label("One key")
+        await expect(one).to_contain_text("parked")
+        await expect(one).to_contain_text("Its recent events could not be read.")
+        await expect(page.locator(".problem")).to_contain_text("the audit topic cannot be read")
 
 
 async def test_parked_keys_are_not_acted_on_before_the_topics_are_known(
@@ -211,6 +282,17 @@ async def test_dead_letters_are_filtered_by_reason_and_time_page_by_page(
         await expect(one).to_contain_text("the address has no street")
         await page.reload()
         await expect(one).to_contain_text("the address has no street")
+
+
+async def test_the_reason_of_a_failed_redrive_is_shown(site: Site, opened: OpenPage) -> None:
+    why = "dead letter broker-a_0@17 cannot be sent back: its topic is gone"
+    last = {"group": "billing", "state": "failed", "sent": 3, "skipped": 0, "left": 2, "rate": 0}
+    answer: dict[str, Any] = {"group": "billing", "positions": "", "waiting": 2, "complete": True}
+    answer |= {"dead_letters": [], "redrive": {**last, "by": "ada", "reason": why, "note": ""}}
+    async with opened() as page:
+        await page.route("**/dead-letters?*", lambda route: route.fulfill(json=answer))
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        await expect(page.get_by_text(why)).to_be_visible()
 
 
 async def test_times_are_local_or_utc_and_the_choice_is_remembered(

@@ -94,6 +94,7 @@ async def test_empty_pages_say_what_to_do(site: Site, opened: OpenPage) -> None:
         "#/groups/shipping/messages?by=key&text=none": "No messages found.",
         "#/groups/none": "This proxy has no group none.",
         "#/groups/none/keys": "This proxy has no topics of none.",
+        "#/groups/none/dead-letters": "there is no group 'none' here",
     }
     async with opened(answers=True) as page:
         for address, text in empty.items():

@@ -219,10 +219,21 @@ async def test_the_newest_messages_are_the_last_ones(site: Site, opened: OpenPag
         for queue in await site.gateway.client.queues(site.gateway.topic):
             last = await site.gateway.client.max_offset(queue) - 1
             await expect(page.get_by_role("row", name=f"{queue.qid}@{last}")).to_be_visible()
+        await expect(page.get_by_text("There are older messages")).to_be_visible()
         await page.get_by_label("Body or property contains").fill("k-29")
         await page.get_by_role("button", name="Show", exact=True).click()
         await expect(rows).to_have_count(11)
         await expect(page.get_by_role("row", name="k-299")).to_be_visible()
+        await expect(page.get_by_text("Older messages were not searched")).to_have_count(0)
+
+
+async def test_the_newest_messages_are_those_of_a_hot_queue(site: Site, opened: OpenPage) -> None:
+    await site.gateway.send(["hot"] * 110)
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/topics/orders/messages")
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(100)
+        await expect(rows.filter(has_text="hot")).to_have_count(100)
 
 
 async def test_the_state_of_a_message_in_a_group_is_shown(site: Site, opened: OpenPage) -> None:

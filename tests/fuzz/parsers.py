@@ -64,7 +64,7 @@ from proxy.downstream.port.elements.budget import (
     Budget,
     TooManyElements,
 )
-from proxy.downstream.port.frames import Call, FrameBuffer, FrameError, decode_call
+from proxy.downstream.port.frames import Call, FrameBuffer, FrameError
 from proxy.errors import SettingsError
 from proxy.operator.key_models import KeyBody
 from proxy.operator.request_models import ChangeBody, RequestModel
@@ -245,7 +245,7 @@ def thrift_frames(data: bytes) -> None:
     buffer.receive_data(data)
     try:
         while (frame := buffer.next_frame()) is not None:
-            call = decode_call(frame)
+            call = Call(frame)
             if call.name in METHODS:
                 _decode_within_budget(call)
     except (FrameError, TooManyElements):

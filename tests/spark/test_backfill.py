@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake
-from tests.spark.test_lakes import messages, place
+from tests.spark.test_lakes import TABLES, messages, place
 from thin_client.spark.jobs.backfill import Plan, backfill
+from thin_client.spark.lake.reading import archived
 from thin_client.spark.options import OptionError
 
 DAY = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
@@ -160,6 +162,41 @@ def test_an_archive_of_each_format_is_sent_with_progress_on_shared_storage(
     assert kept["done"] == ["2026-01-31", "2026-02-01"]
     one_day = Plan(**lake.settings, where="date = '2026-02-01'")
     assert backfill(spark, {"servers": gateway.servers}, lake.path, topic=topic, plan=one_day) == 2
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_day_is_read_without_the_files_of_other_days(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    """Their files are deleted here, so that reading one fails."""
+    lake = Lake(format, tmp_path)
+    there = place(spark, lake)
+    there.prepare(messages(spark, 0))
+    there.write(messages(spark, 0, 1), "query", 1)
+    there.write(messages(spark, 2), "query", 2)
+    stored = archived(spark, lake.path, **lake.settings)
+    assert stored.days() == ["2026-01-31", "2026-02-01"]
+    for file in lake.files():
+        if pq.read_table(file, columns=["offset"], partitioning=None)["offset"][0].as_py():
+            file.unlink()
+    only = "date = '2026-01-31'"
+    for rows in (stored.rows_of("2026-01-31"), stored.rows_of("2026-01-31", "offset < 9")):
+        assert [row.offset for row in rows.collect()] == [0]
+    assert [row.offset for row in stored.rows(only).collect()] == [0]
+    assert stored.rows_of("2026-01-31", "offset > 9").collect() == []
+    if format in TABLES:
+        assert stored.days(only) == ["2026-01-31"]
+        assert stored.days("offset < 0") == ["2026-01-31", "2026-02-01"], "no file is read for it"
+
+
+def test_a_condition_with_chance_is_applied_to_rows_once(spark: Any, tmp_path: Path) -> None:
+    """Not to days as well, of which it would leave some out."""
+    lake = Lake("delta", tmp_path)
+    there = place(spark, lake)
+    there.prepare(messages(spark, 0))
+    there.write(messages(spark, 0, 1), "query", 1)
+    stored = archived(spark, lake.path, **lake.settings)
+    assert stored.days("date > '2026-01-01' AND rand() < 0") == ["2026-01-31", "2026-02-01"]
 
 
 def test_a_table_whose_files_have_other_names_for_columns_is_refused(

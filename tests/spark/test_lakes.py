@@ -16,7 +16,7 @@ from thin_client.spark.jobs.archive import archive
 from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake import delta, iceberg, parquet
 from thin_client.spark.lake.formats import compaction, destination
-from thin_client.spark.lake.reading import read_archive
+from thin_client.spark.lake.reading import archived
 from thin_client.spark.options import OptionError
 
 TABLES = ("delta", "iceberg")
@@ -104,6 +104,23 @@ def test_a_driver_may_die_at_each_step_of_a_batch(
         assert found in (expected(2 * number, 2 * number), expected(*[2 * number - 2] * 2))
         archive(spark, given, lake.path, **lake.settings)
         assert lake.places(spark) == expected(2 * number, 2 * number)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_error_while_a_batch_is_stored_ends_the_archive_with_its_sentence(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, format: str
+) -> None:
+    """Spark passes it on inside a traceback of the function of ``foreachBatch``."""
+    lake = Lake(format, tmp_path)
+
+    def full(*_arguments: Any, **_more: Any) -> None:
+        raise OSError(28, "No space left on device", "/lake")
+
+    with (
+        wrapped(CLASSES[format], "write", full),
+        pytest.raises(OptionError, match=r"^\[Errno 28\] No space left on device: '/lake'$"),
+    ):
+        archive(spark, options(gateway, gateway.a_topic()), lake.path, **lake.settings)
 
 
 @pytest.mark.parametrize("format", TABLES)
@@ -195,7 +212,7 @@ def test_no_job_leaves_a_catalog_open(spark: Any, gateway: SparkGateway, tmp_pat
         given = options(gateway, topic, maxOffsetsPerTrigger="2")
         assert archive(spark, given, lake.path, **lake.settings).batches == 3
         compact(spark, lake.path, **lake.settings)
-        read_archive(spark, lake.path, **lake.settings)
+        archived(spark, lake.path, **lake.settings).rows()
     assert len(opened) >= 6
     assert closed == opened
 
@@ -274,7 +291,7 @@ def test_small_integers_keep_their_type_in_later_runs(
         there.prepare(rows)
         there.write(rows, "query", number)
     kept = "int" if format == "iceberg" else "smallint"
-    found = read_archive(spark, lake.path, **lake.settings)
+    found = archived(spark, lake.path, **lake.settings).rows()
     assert dict(found.dtypes)["two"] == kept
     assert dict(found.dtypes)["deep"] == f"array<struct<n:{kept}>>"
     assert [(row.two, row.one, row.deep[0].n, row.by[1]) for row in found.collect()] == [

@@ -206,6 +206,9 @@ class FakeBrokerClient:
     def call_on_connect(self, call: Any) -> None:
         """Never call *call*: there are no connections."""
 
+    def knows_route(self, topic: Topic) -> bool:
+        return True
+
     async def broker_names(self, topic: Topic) -> list[str]:
         return ["broker-a"]
 

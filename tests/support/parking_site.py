@@ -141,7 +141,7 @@ class ParkingSite:
     def _find_parked(self) -> None:
         last = self.logs[1].last()
         said = None if last is None else last.snapshot
-        found = FoundParked(self.pipeline.keys.record, said, self.committed[1])
+        found = FoundParked(self.pipeline, said, self.committed[1])
         for copy in self.copies[found.position :]:
             found.see(copy)
         self.pipeline.found_parked(found.keys)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -407,3 +408,31 @@ def test_all_messages_of_the_next_life_arrive_from_brokers_that_do_not_report_li
 ) -> None:
     monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)
     test_all_messages_of_the_next_life_come_however_many_the_former_one_had(again, after_s)
+
+
+async def _spilled_and_outgrown(world: World, *, after_s: float) -> None:
+    """Let the next life have other messages at the spilled offsets of a stuck key, and further
+    ones at the read position, while memory has no room to read on.
+    """
+    left = await world.start_proxy("left")
+    hire(world, left, 1, slow=frozenset({"stuck"}), batch=1)
+    queue = world.queue_of("stuck")
+    others = [key for key in map(str, range(40)) if world.queue_of(key) == queue]
+    world.send(*(["stuck"] * 6), *others[:6])
+    await asyncio.sleep(after_s)
+    await world.recreate(after_s=0)
+    world.send(*(others[-5:] * 8))
+    await world.finished(within_s=120)
+
+
+@first_of("after_s", [4.0, 11.8], count=2)
+def test_spilled_offsets_are_not_read_in_the_next_life_on_brokers_that_do_not_report_lives(
+    after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)
+    rules = {"max_jobs_in_memory": 8, "max_jobs_per_key_in_memory": 2}
+    events = history_of(partial(_spilled_and_outgrown, after_s=after_s), **rules)
+    new = last_life(events)
+    assert new <= handled(events)
+    begun = [each for each in events if each["e"] == "handle_start" and each["msg"] in new]
+    assert all(each["order"] != "stuck" for each in begun)

@@ -72,6 +72,7 @@ from thin_client.spark.planning import (
     plan_stream,
 )
 from thin_client.spark.poll_pace import PollPace
+from thin_client.spark.proxy_calls import FAILURES
 from thin_client.spark.queues import Queues
 from thin_client.spark.records import (
     arrow_schema,
@@ -83,7 +84,6 @@ from thin_client.spark.records import (
     schema_ddl,
 )
 from thin_client.spark.sentences import without_tracebacks
-from thin_client.spark.server_order import KnownFailures
 from thin_client.spark.tables import HOLDER, effective, new_table
 from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
 from thin_client.spark.writing import BatchWriter, StreamWriter
@@ -93,8 +93,6 @@ _log = logging.getLogger("orderlane")
 Log = logging.Logger | QueryLog
 #: The module of the worker in which Spark offers filters, if the session's setting allows it.
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-#: Of all queries of this process: workers of Spark serve one after another.
-_FAILURES = KnownFailures()
 
 
 class OrderlaneDataSource(DataSource):
@@ -439,7 +437,7 @@ def report(
 
 
 def _client(connecting: Connecting) -> BulkClient:
-    return BulkClient(connecting, failures=_FAILURES)
+    return BulkClient(connecting, failures=FAILURES)
 
 
 def _tasks(plan: Plan, options: ReadOptions) -> list[InputPartition]:
@@ -447,7 +445,7 @@ def _tasks(plan: Plan, options: ReadOptions) -> list[InputPartition]:
     packed = pack(plan.slices, options.max_partitions, options.max_records_per_partition)
     servers, now_s = options.connecting.servers, time.monotonic()
     return [
-        InputPartition(Task(parts, _FAILURES.order(servers, now_s, turn=turn)))
+        InputPartition(Task(parts, FAILURES.order(servers, now_s, turn=turn)))
         for turn, parts in enumerate(packed)
     ]
 

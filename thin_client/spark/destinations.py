@@ -9,17 +9,17 @@ from contextlib import closing
 
 from thin_client import calls
 from thin_client.backoff import backoff_ns
+from thin_client.encoded_requests import ROUTE_S
 from thin_client.errors import ProxyFault
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.options import Connecting
 from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
 from thin_client.spark.queue_numbers import check_one_broker, number_of
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import producer
 
 #: Codes of refusals that do not pass by themselves: illegal name, no such topic, no token or right.
 _FINAL = frozenset({11, 14, 71})
-#: Time for which a task uses the same route, in seconds, as RocketMQ's producers do.
-ROUTE_S = 30.0
 
 
 class NumberedQueues:
@@ -43,17 +43,23 @@ class NumberedQueues:
 
 
 def check_destination(
-    connecting: Connecting, topic: str, *, patience_s: float = PATIENCE_S
+    connecting: Connecting,
+    topic: str,
+    *,
+    patience_s: float = PATIENCE_S,
+    failures: KnownFailures | None = None,
 ) -> Sequence[str]:
     """Return the names of the queues to which the proxy sends messages to *topic*.
+
+    *failures*: as of ``ProxyCalls``.
 
     Raises OptionError if it would refuse them, ClientError if none answers in time. A proxy of an
     earlier version answers when messages are sent: then no names are known.
     """
     request = producer.QueuesRequest(topic=topic, token=connecting.token)
     until_s = time.monotonic() + patience_s
-    failures = 0
-    with closing(ProxyCalls(connecting, patience_s=patience_s)) as proxy:
+    refusals = 0
+    with closing(ProxyCalls(connecting, patience_s=patience_s, failures=failures)) as proxy:
         while True:
             try:
                 answer = proxy.ask(lambda: calls.writable_queues(request))
@@ -63,13 +69,13 @@ def check_destination(
                 return ()
             if not answer.code:
                 return answer.qids or ()
-            failures += 1
+            refusals += 1
             if answer.code in _FINAL or time.monotonic() >= until_s:
                 raise OptionError(
                     f"rows cannot be sent to the topic {topic!r}: {proxy.address} answers"
                     f" {answer.msg}"
                 )
-            time.sleep(backoff_ns(failures, random.random()) / 1e9)
+            time.sleep(backoff_ns(refusals, random.random()) / 1e9)
 
 
 class Routes:

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from thin_client import calls
 from thin_client.backoff import backoff_ns, is_news
 from thin_client.connection import Connection
-from thin_client.delivery import Outgoing
+from thin_client.delivery import AGAIN, UNKNOWN, Delivery, Outgoing
 from thin_client.errors import ClientError, ProxyFault, SendFailed
 from thin_client.options import client_version
 from thin_client.producer import Producer
 from thin_client.servers import Servers
 from thin_client.spark.encoding import Part, id_of
 from thin_client.spark.options import Connecting
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import producer
 
 _log = logging.getLogger("orderlane")
 
-#: Codes after which a request is repeated, as in ``thin_client.delivery``; after the first two its
-#: messages may be stored.
-_AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Longest time that the proxy tries, in seconds, and the share of the time-out that it gets: it
 #: must have ended before the client asks another one, or its messages could follow later ones.
 _TRY_S, _SHARE = 3.0, 0.5
@@ -56,19 +54,36 @@ class Support:
         return was
 
 
+class _Plain(Producer):
+    """Sends messages as they are: an EncodedProducer has encoded those that can be."""
+
+    def _divided(self, request: Delivery) -> list[Delivery]:
+        return [request]
+
+
 class EncodedProducer:
     """Sends the messages of some queues, one request after the other. One thread only, apart from
     ``close``.
     """
 
-    def __init__(self, connecting: Connecting, support: Support, *, patience_s: float) -> None:
-        """*patience_s*: the time for which a request is repeated."""
+    def __init__(
+        self,
+        connecting: Connecting,
+        support: Support,
+        *,
+        patience_s: float,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """*patience_s*: the time for which a request is repeated; *failures*: as of
+        ``ProxyCalls``.
+        """
         self._servers = Servers(connecting.servers, tls=connecting.tls)
         self._token = connecting.token
         self._timeout_s = connecting.request_timeout_s
         self._patience_s = patience_s
         self._support = support
-        self._plain = Producer(
+        self._failures = KnownFailures() if failures is None else failures
+        self._plain = _Plain(
             connecting.servers, timeout_s=patience_s, token=connecting.token, tls=connecting.tls
         )
         self._connection: Connection | None = None
@@ -113,18 +128,20 @@ class EncodedProducer:
                 if isinstance(error, ProxyFault) and error.unknown_method:
                     self._support.proxy_is_older()
                     break
+                self._failures.failed(str(self._servers.address), time.monotonic())
                 self._servers.go_on()
                 self._pause(tries, stored, str(error), doubt=sent, again=error.retriable)
                 continue
+            self._failures.answered(str(self._servers.address))
             if answer.code == 0:
                 return count
             stored += answer.stored or 0
-            if answer.code not in _AGAIN:
+            if answer.code not in AGAIN:
                 # The topic may have other queues by now: the proxy chooses the queue of a message.
                 self._support.queue_is_missing()
                 break
             reason = f"{self._servers.address} answers {answer.msg}"
-            self._pause(tries, stored, reason, code=answer.code, doubt=answer.code in _UNKNOWN)
+            self._pause(tries, stored, reason, code=answer.code, doubt=answer.code in UNKNOWN)
         return stored
 
     def _call(self, part: Part, stored: int) -> calls.Call[producer.EncodedResult]:

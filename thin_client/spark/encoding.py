@@ -6,7 +6,6 @@ message id, as most have. Other rows become messages first. Both give the same b
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,9 @@ import pyarrow as pa
 
 from broker_core.errors import LocalProtocolError
 from broker_core.remoting.message import KEYS, TAGS, encode_properties, is_reserved, property_of
+from broker_core.remoting.message_batch import entry_bounds
 from thin_client.delivery import MAX_REQUEST_BYTES, UNIQUE_ID, Outgoing
+from thin_client.encoded_message import BESIDE_BYTES, BETWEEN, HEAD, entry_of
 from thin_client.key_hash import key_hash, plain_key
 from thin_client.spark.outgoing import Origin
 
@@ -30,9 +31,6 @@ _LONGEST_TEXT = 255
 _REQUEST_BYTES = 1_000_000
 #: A message with this many bytes still fits into a request.
 _LARGEST = MAX_REQUEST_BYTES - 2_000
-# Size, magic, checksum, flags and size of the body; size of the properties.
-_HEAD, _INT, _SHORT = struct.Struct(">iIIii"), struct.Struct(">i"), struct.Struct(">h")
-_BESIDE = _HEAD.size + _SHORT.size
 _SEPARATORS = (b"\x01", b"\x02")
 _BLANK = 0x20
 
@@ -205,8 +203,8 @@ class Rows:
 
 def id_of(entry: bytes) -> str:
     """Return the id of an encoded message."""
-    (body_bytes,) = _INT.unpack_from(entry, _HEAD.size - _INT.size)
-    return property_of(entry[_BESIDE + body_bytes :], UNIQUE_ID) or ""
+    _, _, properties_at, _ = next(entry_bounds(entry))
+    return property_of(entry[properties_at:], UNIQUE_ID) or ""
 
 
 def _encoded(message: Outgoing, origin: Origin, row: int) -> bytes:
@@ -217,9 +215,7 @@ def _encoded(message: Outgoing, origin: Origin, row: int) -> bytes:
         properties = encode_properties(named)
     except LocalProtocolError as error:
         raise origin.refused(row, f"cannot be sent: {error}") from None
-    size = _BESIDE + len(body) + len(properties)
-    head = _HEAD.pack(size, 0, 0, 0, len(body))
-    return head + body + _SHORT.pack(len(properties)) + properties
+    return entry_of(body, properties)
 
 
 class _Texts(NamedTuple):
@@ -324,7 +320,7 @@ class _Usual:
         else:
             digest_each = [digests[self.topics[0]]] * len(self.values)
         named = "" if origin.name_property is None else f"{origin.name_property}\x01{prefix}"
-        head, short, beside = _HEAD.pack, _SHORT.pack, _BESIDE
+        head, between, beside = HEAD.pack, BETWEEN.pack, BESIDE_BYTES
         none: Sequence[str] = [""] * len(self.values)
         texts = (self.keys or none, self.tags or none, self.ids or none)
         # count() has no end.
@@ -340,7 +336,7 @@ class _Usual:
             properties = f"{name}{UNIQUE_ID}\x01{unique}\x02{described}".encode()
             size, length = len(body), len(properties)
             start = head(beside + size + length, 0, 0, 0, size)
-            entries.append(start + body + short(length) + properties)
+            entries.append(start + body + between(length) + properties)
         return entries
 
 

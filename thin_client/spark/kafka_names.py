@@ -19,6 +19,8 @@ from thin_client.spark.option_table import (
 )
 from thin_client.spark.option_values import OptionError, one_of, refusal
 
+#: Result of a program whose options are refused.
+REFUSED = "refused"
 _READS, _WRITES = (READ, STREAM), (WRITE, WRITE_STREAM)
 _ALL = (*_READS, *_WRITES)
 
@@ -133,14 +135,35 @@ class OwnNames:
         return name if given.lower() == name.lower() else given
 
 
-def table() -> str:
-    """Return the options of Spark's Kafka source and sink as a Markdown table."""
+def table(results: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """Return the options of Spark's Kafka source and sink as a Markdown table.
+
+    *results*: option → ``orderlane`` and ``kafka`` → the result of one program with the option on
+    each, or REFUSED; None: without a column for them.
+    """
+    heads = ["option of Kafka's", "applies to", "option of orderlane's", "what differs"]
     rows = [
-        f"| `{each.name}` | {places(each.where)} | {_counterpart(each)} | {each.differs} |"
+        [f"`{each.name}`", places(each.where), _counterpart(each), each.differs]
         for each in KAFKA_OPTIONS
     ]
-    heads = "| option of Kafka's | applies to | option of orderlane's | what differs |"
-    return "\n".join([heads, "| --- | --- | --- | --- |", *rows])
+    if results is not None:
+        heads.append("a program with it, run on both")
+        for option, row in zip(KAFKA_OPTIONS, rows, strict=True):
+            row.append(_compared(results.get(option.name, {})))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
+
+
+def _compared(found: Mapping[str, str]) -> str:
+    """Return whether the results of both sources are the same, or how they differ."""
+    ours, theirs = found.get("orderlane"), found.get("kafka")
+    if ours is None or theirs is None:
+        return "not run"
+    if ours == theirs:
+        return "refused by both" if ours == REFUSED else "the same result"
+    shown = [each if each == REFUSED else f"`{each}`" for each in (ours, theirs)]
+    if ours == REFUSED:
+        return "refused, where Kafka's runs"
+    return f"{shown[0]}, with Kafka's {shown[1]}"
 
 
 def _counterpart(option: KafkaOption) -> str:

@@ -142,9 +142,9 @@ class Position:
         """Raise OptionError if it names a topic or queue that is not among *queues*."""
         if isinstance(self.value, int):
             return
-        there = sorted(queues)
+        there = by_topic(sorted(queues))
         for topic, qids in sorted(self.value.items()):
-            has = [each for of, each in there if of == topic]
+            has = there.get(topic, [])
             if any(map(is_number, qids)):
                 instead = "name the queues, as in broker-a_0"
                 check_one_broker(self.option, topic, has, instead=instead)
@@ -152,7 +152,7 @@ class Position:
             if qids and not has:
                 raise OptionError(
                     f"{self.option} names the topic {topic!r}, which the query does not read: "
-                    f"it reads {names({each for each, _ in there})}"
+                    f"it reads {names(there)}"
                 )
             for qid in sorted(qids):
                 if qid not in may:
@@ -256,10 +256,7 @@ def check_partitions(columns: Sequence[str], states: Iterable[QueueState]) -> No
     """
     if "partition" not in columns:
         return
-    topics: dict[str, list[str]] = {}
-    for each in states:
-        topics.setdefault(each.topic, []).append(each.qid)
-    for topic, qids in topics.items():
+    for topic, qids in by_topic(state.queue for state in states).items():
         instead = "choose columns with schema(), and qid instead of partition"
         check_one_broker("the column partition", topic, qids, instead=instead)
 
@@ -267,6 +264,14 @@ def check_partitions(columns: Sequence[str], states: Iterable[QueueState]) -> No
 def by_queue(states: Iterable[QueueState]) -> dict[Queue, QueueState]:
     """Return the states by queue."""
     return {state.queue: state for state in states}
+
+
+def by_topic(queues: Iterable[Queue]) -> dict[str, list[str]]:
+    """Return the names of *queues* by topic."""
+    found: dict[str, list[str]] = {}
+    for topic, qid in queues:
+        found.setdefault(topic, []).append(qid)
+    return found
 
 
 def ends(states: Iterable[QueueState]) -> Offsets:

@@ -28,6 +28,8 @@ _log = logging.getLogger("orderlane")
 
 #: Time for which calls are retried: longer than the restart or replacement of a proxy.
 PATIENCE_S = 60.0
+#: What this process knows of the proxies: a worker of Spark serves the tasks of many queries.
+FAILURES = KnownFailures()
 
 
 class ProxyCalls:

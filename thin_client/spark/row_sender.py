@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,25 +14,41 @@ from thin_client.spark.encoding import Rows
 from thin_client.spark.options import WriteOptions
 from thin_client.spark.outgoing import COLUMNS, PARTITION, Origin
 from thin_client.spark.sending import Lanes
+from thin_client.spark.server_order import KnownFailures
 
 
 class RowSender:
-    """Connections of one task. Use it as a context: its end waits until all rows are stored."""
+    """Connections of one task. Tasks begin at different proxies. Use it as a context: its end waits
+    until all rows are stored.
+    """
 
-    def __init__(self, options: WriteOptions, origin: Origin, *, patience_s: float) -> None:
-        """*patience_s*: the time for which a request is repeated."""
-        connecting = options.connecting
+    def __init__(
+        self,
+        options: WriteOptions,
+        origin: Origin,
+        *,
+        patience_s: float,
+        failures: KnownFailures | None = None,
+    ) -> None:
+        """*patience_s*: the time for which a request is repeated; *failures*: as of
+        ``ProxyCalls``.
+        """
+        known = KnownFailures() if failures is None else failures
+        servers = options.connecting.servers
+        servers = known.order(servers, time.monotonic(), turn=origin.partition)
+        connecting = replace(options.connecting, servers=servers)
+        check = partial(check_destination, connecting, failures=known)
         self._origin = origin
         self._most = options.batch_size
         self._lanes_number = options.concurrent_requests
         self._support = support = Support()
         self._names = (*COLUMNS, PARTITION) if options.kafka_names else tuple(COLUMNS)
-        self._numbered = NumberedQueues(lambda topic: check_destination(connecting, topic))
-        self._routes = Routes(lambda topic: check_destination(connecting, topic))
+        self._numbered = NumberedQueues(check)
+        self._routes = Routes(check)
         self._encodes = True
         self._lanes = Lanes(
             options.concurrent_requests,
-            lambda: EncodedProducer(connecting, support, patience_s=patience_s),
+            lambda: EncodedProducer(connecting, support, patience_s=patience_s, failures=known),
         )
 
     def __enter__(self) -> Self:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from thin_client.spark.offsets import Offsets, Queue, QueueState, flat, sorted_offsets
+from thin_client.spark.offsets import (
+    Offsets,
+    Queue,
+    QueueState,
+    by_topic,
+    flat,
+    sorted_offsets,
+)
 from thin_client.spark.option_values import OptionError, names
 from thin_client.spark.queue_numbers import check_one_broker, is_number, number_of
 
@@ -18,6 +25,11 @@ class Selection:
     subscribe: tuple[str, ...] = ()
     pattern: str | None = None
     assign: Mapping[str, tuple[str, ...]] | None = None
+    _topics: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Frozen, but not yet in use. Each queue is looked up here.
+        object.__setattr__(self, "_topics", frozenset(self.named))
 
     def __str__(self) -> str:
         if self.pattern is not None:
@@ -33,7 +45,7 @@ class Selection:
         """Return whether the query reads *topic* or some of its queues."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.named
+        return topic in self._topics
 
     def wants(self, queue: Queue) -> bool:
         """Return whether the query reads *queue*."""
@@ -77,13 +89,15 @@ class Selection:
         """
         if self.assign is None:
             return
-        there = {state.queue for state in states}
-        read = {*there, *known}
+        there = by_topic(state.queue for state in states)
+        read = by_topic(known)
         for topic, qids in self.assign.items():
-            has = [each for of, each in there if of == topic]
+            has = there.get(topic, [])
             if any(map(is_number, qids)):
                 check_one_broker("assign", topic, has, instead="name the queues, as in broker-a_0")
-            may = {name for of, each in read if of == topic for name in (each, number_of(each))}
+            may = {
+                name for each in (*has, *read.get(topic, ())) for name in (each, number_of(each))
+            }
             for qid in qids:
                 if qid not in may:
                     raise OptionError(

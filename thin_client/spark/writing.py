@@ -24,6 +24,7 @@ from thin_client.spark.destinations import check_destination
 from thin_client.spark.option_table import WRITE, WRITE_STREAM
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
+from thin_client.spark.proxy_calls import FAILURES
 from thin_client.spark.row_sender import RowSender
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import effective
@@ -92,7 +93,7 @@ def _planned(schema: Any, given: Mapping[str, str], where: str) -> WriteOptions:
         kafka_names=options.kafka_names,
     )
     if options.topic is not None:
-        check_destination(options.connecting, options.topic)
+        check_destination(options.connecting, options.topic, failures=FAILURES)
     return options
 
 
@@ -111,7 +112,7 @@ def _send_all(batches: Iterator[Any], options: WriteOptions, origin: Origin) -> 
     pace = None if rate is None else Pace(rate, time.monotonic())
     most = options.batch_size * options.concurrent_requests
     rows = 0
-    with RowSender(options, origin, patience_s=_PATIENCE_S) as sender:
+    with RowSender(options, origin, patience_s=_PATIENCE_S, failures=FAILURES) as sender:
         for batch in batches:
             for part in portions(batch.num_rows, most, rows_per_second=rate):
                 some = batch.slice(part.start, part.stop - part.start)

@@ -60,6 +60,7 @@ class _Ending(NamedTuple):
 class _Ended(NamedTuple):
     all_of_them: bool  # False if some could not be stored now
     kept: Kept  # the last ones
+    log_end: int  # after the last ones, 0 if nothing was stored
 
 
 class DelayedDelivery:
@@ -85,6 +86,7 @@ class DelayedDelivery:
         self._store_host = store_host
         self._waiting = WaitingMessages()
         self._seen: dict[int, int] = {}
+        self._copied_end = store.end_offset  # of the log, behind all copies made by ``make_way``
         self._arrival = asyncio.Event()
         self._turn = asyncio.Lock()  # held while ending messages
         self._task: asyncio.Task[None] | None = None
@@ -136,8 +138,9 @@ class DelayedDelivery:
     async def make_way(self, end: int, segment_bytes: int) -> bool:
         """Copy messages that wait before *end* of the log to its end, so that they may be deleted.
 
-        Returns False if these are too many, longer than a segment allows now, or of a topic that is
-        being deleted. Raises OSError; the segment must then be kept.
+        Returns False if these are too many, longer than a segment allows now, of a topic that is
+        being deleted, or if replicas have not confirmed all copies: slaves delete the segment, too,
+        perhaps before they have them. Raises OSError; the segment must then be kept.
         """
         async with self._turn:
             due: list[Due] = []
@@ -156,7 +159,8 @@ class DelayedDelivery:
                 await asyncio.sleep(0)
             # On a full disk no segment could be deleted if waiting messages could not be moved.
             ended = await self._end_in_portions(taken, self._move, short_segment=True)
-            return ended.all_of_them
+            self._copied_end = max(self._copied_end, ended.log_end)
+            return ended.all_of_them and self._copied_end <= self._store.visible_end
 
     def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset", is_derived=True)
@@ -255,7 +259,7 @@ class DelayedDelivery:
 
         Those that cannot be stored now wait longer, without delaying others.
         """
-        left, all_ended, kept = len(taken), True, Kept.WELL
+        left, all_ended, kept, log_end = len(taken), True, Kept.WELL, 0
         try:
             for some in self._portions(become(due) for due in taken):
                 parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
@@ -263,7 +267,7 @@ class DelayedDelivery:
                     stored = await self._store.put_all(
                         parts, store_ms=wall_ms(), short_segment=short_segment
                     )
-                    kept = stored[-1].kept
+                    kept, log_end = stored[-1].kept, stored[-1].log_end
                 self._waiting.end(ending.due for ending in some if not ending.not_now)
                 later = [ending.due for ending in some if ending.not_now]
                 all_ended = all_ended and not later
@@ -271,7 +275,7 @@ class DelayedDelivery:
                 left -= len(some)
         finally:
             self._waiting.put_back(taken[len(taken) - left :])
-        return _Ended(all_ended, kept)
+        return _Ended(all_ended, kept, log_end)
 
     def _portions(self, endings: Iterable[_Ending]) -> Iterator[list[_Ending]]:
         most = min(_PUT_BYTES, self._store.largest_put_bytes // 2)

@@ -138,6 +138,11 @@ class Groups(Generic[C]):
         known = self._groups.get(group)
         return known is not None and client_id in known.members
 
+    def subscriptions(self, group: Group) -> tuple[Subscription, ...]:
+        """Return the subscriptions of *group*, according to its members' heartbeats."""
+        known = self._groups.get(group)
+        return tuple(known.subscriptions.values()) if known else ()
+
     def members(self, group: Group) -> list[str]:
         """Return client ids, sorted; empty for an unknown group."""
         known = self._groups.get(group)

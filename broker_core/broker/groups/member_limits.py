@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.producers import Producers
@@ -16,7 +16,10 @@ from broker_core.remoting_channel import RemotingChannel
 
 @dataclass(frozen=True, slots=True)
 class MemberLimits:
-    """Decides which memberships of a heartbeat count. A client that is a member stays one."""
+    """Decides which memberships of a heartbeat count. A client that is a member stays one.
+
+    If it names too many topics, the subscriptions of its group stay as they are.
+    """
 
     #: Members of one group, consumers or producers.
     per_group: Limit = NO_LIMIT
@@ -36,12 +39,17 @@ class MemberLimits:
         problem: BrokerError | None = None
         more = 0
         for data in wanted:
-            refused = f"client {client_id[:200]!r} does not become a member of group {data.group}"
-            count = len(data.subscriptions)
+            client, count = f"client {client_id[:200]!r}", len(data.subscriptions)
+            refused = f"{client} does not become a member of group {data.group}"
+            is_member = groups.has_member(data.group, client_id)
             if not self.topics.allows(count):
+                if is_member:
+                    subscribed = groups.subscriptions(data.group)
+                    admitted.append(replace(data, subscriptions=subscribed))
+                    refused = f"{client} subscribes the same topics of group {data.group} as before"
                 problem = self.topics.refusal(refused=refused, held=f"it names {count} topics")
                 continue
-            if groups.has_member(data.group, client_id):
+            if is_member:
                 admitted.append(data)
                 continue
             held = groups.count(data.group)

@@ -7,7 +7,7 @@ that group and queue is refused: it comes from a stopped process that resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -100,10 +100,30 @@ class CommittedOffsets:
                 if epoch_life is not None:
                     self._epoch_lives[queue] = epoch_life
                 self._note(queue)
+        self._store(queue, offset)
+        return None
+
+    def commit_all(self, group: Group, offsets: Mapping[tuple[Topic, int], int]) -> None:
+        """Store *offsets* by topic and queue id, without epochs: all of them or none.
+
+        Raises BrokerError if some would be beyond the limit.
+        """
+        wanted = {_Queue(group, *place): offset for place, offset in offsets.items()}
+        new = [queue for queue in wanted if queue not in self._offsets]
+        if new:
+            more = f" nor {len(new) - 1} more" if len(new) > 1 else ""
+            self._limit.check(
+                len(self._offsets) + len(new),
+                refused=f"the offset of group {group} in {new[0].topic!r} is not stored{more}",
+                held=f"this broker has {len(self._offsets)} committed offsets",
+            )
+        for queue, offset in wanted.items():
+            self._store(queue, offset)
+
+    def _store(self, queue: _Queue, offset: int) -> None:
         if self._offsets.get(queue) != offset:
             self._offsets[queue] = offset
             self._note(queue)
-        return None
 
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
         """Return the stored offset, or None."""
@@ -113,13 +133,18 @@ class CommittedOffsets:
         """Yield the queues in which groups have offsets."""
         return iter(self._offsets)
 
-    def clone(self, source: Group, target: Group, topic: Topic) -> None:
-        """Copy the offsets of *source* in *topic* to *target*; queues without one stay unchanged.
+    def clone(self, source: Group, target: Group, topics: Container[Topic]) -> None:
+        """Copy the offsets of *source* in *topics* to *target*, as ``commit_all``; queues without
+        one stay unchanged.
 
         Epochs are not copied: they belong to an owner of the queue for *source*.
         """
-        for queue in [each for each in self._offsets if each[:2] == (source, topic)]:
-            self.commit(target, topic, queue.queue_id, self._offsets[queue])
+        copies = {
+            (queue.topic, queue.queue_id): offset
+            for queue, offset in self._offsets.items()
+            if queue.group == source and queue.topic in topics
+        }
+        self.commit_all(target, copies)
 
     def epoch(self, group: Group, topic: Topic, queue_id: int) -> int | None:
         """Return the highest epoch of a stored commit, or None."""

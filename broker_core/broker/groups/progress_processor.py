@@ -158,9 +158,8 @@ class ProgressProcessor:
         )
         if not header.offline:
             topics = self._progress.consumed_topics(source, topics)
-        for topic in topics:
-            if self._progress.topics.find(topic) is not None:
-                self._progress.offsets.clone(source, target, topic)
+        known = {topic for topic in topics if self._progress.topics.find(topic) is not None}
+        self._progress.offsets.clone(source, target, known)
         try:
             await self._offset_saver.save()
         except OSError as error:

@@ -121,8 +121,9 @@ class ResetProcessor:
         return found if header.is_force or committed is None else min(found, committed)
 
     async def _commit(self, group: Group, topic: Topic, wanted: dict[int, int]) -> None:
-        for queue_id, offset in wanted.items():
-            self._offsets.commit(group, topic, queue_id, offset)
+        self._offsets.commit_all(
+            group, {(topic, queue_id): offset for queue_id, offset in wanted.items()}
+        )
         try:
             await self._offset_saver.save()
         except OSError as error:

@@ -46,7 +46,7 @@ class QueryProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 "this broker keeps no index of keys (its setting key_index is false)",
             )
-        found, last_ms = await self._found(self._index, header)
+        found, complete = await self._found(self._index, header)
         if not found:
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -54,18 +54,20 @@ class QueryProcessor:
                 f" stored from {header.begin_timestamp} to {header.end_timestamp}",
             )
         fields = QueryMessageResponse(
-            index_last_update_timestamp=last_ms, index_last_update_phyoffset=self._index.position
+            index_last_update_timestamp=found[-1].store_ms,
+            index_last_update_phyoffset=self._index.position,
+            complete=complete,
         )
         records = [self._reader.record(each.physical_offset, each.size) for each in found]
         return request.response(ext=fields.to_ext(), body=b"".join(records))
 
     async def _found(
         self, index: KeyIndexer, header: QueryMessageHeader
-    ) -> tuple[list[StoredMessage], int]:
-        """Return the newest messages, oldest first, and the store time of the last one."""
+    ) -> tuple[list[StoredMessage], bool]:
+        """Return the newest messages, oldest first, and whether the search came to its end."""
         most = _OF_UNIQUE_KEY if header.unique_key else min(header.max_num, MAX_MESSAGES)
         found: list[StoredMessage] = []
-        size = 0
+        size, complete = 0, True
         search = index.find(
             Topic(header.topic),
             header.key,
@@ -77,14 +79,16 @@ class QueryProcessor:
             async for message in search:
                 size += message.size
                 if found and size > _MAX_BYTES:
+                    complete = False
                     break
                 found.append(message)
                 if len(found) == most:
+                    complete = False
                     break
         except IndexBehind as error:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         found.reverse()
-        return found, found[-1].store_ms if found else 0
+        return found, complete
 
     def _by_place(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         place = ViewMessageHeader.from_ext(request.ext).offset

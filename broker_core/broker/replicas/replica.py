@@ -215,7 +215,7 @@ class Replica:
         return (
             elector.is_master_of(self._identity.epoch)
             and elector.has_lease
-            and master.replicas.confirmed > self._begins_at
+            and master.shown > self._begins_at
         )
 
     def figures(self) -> dict[str, str]:

@@ -89,10 +89,21 @@ class Replication:
     timeout_s: float
     election: ElectedMaster | None = None
     _slaves: dict[RemotingChannel, _Slave] = field(default_factory=dict)
+    _shown: int = field(init=False)  # up to there, confirmed messages are visible
+    _shows_more: asyncio.Handle | None = None
+    _is_closed: bool = False
     _waiting: list[tuple[int, int, asyncio.Future[bool]]] = field(default_factory=list)
     _given_up: int = 0  # at most that many of them have ended
     _warnings: RareWarnings = field(default_factory=lambda: RareWarnings("broker"))
     _numbers: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
+
+    def __post_init__(self) -> None:
+        self._shown = self.replicas.confirmed
+
+    @property
+    def shown(self) -> int:
+        """Offset of the log up to which confirmed messages are visible."""
+        return self._shown
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -125,17 +136,33 @@ class Replication:
         """Note that the log is durable up to a later position, here or at a slave."""
         if self.election is not None and not self.election.is_master():
             return  # it has voted for another one, whose log need not contain newer messages
-        confirmed = self.replicas.confirm(self.store.durable_end)
+        self.replicas.confirm(self.store.durable_end)
+        self._show()
+        self._wake()
+
+    def _show(self) -> None:
+        """Make confirmed messages visible and answer their sends, many in slices of time."""
+        confirmed = self.replicas.confirmed
         if isinstance(self.store, ReplicatedStore):
-            self.store.confirm(confirmed)
-        while self._waiting and self._waiting[0][0] <= confirmed:
+            self._shown = self.store.confirm_some(confirmed)
+        else:
+            self._shown = confirmed
+        while self._waiting and self._waiting[0][0] <= self._shown:
             done = heapq.heappop(self._waiting)[2]
             _end(done, True)
-        self._wake()
+        if self._shown < confirmed and self._shows_more is None and not self._is_closed:
+            self._shows_more = asyncio.get_running_loop().call_soon(self._show_more)
+
+    def _show_more(self) -> None:
+        self._shows_more = None
+        try:
+            self.log_advanced()
+        except (OSError, StoreError) as error:
+            _log.error("confirmed messages are not visible yet", reason=str(error))
 
     async def kept(self, end: int) -> Kept:
         """Return how well the log is replicated up to *end*, once that is known."""
-        if end <= self.replicas.confirmed:
+        if end <= self._shown:
             return Kept.WELL
         self._leave_out_silent()
         elected = self.election is not None
@@ -164,6 +191,9 @@ class Replication:
 
     def close(self) -> None:
         """Answer all waiting requests."""
+        self._is_closed = True
+        if self._shows_more is not None:
+            self._shows_more.cancel()
         for _, _, done in self._waiting:
             _end(done, False)
         self._wake()

@@ -82,8 +82,10 @@ class MasterFollower:
     ) -> None:
         #: True while the master is reachable.
         self.follows = False
-        #: First offset of the master's log, as far as known; retention follows it.
+        #: First offset that the master's log had when everything confirmed then is here, too;
+        #: retention follows it.
         self.first_offset = 0
+        self._deletion: tuple[int, int] | None = None  # the next one, and the end needed for it
         self._store = store
         self._identity = identity
         self._identity_table = identity_table
@@ -173,7 +175,7 @@ class MasterFollower:
             await in_thread(self._store.copies.plan_rejoin, rejoin)
             self._reopen()
             return True
-        self._known_tables = {}
+        self._known_tables, self._deletion = {}, None
         self.follows = True
         offset = self._store.copies.end_offset
         await self._copy_once(address)
@@ -272,8 +274,23 @@ class MasterFollower:
                 if chunk.gaps:
                     raise
                 await self._copy_damaged(address, offset, why=str(error))
-        self._store.confirm(header.confirm_offset)
-        self.first_offset = header.first_offset
+        await self._confirm(header.confirm_offset)
+        self._follow_deletions(header)
+
+    def _follow_deletions(self, header: FetchLogResponse) -> None:
+        """Delete what the master has deleted once the copies are here that it made before."""
+        if self._deletion is None:
+            self._deletion = header.first_offset, header.confirm_offset
+        first, needed_end = self._deletion
+        if self._store.durable_end >= needed_end:
+            self.first_offset, self._deletion = first, None
+
+    async def _confirm(self, end: int) -> None:
+        """Make messages before *end* visible, many in slices of time."""
+        reached = self._store.confirm_some(end)
+        while reached < end:
+            await asyncio.sleep(0)
+            reached = self._store.confirm_some(end)
 
     async def _fetch(
         self, address: str, offset: int, *, examined: bool

@@ -64,16 +64,29 @@ class TopicDirectory:
             wanted = list({config.topic: config for config in configs}.values())
             changed = [each for each in wanted if self.topics.find(each.topic) != each]
             if not changed:
+                await self._write_unsaved()  # perhaps an earlier change of them is not on disk
                 return
             self._check_room(changed)
-            planned = self.topics.plan(changed, now_ms=now_ms)
-            await self._write(planned)
+            names = [config.topic for config in changed]
+            await self._write_planned(changed, names, now_ms)
             for config in changed:
                 self.topics.put(config, now_ms=now_ms)
-            names = [config.topic for config in changed]
-            if self.topics.patch(names) != planned:  # a deletion came in between
-                self._unsaved.update(names)
         await self._announce(names)
+
+    async def _write_planned(
+        self, changed: Sequence[TopicConfig], names: Sequence[Topic], now_ms: int
+    ) -> None:
+        planned = self.topics.plan(changed, now_ms=now_ms)
+        await self._write(planned)
+        # A deletion that becomes visible in between counts for topics of the table that is on disk,
+        # perhaps for one of these: a start would delete it.
+        while (newer := self.topics.plan(changed, now_ms=now_ms)) != planned:
+            planned = newer
+            try:
+                await self._write(planned)
+            except BaseException:
+                self._unsaved.update(names)  # the table has the first plan
+                raise
 
     def _check_room(self, wanted: Iterable[TopicConfig]) -> None:
         new = [each.topic for each in wanted if self.topics.find(each.topic) is None]
@@ -119,12 +132,16 @@ class TopicDirectory:
         """Write the changes that the table lacks, such as deletions. Raise OSError."""
         if self._unsaved or self._must_save or self._is_saving:
             async with self._turn:
-                await self._write()
+                await self._write_unsaved()
 
     async def fold(self) -> None:
         """Write the whole table as one file. Raise OSError."""
         async with self._turn:
             await in_thread(self._table.fold)
+
+    async def _write_unsaved(self) -> None:
+        if self._unsaved or self._must_save:
+            await self._write()
 
     async def _write(self, *patches: dict[str, Any]) -> None:
         """Append *patches* to the table, after the changes that it lacks."""

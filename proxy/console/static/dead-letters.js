@@ -6,7 +6,7 @@ import { CommandLine, commandLine, copyButton } from "./copying.js";
 import { confirm } from "./dialog.js";
 import { badge, button, facts, h, labelled } from "./dom.js";
 import { askExport } from "./exports.js";
-import { count, moment, of } from "./format.js";
+import { count, figure, moment, of } from "./format.js";
 import { Pager } from "./paging.js";
 import { rateOf } from "./parked-keys.js";
 import { Table } from "./table.js";
@@ -34,7 +34,7 @@ export function deadLetters(ctx, address) {
       { name: "letter", label: "Dead letter", mono: true, cell: (row) => row.dead_letter, copies: (row) => [row.dead_letter, `location ${row.dead_letter}`], order: (row) => row.store_ms },
       { name: "topic", label: "Original topic", cell: (row) => row.topic ?? "–", order: (row) => row.topic ?? "" },
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => row.key ?? "–", copies: (row) => (row.key ? [row.key, `key ${row.key}`] : null), order: (row) => row.key ?? "" },
-      { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
+      { name: "attempts", label: "Attempts", number: true, cell: (row) => figure(row.attempts), order: (row) => row.attempts },
       { name: "reason", label: "Reason", wide: true, cell: (row) => row.reason ?? "–" },
       { name: "failed", label: "Last failure", number: true, cell: (row) => moment(row.last_failure_ms ?? row.store_ms), order: (row) => row.last_failure_ms ?? row.store_ms },
       { name: "redrives", label: "Redrives", number: true, cell: (row) => count(row.redrives), order: (row) => row.redrives },
@@ -61,13 +61,7 @@ export function deadLetters(ctx, address) {
   async function look() {
     const query = wanted();
     const positions = address.get("positions");
-    let found;
-    try {
-      found = await get(url(), { ...query, positions, limit: SHOWN }, ctx);
-    } catch (error) {
-      if (error.status !== 404) throw error;
-      found = { dead_letters: [], waiting: 0, complete: true, redrive: null }; // no dead-letter topic yet
-    }
+    const found = await get(url(), { ...query, positions, limit: SHOWN }, ctx);
     const filtered = Object.values(query).some(Boolean);
     table.nothing.firstChild.textContent = filtered && found.waiting ? "No dead letter matches the filter." : "No dead letters.";
     table.update(found.dead_letters);
@@ -123,7 +117,7 @@ function redriveOf(ctx, url, { waiting, redrive }) {
   const running = redrive && redrive.state === "running";
   const again = () => ctx.again();
   const parts = [];
-  if (redrive) parts.push(h("span", {}, "Last redrive: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.note ? `: ${redrive.note}` : ""}`));
+  if (redrive) parts.push(h("span", {}, "Last redrive at this proxy: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.reason ? `: ${redrive.reason}` : ""}${redrive.note ? `: ${redrive.note}` : ""}`));
   if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No further dead letters are sent. The next redrive continues from here.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
   if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url, ctx.group)] })));
   return parts;
@@ -152,7 +146,7 @@ function wholeLetter(group, letter) {
     facts([
       ["Origin", `${letter.topic ?? "unknown"} ${letter.origin ?? ""}`],
       ["Key", letter.key === null ? "none" : h("span", { class: "mono" }, letter.key, copyButton(letter.key, `key ${letter.key}`))],
-      ["Attempts", count(letter.attempts)],
+      ["Attempts", figure(letter.attempts)],
       ["Reason", letter.reason ?? "unknown"],
       ["First failure", moment(letter.first_failure_ms)],
       ["Last failure", moment(letter.last_failure_ms)],

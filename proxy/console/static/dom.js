@@ -29,6 +29,13 @@ export function h(name, attributes, ...children) {
   return put(document.createElement(name), attributes, children);
 }
 
+/** Replace the content of *element*, unless it is the same: links keep the focus. */
+export function retell(element, ...children) {
+  const made = h("span", {}, ...children);
+  const [old, now] = [[...element.childNodes], [...made.childNodes]];
+  if (old.length !== now.length || now.some((each, n) => !each.isEqualNode(old[n]))) element.replaceChildren(...now);
+}
+
 /** Create an SVG element. */
 export function svg(name, attributes, ...children) {
   return put(document.createElementNS(SVG, name), attributes, children);

@@ -67,7 +67,13 @@ export function keyTitle(key) {
   return key === NO_KEY ? keyName(key) : `Key ${key}`;
 }
 
-/** "1 key", "2 keys". */
+/** Format *value* by *write*; a value that may be unknown, never as a dash, which means none. */
+export function known(value, write) {
+  return value === null || value === undefined ? UNKNOWN : write(value);
+}
+
+/** "1 key", "2 keys", "an unknown number of keys". */
 export function of(number, one, many = `${one}s`) {
+  if (number === null || number === undefined) return `an unknown number of ${many}`;
   return `${count(number)} ${number === 1 ? one : many}`;
 }

@@ -1,6 +1,7 @@
 // Helpers for pages about groups: totals, states and links.
 
-import { age, of } from "./format.js";
+import { elsewhere } from "./dialog.js";
+import { age, of, UNKNOWN } from "./format.js";
 
 export function sum(rows, of) {
   return rows.reduce((total, row) => total + of(row), 0);
@@ -23,6 +24,12 @@ export function delayOf(group, nowMs) {
   return oldest_ms === null ? null : Math.max(0, nowMs - oldest_ms);
 }
 
+/** Format that age; none only if it is known that none waits. */
+export function delayText(group, nowMs) {
+  const delay = delayOf(group, nowMs);
+  return delay === null && group.figures.lag === null ? UNKNOWN : age(delay);
+}
+
 /** Return which queues the figures of *group* cover, and how old they are; "" if it owns all. */
 export function coverage(group, nowMs) {
   const { unowned, elsewhere, at_ms } = group.figures;
@@ -32,6 +39,17 @@ export function coverage(group, nowMs) {
   if (troubles.length) parts.push(`They are not newer because of brokers that do not answer: ${troubles.join("; ")}.`);
   if (elsewhere) parts.push(`${of(elsewhere, "queue of another proxy is", "queues of other proxies are")} not included.`);
   return parts.join(" ");
+}
+
+/**
+ * Return what a list of keys of *topics* leaves out: those in queues of other proxies, with links to
+ * their consoles.
+ */
+export function leftOut(ctx, topics) {
+  const others = (ctx.live.overview?.groups[ctx.group]?.others ?? []).filter((queue) => queue.owned === "elsewhere" && topics.includes(queue.topic));
+  if (!others.length) return [];
+  const addresses = [...new Set(others.map((queue) => queue.http).filter(Boolean))];
+  return [` ${of(others.length, "queue of another proxy is", "queues of other proxies are")} not included.`, ...elsewhere(addresses)];
 }
 
 /** Return the age of the oldest unfinished message of *queues* in ms; null if none is in memory. */

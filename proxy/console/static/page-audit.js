@@ -33,7 +33,7 @@ export function open(ctx) {
     ctx.remember(query);
     const found = await get(path("audit"), { limit: SHOWN, ...query }, ctx);
     table.update(found.records.toReversed());
-    note.textContent = `${of(found.records.length, "record")} of all proxies, at most the newest ${SHOWN}.`;
+    note.textContent = `${of(found.records.length, "record")} of all proxies${found.complete ? "" : ", the newest ones: there may be older ones"}.`;
   });
   const form = h(
     "form",

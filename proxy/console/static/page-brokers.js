@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine } from "./copying.js";
 import { h } from "./dom.js";
-import { age, bytes, moment, of, rate } from "./format.js";
+import { age, bytes, known, moment, NOTHING, of, rate } from "./format.js";
 import { Table } from "./table.js";
 
 export const title = "Brokers";
@@ -24,13 +24,13 @@ export function open(ctx) {
       { name: "role", label: "Role", cell: (row) => (row.role === "master" ? "master" : `slave ${row.id}`), order: (row) => row.id },
       { name: "state", label: "State", cell: (row) => row.state },
       { name: "address", label: "Address", mono: true, cell: (row) => row.address, copies: (row) => [row.address, `address ${row.address}`], order: (row) => row.address },
-      { name: "disk", label: "Disk used", number: true, title: "Share of the disk with the log", cell: (row) => diskOf(row.disk_used), order: (row) => row.disk_used },
-      { name: "log", label: "Log", number: true, title: "Size of the stored messages", cell: (row) => bytes(logSize(row)), order: logSize },
-      { name: "in", label: "In, messages/s", number: true, title: "In the last 10 s", cell: (row) => rate(row.put_rate), order: (row) => row.put_rate },
-      { name: "out", label: "Out, messages/s", number: true, title: "In the last 10 s", cell: (row) => rate(row.get_rate), order: (row) => row.get_rate },
+      { name: "disk", label: "Disk used", number: true, title: "Share of the disk with the log", cell: (row) => told(row, row.disk_used, diskOf), order: (row) => row.disk_used },
+      { name: "log", label: "Log", number: true, title: "Size of the stored messages", cell: (row) => told(row, logSize(row), bytes), order: logSize },
+      { name: "in", label: "In, messages/s", number: true, title: "In the last 10 s", cell: (row) => told(row, row.put_rate, rate), order: (row) => row.put_rate },
+      { name: "out", label: "Out, messages/s", number: true, title: "In the last 10 s", cell: (row) => told(row, row.get_rate, rate), order: (row) => row.get_rate },
       { name: "sync", label: "In sync", title: "Ids of the replicas that have all messages", cell: (row) => row.in_sync ?? "–" },
-      { name: "boot", label: "Started", number: true, cell: (row) => moment(row.boot_ms), order: (row) => row.boot_ms },
-      { name: "version", label: "Version", cell: (row) => row.version ?? "–" },
+      { name: "boot", label: "Started", number: true, cell: (row) => told(row, row.boot_ms, moment), order: (row) => row.boot_ms },
+      { name: "version", label: "Version", cell: (row) => told(row, row.version, String) },
       { name: "cluster", label: "Cluster", cell: (row) => row.cluster, order: (row) => row.cluster },
     ],
   });
@@ -53,8 +53,12 @@ function stateOf(row, unanswered) {
   return { word: "ok", kind: "ok" };
 }
 
+/** Format a figure of a master; slaves report none. */
+function told(row, value, write) {
+  return row.role === "master" ? known(value, write) : NOTHING;
+}
+
 function diskOf(used) {
-  if (used === null) return "–";
   const kind = used >= FULL ? "bad" : used >= NEARLY_FULL ? "warn" : "ok";
   return { meter: used, kind, text: `${(100 * used).toFixed(1)} %` };
 }

@@ -7,7 +7,7 @@ import { diagnosisOf } from "./diagnosis.js";
 import { badge, button, facts, h } from "./dom.js";
 import { age, count, figure, of, UNKNOWN } from "./format.js";
 import { groupResetButton } from "./group-resets.js";
-import { coverage, delay, delayOf, ownQueues, stateOf, sum } from "./groups.js";
+import { coverage, delay, delayText, ownQueues, stateOf, sum } from "./groups.js";
 import { askReset } from "./resets.js";
 import { Table } from "./table.js";
 
@@ -46,7 +46,10 @@ export function open(ctx) {
     }
     const rows = rowsOf(group, overview.at_ms);
     table.update(rows);
-    note.textContent = coverage(group, overview.at_ms) || "This proxy owns all queues.";
+    // Without figures further queues may exist: brokers have not answered for a topic.
+    const isKnown = group.figures.lag !== null;
+    table.nothing.firstChild.textContent = isKnown ? "The group's topics have no queues yet." : "The queues of the group's topics are not known yet.";
+    note.textContent = coverage(group, overview.at_ms) || (isKnown ? "This proxy owns all queues." : "Not all queues are known yet: the brokers of a topic have not answered.");
   }
 
   ctx.overviews(update);
@@ -63,11 +66,11 @@ function aboutOf(group, nowMs) {
     ["State", badge(stateOf(group))],
     ["Why", group.state.sentence],
     ["Lag", figure(lag)],
-    ["Delay", age(delayOf(group, nowMs))],
+    ["Delay", delayText(group, nowMs)],
     ["Unfinished", figure(unfinished)],
     ["Blocked", figure(blocked)],
     ["Parked", parked_keys ? `${figure(parked)}, of ${of(parked_keys, "key")}` : figure(parked)],
-    ["Paused keys", paused_keys ? count(paused_keys) : undefined],
+    ["Paused keys", paused_keys === 0 ? undefined : figure(paused_keys)],
     ["Dead letters", figure(group.dead_letters)],
     ["In flight", count(sum(group.queues, (queue) => queue.leased))],
     ["Waiting pulls", count(group.waiting_pulls)],
@@ -120,7 +123,7 @@ function rowOfOwn(group, own, nowMs) {
     http: null,
     parked: parkedIn(group, own),
     span: own.position - own.committed,
-    delay: delay([own], nowMs),
+    delay: own.unfinished && own.oldest_ms === null ? undefined : delay([own], nowMs),
   };
 }
 
@@ -128,11 +131,11 @@ function rowOfOther(other, nowMs) {
   const oldest = other.oldest_ms === null ? undefined : Math.max(0, nowMs - other.oldest_ms);
   return {
     ...other,
-    base: other.committed ?? 0,
+    base: other.committed,
     state: other.owned === "elsewhere" ? "owned" : other.owned,
-    owner: other.owner ?? "none",
+    owner: other.owner ?? (other.owned === "unknown" ? UNKNOWN : "none"),
     ...{ epoch: null, keys: null, span: null },
-    delay: other.lag ? oldest : null,
+    delay: other.lag === 0 ? null : oldest,
   };
 }
 
@@ -150,7 +153,7 @@ function columns(reset) {
     { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
     { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: kinds[row.state] ?? "idle" }), order: (row) => row.state },
     column(figure, "end", "End", { title: "End offset" }),
-    column(count, "committed", "Committed", { title: "Committed offset" }),
+    { name: "committed", label: "Committed", number: true, title: "Committed offset", cell: (row) => (row.end === null ? UNKNOWN : count(row.committed)), order: (row) => row.committed },
     column(figure, "lag", "Lag"),
     { name: "delay", label: "Delay", number: true, cell: (row) => (row.delay === undefined ? UNKNOWN : age(row.delay)), order: (row) => row.delay },
     column(figure, "unfinished", "Unfinished"),

@@ -3,8 +3,8 @@
 import { get, path } from "./api.js";
 import { h } from "./dom.js";
 import { elsewhere } from "./dialog.js";
-import { age, count, figure, of, rate } from "./format.js";
-import { delayOf, ownQueues, sum, stateOf } from "./groups.js";
+import { count, figure, of, rate } from "./format.js";
+import { delayOf, delayText, ownQueues, sum, stateOf } from "./groups.js";
 import { Table } from "./table.js";
 
 export const title = "Groups";
@@ -23,7 +23,7 @@ export function open(ctx) {
       { name: "name", label: "Group", cell: (row) => ({ href: `#/groups/${encodeURIComponent(row.name)}`, text: row.name }), order: (row) => row.name },
       { name: "state", label: "State", cell: (row) => row.state, order: (row) => row.state.word },
       { name: "lag", label: "Lag", number: true, title: "Messages not yet committed", cell: (row) => figure(row.lag), order: (row) => row.lag },
-      { name: "delay", label: "Delay", number: true, title: "Age of the oldest message that waits", cell: (row) => age(row.delay), order: (row) => row.delay },
+      { name: "delay", label: "Delay", number: true, title: "Age of the oldest message that waits", cell: (row) => row.delayText, order: (row) => row.delay },
       { name: "unfinished", label: "Unfinished", number: true, cell: (row) => figure(row.unfinished), order: (row) => row.unfinished },
       { name: "blocked", label: "Blocked", number: true, title: "Messages waiting behind another message of their key", cell: (row) => figure(row.blocked), order: (row) => row.blocked },
       { name: "parked", label: "Parked", number: true, title: "Messages of parked keys, which are in no other figure", cell: (row) => figure(row.parked), order: (row) => row.parked },
@@ -42,7 +42,7 @@ export function open(ctx) {
     const wanted = filter.value.trim().toLowerCase();
     const names = Object.keys(overview.groups).filter((name) => name.toLowerCase().includes(wanted));
     const sentences = new Map(diagnoses.map((each) => [each.group, each.sentence]));
-    table.update(names.map((name) => ({ ...rowOf(name, overview, before), diagnosis: sentences.get(name) ?? "not known yet" })));
+    table.update(names.map((name) => ({ ...rowOf(name, overview, before), diagnosis: sentences.get(name) ?? (overview.groups[name].mode === "broadcast" ? "none for broadcast groups" : "not known yet") })));
     const elsewhereOwned = Object.values(overview.groups).flatMap((group) => group.others.filter(isElsewhere));
     const others = [...new Set(elsewhereOwned.map((queue) => queue.http).filter(Boolean))];
     note.replaceChildren(
@@ -68,6 +68,7 @@ function rowOf(name, overview, before) {
     name,
     state: stateOf(group),
     delay: delayOf(group, overview.at_ms),
+    delayText: delayText(group, overview.at_ms),
     ...{ lag, unfinished, blocked, parked, dead: group.dead_letters },
     leased: sum(group.queues, (queue) => queue.leased),
     acked: perSecond(name, overview, before),

@@ -1,10 +1,10 @@
 // Keys of a topic: busiest, hot, blocked, paused and parked; and details of one key.
 
 import { get, path } from "./api.js";
-import { commandLine, copyButton } from "./copying.js";
-import { badge, button, choice, empty, facts, h, labelled } from "./dom.js";
-import { age, count, figure, keyName, keyTitle, moment, share } from "./format.js";
-import { headOf, keyLink, keyState, messageLink } from "./groups.js";
+import { commandLine, copyButton, shellLine } from "./copying.js";
+import { badge, button, choice, empty, facts, h, labelled, retell } from "./dom.js";
+import { age, count, figure, keyName, keyTitle, known, moment, of, share } from "./format.js";
+import { headOf, keyLink, keyState, leftOut, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
 import { topicChoice, withTopics } from "./topics.js";
@@ -13,6 +13,7 @@ export const title = "Keys";
 
 const LISTS = [["top", "most unfinished"], ["hot", "hot"], ["blocked", "blocked"], ["paused", "paused"], ["parked", "parked"]];
 const SHOWN = 100;
+const EVENTS = 50;
 const NOTHING = {
   top: ["No key has unfinished messages at this proxy.", "All messages read by this proxy are finished."],
   hot: ["No message was delivered in the last two minutes.", "Keys appear here while clients pull."],
@@ -30,6 +31,7 @@ function page(ctx, topics) {
   const list = choice(LISTS, NOTHING[ctx.query.get("list")] ? ctx.query.get("list") : "top");
   const search = h("input", { type: "search", value: ctx.query.get("key") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
   const one = h("section", { class: "one", hidden: true, "aria-label": "One key" });
+  const note = h("p", { class: "muted" });
   const table = tableOf(ctx);
 
   async function look() {
@@ -45,10 +47,13 @@ function page(ctx, topics) {
 
   async function lookAtAll(asked) {
     const parked = asked.list === "parked";
-    const rows = await get(url(asked, asked.list), parked ? {} : { limit: SHOWN }, ctx);
+    // One row more than shown says whether there are more.
+    const found = await get(url(asked, asked.list), { limit: SHOWN + 1 }, ctx);
     if (asked.topic !== topic.value || asked.list !== list.value) return; // another list was chosen meanwhile
     // Actions and links are those of the topic that was asked for, whatever is chosen by then.
-    table.update(rows.map((row) => ({ ...(parked ? parkedRow(row) : row), topic: asked.topic })));
+    const rows = found.slice(0, SHOWN).map((row) => ({ ...(parked ? parkedRow(row) : row), topic: asked.topic }));
+    table.update(rows);
+    retell(note, ...shownOf(ctx, asked, rows, found.length > SHOWN));
   }
 
   async function lookAtOne(asked) {
@@ -58,13 +63,19 @@ function page(ctx, topics) {
       one.dataset.key = "";
       return;
     }
-    const [rows, events] = await Promise.all([get(url(asked, "show"), { key }, ctx), get(url(asked, "history"), { key, limit: 50 }, ctx)]);
+    if (one.dataset.key !== key) one.hidden = true; // it shows another key
+    const answers = await Promise.allSettled([get(url(asked, "show"), { key }, ctx), get(url(asked, "history"), { key, limit: EVENTS }, ctx)]);
+    const [shown, past] = answers;
+    if (shown.status === "rejected") throw shown.reason;
     if (asked.topic !== topic.value) return;
+    const [rows, events] = [shown.value, past.value ?? null]; // null: they could not be read
     one.hidden = false;
-    const said = JSON.stringify([asked.topic, rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events.length]);
-    if (one.dataset.said === said && one.dataset.key === key) return; // keep the focus
-    Object.assign(one.dataset, { said, key });
-    one.replaceChildren(...oneKey(ctx, asked.topic, key, rows, events));
+    const said = JSON.stringify([asked.topic, rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events?.map((each) => each.at_ms)]);
+    if (one.dataset.said !== said || one.dataset.key !== key) {
+      Object.assign(one.dataset, { said, key }); // else keep the focus
+      one.replaceChildren(...oneKey(ctx, asked.topic, key, rows, events));
+    }
+    if (past.status === "rejected") throw past.reason;
   }
 
   const again = () => ctx.again();
@@ -86,7 +97,20 @@ function page(ctx, topics) {
     h("button", { type: "submit" }, "Find"),
   );
   ctx.every(3000, look);
-  return [form, one, table.element, h("p", { class: "muted" }, `At most ${SHOWN} keys of the queues owned by this proxy. Paused and parked keys include those of queues without an owner, as their last records list them.`)];
+  return [form, one, table.element, note];
+}
+
+/** Return which keys the list has, and how to see the rest. */
+function shownOf(ctx, { topic, list }, rows, more) {
+  const recorded = list === "paused" || list === "parked";
+  const shown = more ? `The first ${count(SHOWN)} keys` : rows.length ? of(rows.length, "key") : "Keys";
+  const where = ` of the queues owned by this proxy${recorded ? ", and of those without an owner, as their last records list them" : ""}.`;
+  const rest = !more
+    ? []
+    : list === "parked"
+      ? [" There are more, page by page: ", h("a", { href: `#/groups/${encodeURIComponent(ctx.group)}/dead-letters?${new URLSearchParams({ parked_topic: topic })}` }, "all parked keys"), "."]
+      : [" There are more: ", h("code", {}, shellLine(["orderlane", "keys", list, ctx.group, "--topic", topic, "--limit", "1000"])), "."];
+  return [shown, where, ...rest, ...leftOut(ctx, [topic])];
 }
 
 /** Return the table of keys; a row has its topic. */
@@ -100,9 +124,9 @@ function tableOf(ctx) {
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: keyName(row.key) }), copies: (row) => [row.key, `key ${row.key}`], order: (row) => row.key },
       { name: "state", label: "State", cell: keyState, order: (row) => row.state },
       { name: "head", label: "First message", mono: true, cell: (row) => head(ctx, row), order: (row) => row.offset },
-      { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => age(row.age_ms), order: (row) => row.age_ms },
+      { name: "age", label: "Age", number: true, title: "Time since the first message was stored", cell: (row) => ofFirst(row, row.age_ms, age), order: (row) => row.age_ms },
       { name: "backlog", label: "Unfinished", number: true, cell: (row) => figure(row.backlog), order: (row) => row.backlog },
-      { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
+      { name: "attempts", label: "Attempts", number: true, cell: (row) => ofFirst(row, row.attempts, count), order: (row) => row.attempts },
       { name: "share", label: "Share", number: true, title: "Share of recent deliveries", cell: (row) => share(row.share), order: (row) => row.share },
       { name: "holder", label: "Held by", cell: (row) => row.holder ?? "–", order: (row) => row.holder ?? "" },
       { name: "error", label: "Last error", wide: true, cell: (row) => row.last_error || "–" },
@@ -111,9 +135,14 @@ function tableOf(ctx) {
   });
 }
 
+/** Format a figure of the first message: a dash if it is known that the key has none. */
+function ofFirst(row, value, write) {
+  return row.backlog === 0 ? write(value) : known(value, write);
+}
+
 function head(ctx, row) {
   const place = headOf(row);
-  return place === null ? "–" : { href: messageLink(ctx.group, row.topic, place), text: place };
+  return place === null ? ofFirst(row, null, count) : { href: messageLink(ctx.group, row.topic, place), text: place };
 }
 
 /** Convert a parked key to a row of the key table. */
@@ -127,8 +156,9 @@ function oneKey(ctx, topic, key, rows, events) {
     h("h2", {}, ...(keyTitle(key) === keyName(key) ? [keyName(key)] : ["Key ", h("span", { class: "mono" }, key)]), copyButton(key, `key ${key}`)),
     commandLine(["key", "show", ctx.group, key, "--topic", topic]),
     ...(nothing ? [nothing, button("Pause it anyway…", () => askKey(ctx.group, topic, { key, queue: "any", state: "none", paused: false, offset: null, backlog: 0 }, () => ctx.again()))] : rows.map((row) => card(ctx, topic, row))),
-    events.length > 0 && h("h3", {}, "Recent events"),
-    events.length > 0 && h("ol", { class: "events" }, events.toReversed().map((each) => h("li", {}, h("time", {}, moment(each.at_ms)), " ", h("b", {}, each.what), each.offset === null ? "" : ` at ${each.offset}`, each.attempt === null ? "" : `, attempt ${each.attempt}`, each.by ? `, by ${each.by}` : "", each.detail ? `: ${each.detail}` : ""))),
+    events === null && h("p", { class: "muted" }, "Its recent events could not be read."),
+    events?.length > 0 && h("h3", {}, events.length < EVENTS ? "Recent events" : `Recent events, the newest ${EVENTS}`),
+    events?.length > 0 && h("ol", { class: "events" }, events.toReversed().map((each) => h("li", {}, h("time", {}, moment(each.at_ms)), " ", h("b", {}, each.what), each.offset === null ? "" : ` at ${each.offset}`, each.attempt === null ? "" : `, attempt ${each.attempt}`, each.by ? `, by ${each.by}` : "", each.detail ? `: ${each.detail}` : ""))),
   ].filter(Boolean);
 }
 
@@ -140,8 +170,8 @@ function card(ctx, topic, row) {
     facts([
       ["State", badge(keyState(row))],
       ["Queue", row.queue],
-      ["First message", place === null ? "–" : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
-      ["Age", age(row.age_ms)],
+      ["First message", place === null ? ofFirst(row, null, count) : h("a", { class: "mono", href: messageLink(ctx.group, topic, place) }, place)],
+      ["Age", ofFirst(row, row.age_ms, age)],
       ["Unfinished", figure(row.backlog)],
       ["Parked copies", row.copies === 0 ? undefined : figure(row.copies)],
       ["Attempts", figure(row.attempts)],

@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { bars } from "./bars.js";
 import { badge, empty, facts, h, labelled } from "./dom.js";
-import { age, count, of, share } from "./format.js";
+import { age, count, of, share, UNKNOWN } from "./format.js";
 import { Table } from "./table.js";
 import { topicChoice, withTopics } from "./topics.js";
 
@@ -14,12 +14,13 @@ export function open(ctx) {
   ctx.overviews((overview) => {
     const group = overview.groups[ctx.group];
     if (!group) present.replaceChildren(empty(`This proxy has no group ${ctx.group}.`, "Check the groups in its settings."));
-    else present.replaceChildren(...group.topics.map((topic) => topicCard(topic, group.queues.filter((queue) => queue.topic === topic.name))));
+    else present.replaceChildren(...group.topics.map((topic) => topicCard(topic, ...[group.queues, group.others].map((queues) => queues.filter((queue) => queue.topic === topic.name)))));
   });
   return [h("h2", {}, "Current order key"), present, withTopics(ctx, judged)];
 }
 
-function topicCard(topic, queues) {
+/** *queues*: those of the topic that this proxy owns; of the *others* only their owners know these figures. */
+function topicCard(topic, queues, others) {
   const change = queues.find((queue) => queue.key_change)?.key_change;
   const older = queues.reduce((sum, queue) => sum + queue.older, 0);
   return h(
@@ -28,8 +29,9 @@ function topicCard(topic, queues) {
     h("h3", {}, topic.name),
     facts([
       ["Order key", topic.order_key === null ? "none, unordered" : h("code", {}, topic.order_key)],
-      ["Version", [...new Set(queues.map((queue) => queue.key_version))].join(", ") || "–"],
-      ["Keys with unfinished messages", count(queues.reduce((sum, queue) => sum + queue.keys, 0))],
+      ["Version", [...new Set(queues.map((queue) => queue.key_version))].join(", ") || UNKNOWN],
+      ["Keys with unfinished messages", queues.length || !others.length ? count(queues.reduce((sum, queue) => sum + queue.keys, 0)) : UNKNOWN],
+      ["Queues of this proxy", others.length ? `${count(queues.length)} of ${count(queues.length + others.length)}, which these figures cover` : undefined],
       ["Messages under the previous key", older ? count(older) : undefined],
       ["Rollout", change ? badge({ word: change, kind: "busy" }) : undefined],
     ]),

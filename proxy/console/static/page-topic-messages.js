@@ -15,7 +15,7 @@ import { givenTime, zoneName } from "./zone.js";
 export const title = "Messages";
 
 const SHOWN = 100;
-/** Most requests for the newest messages: the first page is shorter than what lies before the end. */
+/** Most requests for the newest messages that match: the first page may end before the topic does. */
 const NEWEST_PAGES = 4;
 const WAYS = [
   ["newest", "newest messages"],
@@ -95,7 +95,7 @@ export function open(ctx) {
     const mine = (looks += 1);
     const found = newestFirst() ? await newest(ctx, url, query) : await get(url, { ...from, limit: SHOWN }, ctx);
     if (mine !== looks) return; // another request has been made meanwhile
-    page = { ...found, query };
+    page = { ...found, query, begins: !positions };
     if (page.positions) known.replaceChildren(...page.positions.split(",").map((each) => h("option", { value: each.slice(0, each.lastIndexOf("@")) })));
     [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No messages found.", adviceFor(page, by.value, query.contains)];
     table.update(newestFirst() ? page.messages.toReversed() : page.messages);
@@ -199,29 +199,31 @@ export function open(ctx) {
   return [form, acts, one.element, table.element, pager.element, note, command.element];
 }
 
-/** Return one page with the newest messages: those behind the first page are read as well. */
+/** Return one page with the newest messages: those behind the first page of a search are read as well. */
 async function newest(ctx, url, query) {
   let page = await get(url, { ...query, limit: SHOWN }, ctx);
+  const { older } = page;
   let [messages, read] = [page.messages, page.read];
   for (let more = 1; more < NEWEST_PAGES && !page.complete; more += 1) {
     page = await get(url, { positions: page.positions, queue: query.queue, contains: query.contains, limit: SHOWN }, ctx);
     messages = [...messages, ...page.messages].slice(-SHOWN);
     read += page.read;
   }
-  return { ...page, messages, read };
+  return { ...page, messages, read, older };
 }
 
 function noteOf(page) {
   const parts = [`${of(page.messages.length, "message")} ${page.positions ? `of ${count(page.read)} read` : "from the brokers' index"}.`];
   if (!page.positions && !page.complete) parts.push("There may be older ones: find them by time, and the key as text.");
   if (page.positions && page.complete) parts.push("This is the end of the topic at the time of the request.");
+  if (page.older && page.begins && page.query.start === "newest") parts.push(page.query.contains ? "Older messages were not searched: choose a time or an offset." : "There are older messages: choose a time or an offset.");
   return [...parts, ...Object.entries(page.unanswered ?? {}).map(([broker, why]) => `${broker} did not answer: ${why}.`)].join(" ");
 }
 
 function adviceFor(page, way, contains) {
   if (way === "key" || way === "id") return "It may have been deleted by retention, or sent without this key.";
   if (!page.complete) return "The search has not reached the end: search on.";
-  return contains ? "Searched among the newest messages, unless a time or offset is given." : "Nothing is stored from there on.";
+  return contains ? "Check the text, or choose a time or an offset." : "Nothing is stored from there on.";
 }
 
 function offsetOf(text) {

@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine } from "./copying.js";
 import { button, facts, h } from "./dom.js";
-import { age, count, of, rate } from "./format.js";
+import { age, count, figure, known, of, rate } from "./format.js";
 import { sum } from "./groups.js";
 import { Table } from "./table.js";
 import { askDeletion, askMessage, askUpdate, topicLink } from "./topic-acts.js";
@@ -22,7 +22,7 @@ export function open(ctx) {
     advice: "A group appears once it has committed an offset.",
     columns: [
       { name: "group", label: "Group", wide: true, cell: (row) => groupOf(ctx, row.group), order: (row) => row.group },
-      { name: "lag", label: "Lag", number: true, title: "Messages not yet committed", cell: (row) => count(row.lag), order: (row) => row.lag },
+      { name: "lag", label: "Lag", number: true, title: "Messages not yet committed", cell: (row) => figure(row.lag), order: (row) => row.lag },
     ],
   });
   const brokers = new Table({
@@ -34,7 +34,7 @@ export function open(ctx) {
       { name: "read", label: "Readable queues", number: true, cell: (row) => count(row.read_queues) },
       { name: "write", label: "Writable queues", number: true, cell: (row) => count(row.write_queues) },
       { name: "perm", label: "Clients may", cell: (row) => ({ RW: "read and write", R: "read", W: "write", "-": "neither read nor write" })[row.perm] ?? row.perm },
-      { name: "rate", label: "Incoming messages/s", number: true, title: "In the last minute", cell: (row) => rate(row.put_rate), order: (row) => row.put_rate },
+      { name: "rate", label: "Incoming messages/s", number: true, title: "In the last minute", cell: (row) => known(row.put_rate, rate), order: (row) => row.put_rate },
       { name: "retention", label: "Retention", number: true, title: "Older messages are deleted", cell: (row) => retention(row.retention_hours) },
     ],
   });
@@ -46,9 +46,9 @@ export function open(ctx) {
     sort: { name: "queue", down: false },
     columns: [
       { name: "queue", label: "Queue", cell: (row) => row.queue, copies: (row) => [row.queue, `queue ${row.queue}`], order: (row) => row.queue },
-      { name: "begin", label: "Oldest offset", number: true, cell: (row) => count(row.begin), order: (row) => row.begin },
-      { name: "end", label: "End offset", number: true, cell: (row) => count(row.end), copies: (row) => (row.end === null ? null : [String(row.end), `end offset of ${row.queue}`]), order: (row) => row.end },
-      { name: "messages", label: "Stored messages", number: true, cell: (row) => count(stored(row)), order: stored },
+      { name: "begin", label: "Oldest offset", number: true, cell: (row) => figure(row.begin), order: (row) => row.begin },
+      { name: "end", label: "End offset", number: true, cell: (row) => figure(row.end), copies: (row) => (row.end === null ? null : [String(row.end), `end offset of ${row.queue}`]), order: (row) => row.end },
+      { name: "messages", label: "Stored messages", number: true, cell: (row) => figure(stored(row)), order: stored },
       { name: "browse", label: "Messages", cell: (row) => ({ href: topicLink(ctx.topic, "messages", { queue: row.queue }), text: "Browse" }) },
     ],
   });
@@ -89,7 +89,7 @@ function aboutOf(topic) {
   const rates = topic.broker_list.map((row) => row.put_rate);
   const hours = [...new Set(topic.broker_list.map((row) => row.retention_hours))];
   return facts([
-    ["Stored messages", count(topic.messages)],
+    ["Stored messages", figure(topic.messages)],
     ["Queues", count(topic.queues)],
     ["Brokers", topic.brokers.join(", ") || "none"],
     ["Incoming messages/s", rates.includes(null) || !rates.length ? "unknown" : rate(sum(rates, (each) => each))],

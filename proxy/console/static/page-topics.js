@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { button, h, labelled } from "./dom.js";
-import { count } from "./format.js";
+import { count, figure } from "./format.js";
 import { Pager } from "./paging.js";
 import { Table } from "./table.js";
 import { askNewTopic, topicLink } from "./topic-acts.js";
@@ -26,7 +26,7 @@ export function open(ctx) {
       { name: "topic", label: "Topic", wide: true, cell: (row) => ({ href: topicLink(row.topic), text: row.topic }), copies: (row) => [row.topic, `topic ${row.topic}`], order: (row) => row.topic },
       { name: "brokers", label: "Brokers", wide: true, cell: (row) => row.brokers.join(", ") || "–" },
       { name: "queues", label: "Queues", number: true, cell: (row) => count(row.queues), order: (row) => row.queues },
-      { name: "messages", label: "Stored messages", number: true, cell: (row) => count(row.messages), order: (row) => row.messages },
+      { name: "messages", label: "Stored messages", number: true, cell: (row) => figure(row.messages), order: (row) => row.messages },
       { name: "browse", label: "Messages", cell: (row) => ({ href: topicLink(row.topic, "messages"), text: "Browse" }) },
     ],
   });

@@ -3,10 +3,10 @@
 import { get, path, post } from "./api.js";
 import { CommandLine } from "./copying.js";
 import { confirm } from "./dialog.js";
-import { button, choice, h, labelled } from "./dom.js";
+import { button, choice, h, labelled, retell } from "./dom.js";
 import { askExport } from "./exports.js";
 import { count, figure, keyName, of } from "./format.js";
-import { keyLink } from "./groups.js";
+import { keyLink, leftOut } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { parkedRow } from "./page-keys.js";
 import { Pager } from "./paging.js";
@@ -51,20 +51,46 @@ export function parkedKeys(ctx, address) {
   async function look() {
     await firstTopics();
     const { parked_reason: part } = filter();
-    const after = topic.value ? address.get("parked_after") : "";
-    // One row more than shown says whether there is another page.
-    const found = (await Promise.all(chosen().map((each) => get(url(each, "parked"), { limit: SHOWN + 1, reason: part, after }, ctx)))).flat();
+    const [from, after] = begin();
+    const { found, failed } = await pageOf(chosen().slice(from), { reason: part, after });
     const rows = found.slice(0, SHOWN);
-    table.nothing.firstChild.textContent = part ? `No parked key has “${part}” in its reason.` : "No key is parked in the queues of this proxy, or in those without an owner.";
+    table.nothing.firstChild.textContent = nothing(part, failed);
     table.update(rows);
     const more = found.length > SHOWN;
     const last = rows.at(-1);
     pager.show({
-      first: after ? address.with({ ...filter(), parked_after: "" }) : null,
-      next: more && topic.value ? address.with({ ...filter(), parked_after: `${last.queue}@${last.key}` }) : null,
+      first: from || after ? address.with({ ...filter(), parked_from: "", parked_after: "" }) : null,
+      next: more ? address.with({ ...filter(), parked_from: topic.value ? "" : last.topic, parked_after: `${last.queue}@${last.key}` }) : null,
     });
     redrive.disabled = save.disabled = rows.length === 0;
-    note.textContent = more && !topic.value ? `The first ${count(SHOWN)} parked keys. Choose a topic to see the rest, page by page.` : rows.length ? `${of(rows.length, "parked key")}${more || after ? " on this page" : ""}.` : "";
+    const shown = rows.length ? `${of(rows.length, "parked key")}${more || from || after ? " on this page" : ""}${failed ? ", without those of a topic that cannot be read" : ""}.` : "";
+    retell(note, shown, ...leftOut(ctx, chosen()));
+    if (failed) throw failed;
+  }
+
+  /** Return where the page begins: the place of its topic in ``chosen()``, and behind which key. */
+  function begin() {
+    const from = chosen().indexOf(address.get("parked_from") || chosen()[0]);
+    return from < 0 ? [0, ""] : [from, address.get("parked_after")];
+  }
+
+  /**
+   * Return the first keys of *topics* that match *reason*, behind *after* in the first of them: one
+   * more than shown, if there is one, and the error of a topic that cannot be read. Throws if none can.
+   */
+  async function pageOf(topics, { reason: part, after }) {
+    const asked = topics.map((name, place) => get(url(name, "parked"), { limit: SHOWN + 1, reason: part, after: place ? "" : after }, ctx));
+    const answers = await Promise.allSettled(asked);
+    const found = answers.filter((each) => each.status === "fulfilled").flatMap((each) => each.value);
+    const failed = answers.find((each) => each.status === "rejected")?.reason;
+    if (failed && answers.every((each) => each.status === "rejected")) throw failed;
+    return { found, failed };
+  }
+
+  function nothing(part, failed) {
+    if (!topics.length) return `This proxy has no topics of ${ctx.group}.`;
+    if (part) return `No parked key has “${part}” in its reason.`;
+    return `No key is parked in the queues of this proxy, or in those without an owner${failed ? ", of the topics that can be read" : ""}.`;
   }
 
   async function firstTopics() {
@@ -81,7 +107,7 @@ export function parkedKeys(ctx, address) {
 
   function filtered(event) {
     event?.preventDefault();
-    address.remember({ ...filter(), parked_after: "" });
+    address.remember({ ...filter(), parked_from: "", parked_after: "" });
     if (topics) showCommand();
     ctx.load(look);
   }
@@ -162,7 +188,7 @@ function exportOf(ctx, url, topics, reason) {
   askExport({
     title: `Export the parked keys of ${ctx.group}`,
     thing: "parked key",
-    about: "The file has one JSON object a line: a key with its queue, state, copies and reason.",
+    about: "The file has one JSON object a line: a key of a queue of this proxy, or of one without an owner, with its state, copies and reason. The command asks all proxies.",
     urls: topics.map((topic) => url(topic, "parked", "export")),
     query: { reason },
     file: `${ctx.group}-parked.ndjson`,

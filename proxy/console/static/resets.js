@@ -2,7 +2,7 @@
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
-import { count } from "./format.js";
+import { count, figure } from "./format.js";
 import { givenTime, zoneName } from "./zone.js";
 
 const KINDS = [["offset", "an offset"], ["time", "a time"], ["end", "the end offset (skip all messages)"]];
@@ -13,7 +13,7 @@ export function askReset(group, row, done) {
   let expect = null;
   confirm({
     title: `Reset ${row.queue} of ${group}`,
-    about: `topic ${row.topic}: current offset ${row.base}, end offset ${row.end}`,
+    about: `topic ${row.topic}: current offset ${figure(row.base)}, end offset ${figure(row.end)}`,
     done,
     verbs: [
       {
@@ -23,7 +23,7 @@ export function askReset(group, row, done) {
         sentence: "The group continues at another offset. Moving forward skips messages; moving back delivers them again.",
         fields: [
           { name: "kind", label: "Reset to", options: KINDS, value: "offset" },
-          { name: "where", label: "Offset or time", value: String(row.base), hint: `For example 812, or 2026-01-31 14:00 (${zoneName()}). Ignored for the end.` },
+          { name: "where", label: "Offset or time", value: String(row.base ?? ""), hint: `For example 812, or 2026-01-31 14:00 (${zoneName()}). Ignored for the end.` },
         ],
         command: (asked) => ["offsets", "reset", group, "--topic", row.topic, "--queue", row.queue, ...optionsOf(target(asked))],
         preview: async (asked) => {

@@ -167,6 +167,10 @@ class Merged:
 
     _seen: dict[tuple[str, Phase], AuditRecord] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self._seen)
+
     def add(self, records: Iterable[AuditRecord]) -> None:
         """Add the records of one queue."""
         for record in records:

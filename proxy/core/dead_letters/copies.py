@@ -16,6 +16,7 @@ are hidden from handlers in original messages, too.
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ from proxy.core.keys.order_key import named
 
 #: Properties of a copy: the origin of its message (as in RocketMQ), its queue, its offset, the
 #: ownership period of the copy, the failure, and the order key (as readable text, and its bytes in
-#: base 85).
+#: base 85). In a parked copy the life of the topic follows its name (``topic_in_life``).
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_EPOCH = (
     "ORDERLANE_QUEUE",
@@ -81,6 +82,9 @@ ROOM = MAX_PROPERTIES_BYTES - 512
 _COMPRESSION = SYS_COMPRESSED | SYS_COMPRESSION_TYPE
 _IN_PROPERTY, _IN_BODY, _IN_DEFLATED_BODY = "p", "b", "z"
 _SYS_FLAG_AT, _SYS_FLAG = 36, struct.Struct(">i")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+#: Not part of any topic's name.
+_LIFE_MARK = "@"
 #: Length of the beginning that is kept of a body that is cut off.
 _CUT_BODY_BYTES = 256
 
@@ -151,6 +155,20 @@ def is_cut(copy: StoredMessage) -> str | None:
     return property_of(copy.raw_properties, CUT)
 
 
+def number_in(text: str | None) -> int | None:
+    """Return the number that a property *text* is; None for any other text, also for one with more
+    digits than any offset has: Python refuses to read thousands.
+    """
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+def topic_in_life(topic: Topic, life: int | None) -> str:
+    """Return the text for ORIGIN_TOPIC of a parked copy. It is part of a property that proxies of
+    all versions hide from handlers; none of them reads it from parked copies.
+    """
+    return topic if life is None else f"{topic}{_LIFE_MARK}{life}"
+
+
 def packed_key(key: bytes | None) -> str:
     """Return the text for CHAIN of *key*; empty without a key, or for a long one, which readers
     compute from the original message.
@@ -167,6 +185,15 @@ def chain_in(copy: StoredMessage) -> bytes | None:
         return named(base64.b85decode(text))
     except ValueError:
         return None
+
+
+def life_in(copy: StoredMessage) -> int | None:
+    """Return the life of the topic of which the message of the parked *copy* is; None if unknown,
+    as in copies of earlier versions.
+    """
+    text = property_of((copy.taken_from or copy).raw_properties, ORIGIN_TOPIC) or ""
+    _, _, life = text.rpartition(_LIFE_MARK)
+    return number_in(life) if _LIFE_MARK in text else None
 
 
 def text_properties(raw: bytes) -> dict[str, str] | None:

@@ -42,6 +42,7 @@ from proxy.core.dead_letters.copies import (
     as_sent,
     body_as_sent,
     is_cut,
+    number_in,
     text_properties,
 )
 from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, REDRIVES, is_marked, marked
@@ -91,7 +92,7 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
     """Return *stored*, a dead letter in *queue*, as shown to operators."""
     properties = stored.properties
     origin, offset = properties.get(ORIGIN_QUEUE), properties.get(ORIGIN_OFFSET)
-    attempts = _count(properties.get(ATTEMPTS))
+    attempts = number_in(properties.get(ATTEMPTS))
     if origin is None and attempts is None:
         attempts = stored.reconsume_times or None  # those of RocketMQ's consumers
     return DeadLetter(
@@ -104,9 +105,9 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
         message_id=stored.message_id,
         attempts=attempts,
         reason=properties.get(REASON),
-        first_failure_ms=_count(properties.get(FIRST_FAILURE)),
-        last_failure_ms=_count(properties.get(LAST_FAILURE)),
-        redrives=_count(_whole(stored).properties.get(REDRIVES)) or 0,
+        first_failure_ms=number_in(properties.get(FIRST_FAILURE)),
+        last_failure_ms=number_in(properties.get(LAST_FAILURE)),
+        redrives=number_in(_whole(stored).properties.get(REDRIVES)) or 0,
     )
 
 
@@ -229,7 +230,7 @@ def _marked(whole: StoredMessage, stored: StoredMessage, queue: QueueName) -> di
     was = whole.properties
     return marked(
         _new_id(stored, queue, was.get(UNIQ_KEY, "")),
-        redrives=(_count(was.get(REDRIVES)) or 0) + 1,
+        redrives=(number_in(was.get(REDRIVES)) or 0) + 1,
         group=queue.topic.removeprefix(DEAD_LETTER_PREFIX),
         first_id=_one_line(was.get(FIRST_ID) or whole.message_id),
     )
@@ -255,7 +256,3 @@ def _new_id(stored: StoredMessage, queue: QueueName, was: str) -> str:
     digits = hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest().upper()
     time = was[20:28].upper() if _CLIENT_ID.match(was) else digits[20:28]
     return digits[:20] + time
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None

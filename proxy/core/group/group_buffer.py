@@ -10,7 +10,7 @@ turn it is, so each queue is in the next 2n; the bound in a queue is the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,11 +52,12 @@ class GroupBuffer:
 
     leases: Budget
     rates: RateGate = field(default_factory=RateGate)
+    #: Effects for ``take_unreported``. Read-only for others.
+    unreported: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     _hand_out: HandOut = HandOut.OLDEST
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
-    _unreported: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
     # Those of each topic by their longest chains, if the policy asks for it.
@@ -149,9 +150,9 @@ class GroupBuffer:
         waits = (self.rates.wait_ns(topic, now_ns) for topic in held)
         return min((each for each in waits if each), default=None)
 
-    def ready_topics(self) -> list[Topic]:
-        """Return the topics with ready jobs."""
-        return [topic for topic, turns in self._ready.items() if turns]
+    def ready_topics(self, *, without: Container[Topic] = ()) -> list[Topic]:
+        """Return the topics with ready jobs that are not in *without*."""
+        return [topic for topic, turns in self._ready.items() if turns and topic not in without]
 
     def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
         """Return the answer to a pull: batches of one queue, or of several if the client accepts
@@ -194,7 +195,7 @@ class GroupBuffer:
         """Return, once, the effects on jobs that ``lease`` did not return. More jobs may be ready:
         ``lease`` stops at the work limit of a pull.
         """
-        acted, self._unreported = self._unreported, []
+        acted, self.unreported = self.unreported, []
         return acted
 
     def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
@@ -235,7 +236,7 @@ class GroupBuffer:
                 )
                 acted = None if pipeline.unreported.pending is None else pipeline.take_unreported()
                 if acted is not None:
-                    self._unreported.append((pipeline, acted))
+                    self.unreported.append((pipeline, acted))
                 if pipeline.has_ready() and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; otherwise it returns once allowed
                 if several and (leases or acted is not None):
@@ -290,7 +291,7 @@ class GroupBuffer:
                 holder=wish.holder,
             )
             if (acted := pipeline.take_unreported()) is not None:
-                self._unreported.append((pipeline, acted))
+                self.unreported.append((pipeline, acted))
             self.refresh(pipeline)
             self.rates.took(topic, len(more))
             leases.extend(more)

@@ -14,12 +14,14 @@ Every delivery counts, including repeats, returned messages, and those whose ans
 written. Small shares are delivered message by message, larger ones in portions, so that clients are
 not woken for each message.
 
-O(1) per call, but O(queues) when a queue is added, removed, or loses trust.
+O(1) per call, also when a queue is added, removed, or loses trust by an event. All queues are
+counted again, in O(queues), once a wait or the trust in one of them ends by itself, and after a
+change of limits or routes.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -40,10 +42,22 @@ class _Limit:
 
     max_rate: float
     bucket: TokenBucket = field(default_factory=TokenBucket)
+    _own: int = 0  # queues that count for this proxy
+    _total: int = 0  # queues that share the limit
     _flows: bool = False  # a portion was available, and some of it is left
 
-    def share(self, part: float, now_ns: int) -> None:
-        """Give this proxy the fraction *part* of the limit from *now* on."""
+    def share(self, own: int, total: int, now_ns: int) -> None:
+        """Give this proxy *own* of *total* parts of the limit from *now* on."""
+        self._own, self._total = own, total
+        self._divide(now_ns)
+
+    def count(self, more: int, now_ns: int) -> None:
+        """Give this proxy *more* parts, or fewer, from *now* on."""
+        self._own += more
+        self._divide(now_ns)
+
+    def _divide(self, now_ns: int) -> None:
+        part = self._own / self._total if self._total else 0.0
         rate = self.max_rate * part
         capacity = max(1.0, rate * BURST_NS / SECOND) if part else 0.0
         self.bucket.change(rate=rate, capacity=capacity, now_ns=now_ns)
@@ -66,7 +80,8 @@ class RateGate:
     _limits: dict[Topic | None, _Limit] = field(default_factory=dict)
     _routes: dict[Topic, frozenset[QueueName]] = field(default_factory=dict)
     _census: dict[Topic | None, QueueCensus] = field(default_factory=dict)
-    _owned: dict[QueuePipeline, None] = field(default_factory=dict)
+    # Owned queues, each with the limits on which it has a share.
+    _owned: dict[QueuePipeline, list[Topic | None]] = field(default_factory=dict)
     _same_until_ns: int = 0  # until then shares change only by events
 
     # ---- inputs of shares; caller: group lane ----------------------------------------------------
@@ -85,6 +100,8 @@ class RateGate:
         for topic, rate in rates.items():
             self._limits[topic].max_rate = rate
         self.open = not rates
+        if not rates:
+            self._owned = {pipeline: [] for pipeline in self._owned}
         self._routes = {topic: self._routes[topic] for topic in topics if topic in self._routes}
         self._census = {topic: self._census.get(topic, QueueCensus()) for topic in (None, *topics)}
         self._look(now_ns)
@@ -106,24 +123,25 @@ class RateGate:
     def add(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
         """Add a queue owned from *now* on. A twin uses the share of its queue."""
         if not pipeline.is_twin:
-            self._settle(now_ns)
-            self._owned[pipeline] = None
-            self._recount(now_ns)
+            self._follow_shares(now_ns)
+            self._owned[pipeline] = []
+            self._count(pipeline, now_ns)
 
     def remove(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
         """Remove a queue that is lost or handed over."""
         if pipeline in self._owned:
-            self._settle(now_ns)
-            del self._owned[pipeline]
-            self._recount(now_ns)
+            self._follow_shares(now_ns)
+            for topic in self._owned.pop(pipeline):
+                self._limits[topic].count(-1, now_ns)
 
     def before_change(self, now_ns: int) -> None:
         """Prepare for a change of trust in a queue; ``changed`` must follow."""
-        self._settle(now_ns)
+        self._follow_shares(now_ns)
 
-    def changed(self, now_ns: int) -> None:
-        """Apply a change of trust. An extension of trust needs no call."""
-        self._recount(now_ns)
+    def changed(self, pipeline: QueuePipeline, now_ns: int) -> None:
+        """Apply a change of trust in *pipeline*. An extension of trust needs no call."""
+        if pipeline in self._owned:
+            self._count(pipeline, now_ns)
 
     # ---- handing out; caller: group buffer -------------------------------------------------------
 
@@ -192,28 +210,50 @@ class RateGate:
         if not self._limits:
             self._same_until_ns = now_ns
             return
-        changes = [
-            time_ns
-            for pipeline in self._owned
-            for time_ns in (pipeline.hold_until_ns, pipeline.trusted_until_ns)
-            if time_ns > now_ns
-        ]
-        counting: defaultdict[Topic | None, list[QueueName]] = defaultdict(list)
+        same_until_ns = _NEVER_NS
+        # First, as it forgets removed queues, which then have no share either.
+        totals = {topic: self._census[topic].total(now_ns) for topic in self._limits}
+        own: Counter[Topic | None] = Counter()
         for pipeline in self._owned:
-            if _counts(pipeline, now_ns):
-                counting[None].append(pipeline.queue)
-                counting[pipeline.topic].append(pipeline.queue)
+            same_until_ns = min(same_until_ns, _next_change_ns(pipeline, now_ns))
+            shared = self._owned[pipeline] = self._shared(pipeline, now_ns)
+            own.update(shared)
         for topic, limit in self._limits.items():
-            census = self._census[topic]
-            if (change_ns := census.next_change_ns(now_ns)) is not None:
-                changes.append(change_ns)
-            own = sum(census.has_share(queue, now_ns) for queue in counting[topic])
-            total = census.total(now_ns)
-            limit.share(own / total if total else 0.0, now_ns)
-        self._same_until_ns = min(changes, default=now_ns + _FOR_EVER_NS)
+            if (change_ns := self._census[topic].next_change_ns(now_ns)) is not None:
+                same_until_ns = min(same_until_ns, change_ns)
+            limit.share(own[topic], totals[topic], now_ns)
+        self._same_until_ns = same_until_ns
+
+    def _count(self, pipeline: QueuePipeline, now_ns: int) -> None:
+        """Let *pipeline* have its share from *now* on; it takes none of another one."""
+        if not self._limits:
+            return
+        before, shared = self._owned[pipeline], self._shared(pipeline, now_ns)
+        self._owned[pipeline] = shared
+        for topic in (None, pipeline.topic):
+            if more := (topic in shared) - (topic in before):
+                self._limits[topic].count(more, now_ns)
+        self._same_until_ns = min(self._same_until_ns, _next_change_ns(pipeline, now_ns))
+
+    def _shared(self, pipeline: QueuePipeline, now_ns: int) -> list[Topic | None]:
+        """Return the limits on which *pipeline* has a share."""
+        if not _counts(pipeline, now_ns):
+            return []
+        return [
+            topic
+            for topic in (None, pipeline.topic)
+            if topic in self._limits and self._census[topic].has_share(pipeline.queue, now_ns)
+        ]
 
 
-_FOR_EVER_NS = 1 << 61
+#: Longer waits count as endless, as up to the time that never comes.
+_FOR_EVER_NS, _NEVER_NS = 1 << 61, 1 << 62
+
+
+def _next_change_ns(pipeline: QueuePipeline, now_ns: int) -> int:
+    """Return when *pipeline* next begins or ends to count by itself."""
+    times = (pipeline.hold_until_ns, pipeline.trusted_until_ns)
+    return min((each for each in times if each > now_ns), default=_NEVER_NS)
 
 
 def _counts(pipeline: QueuePipeline, now_ns: int) -> bool:

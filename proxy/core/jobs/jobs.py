@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.by_key import JobsByKey
@@ -19,6 +20,8 @@ from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.records.record import Snapshot
+
+_offset_of, _held_bytes_of = attrgetter("offset"), attrgetter("held_bytes")
 
 
 class Jobs:
@@ -110,12 +113,13 @@ class Jobs:
 
     def advance(self, next_offset: int) -> None:
         """Move the read position to *next_offset*, or past messages that need no reading."""
-        self._tracker.advance(next_offset)
-        self._relief.note_arrivals(self.position - self._came_to)
-        self._came_to = self.position
+        tracker = self._tracker
+        tracker.advance(next_offset)
+        self._relief.note_arrivals(tracker.position - self._came_to)
+        self._came_to = tracker.position
         if self._resume is not None:
-            self._tracker.advance(self._resume.next_unread(self._tracker.position))
-            if self._tracker.position >= self._resume.read:
+            tracker.advance(self._resume.next_unread(tracker.position))
+            if tracker.position >= self._resume.read:
                 self._resume = None
                 self.residency.begin_refills()
 
@@ -129,6 +133,14 @@ class Jobs:
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
         self.chains.submit(job)
+
+    def admit_all(self, jobs: Sequence[Job]) -> None:
+        """Do as ``admit`` for each of *jobs*, whose offsets rise; there is at least one."""
+        self._tracker.start_all([*map(_offset_of, jobs)], jobs)
+        self.window.admit(sum(map(_held_bytes_of, jobs)), jobs=len(jobs))
+        submit = self.chains.submit
+        for job in jobs:
+            submit(job)
 
     def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
         """Take the messages read for *refill*: *jobs* for those that still exist, in order; the
@@ -167,14 +179,16 @@ class Jobs:
                 self.finish(job)
             return
         held_bytes = 0
-        finish, unfinished, spilled = self.chains.finish, self._tracker.finish, self.spilled_chains
+        finish, spilled = self.chains.finish, self.spilled_chains
+        finished: list[int] = []  # those that were never spilled
         for job in jobs:
             finish(job)
             held_bytes += job.held_bytes
             if not job.refilled:
-                unfinished(job.offset)
+                finished.append(job.offset)
             elif job.key is not None:
                 spilled.finish(job.key)
+        self._tracker.finish_all(finished)
         self.window.leave(held_bytes, jobs=len(jobs))
         if spilled.keys or self.residency.unloaded.due:
             self.residency.feed()
@@ -266,10 +280,6 @@ class Jobs:
         self.chains.rank_by(self.by_key.backlog if longest_first else None)
 
     # ---- queries; caller: commits, records, statistics ------------------------------------------
-
-    def is_quiet(self) -> bool:
-        """Return True if nothing must be read again, no key is held, and no order key changes."""
-        return not (self.residency.refills or self.change is not None or self.chains.held_keys)
 
     @property
     def committable(self) -> int:

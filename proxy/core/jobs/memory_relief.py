@@ -8,7 +8,7 @@ are unloaded (``unloaded.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +38,9 @@ class Relief:
     """The queues that share a memory budget."""
 
     holders: dict[Holder, None] = field(default_factory=dict)
+    #: Called with a bug of one holder, so that it does not hit the queue that needs memory; None:
+    #: the bug is raised.
+    on_bug: Callable[[Exception], None] | None = None
     _arrivals: int = 0
     _looked_at: int | None = None  # ``_arrivals`` at the last examination
     _held: int = 0  # jobs held then
@@ -72,7 +75,10 @@ class Relief:
         for holder in self.holders:
             if wanted_bytes <= 0:
                 break
-            wanted_bytes -= holder.unload(wanted_bytes)
+            try:
+                wanted_bytes -= holder.unload(wanted_bytes)
+            except Exception as bug:
+                self._report(bug)
         self._falls_short = wanted_bytes > 0
 
     def _cut(self, wanted_bytes: int) -> int:
@@ -83,12 +89,28 @@ class Relief:
         if not self._is_worth_a_look(self._held):
             return 0
         self._looked_at = self._arrivals
-        tails = [(size, key, holder) for holder in self.holders for size, key in holder.tails()]
+        tails: list[tuple[int, bytes, Holder]] = []
+        for holder in self.holders:
+            try:
+                tails += [(size, key, holder) for size, key in holder.tails()]
+            except Exception as bug:
+                self._report(bug)
         level = _level([size for size, _, _ in tails], wanted_bytes)
+        freed = 0
         for size, key, holder in tails:
             if size > level:
-                holder.spill_beyond(key, level)
-        return sum(size - level for size, _, _ in tails if size > level)
+                try:
+                    holder.spill_beyond(key, level)
+                except Exception as bug:
+                    self._report(bug)
+                else:
+                    freed += size - level
+        return freed
+
+    def _report(self, bug: Exception) -> None:
+        if self.on_bug is None:
+            raise bug
+        self.on_bug(bug)
 
     def _is_worth_a_look(self, held: int) -> bool:
         """Return whether enough jobs arrived since the last examination, with *held* in memory."""

@@ -6,6 +6,7 @@ filter makes them), so ranges between offsets are never synthesised.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -53,6 +54,12 @@ class OffsetTracker(Generic[What]):
         self.position = offset + 1
         self._unfinished[offset] = what
 
+    def start_all(self, offsets: Sequence[int], items: Iterable[What | None]) -> None:
+        """Do as ``start`` for each of *offsets*, which rise; there is at least one."""
+        self.start(offsets[0])
+        self.position = offsets[-1] + 1
+        self._unfinished.update(zip(offsets, items, strict=True))
+
     def advance(self, next_offset: int) -> None:
         """Move the position to *next_offset*: all below was read, or filtered at the broker."""
         if next_offset > self.position:
@@ -60,9 +67,15 @@ class OffsetTracker(Generic[What]):
 
     def finish(self, offset: int) -> None:
         """Remove a finished offset. Raise KeyError if it is not unfinished."""
-        del self._unfinished[offset]
-        if offset < self._looked_at:
-            self._finished.append(offset)
+        self.finish_all((offset,))
+
+    def finish_all(self, offsets: Iterable[int]) -> None:
+        """Do as ``finish`` for each of *offsets*."""
+        unfinished, looked_at = self._unfinished, self._looked_at
+        for offset in offsets:
+            del unfinished[offset]
+            if offset < looked_at:
+                self._finished.append(offset)
 
     def drop_items(self) -> None:
         """Drop all items; their offsets stay unfinished."""

@@ -145,6 +145,13 @@ class Residency:
             room = self.window.few()
         return max(0, min(self.left, room))
 
+    @property
+    def places(self) -> int:
+        """Number of messages that may be admitted without ``spill``, as long as memory lasts."""
+        if self._spilled.keys or self._scarce or self.wanted is not None:
+            return 0
+        return min(self.left, self.window.until_full)
+
     def has_place(self, key: bytes | None, *, idle: bool) -> bool:
         """Return True if a message of *key* may be admitted while memory is pressed. With memory
         full, only a message that is spilled at once, or a message of an *idle* queue.

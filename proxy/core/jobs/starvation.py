@@ -6,7 +6,6 @@ topic, do not satisfy the demand on a queue without messages, so each queue chec
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ class Starvation:
     """Topics of one group that clients asked for recently, or wait for. None means any topic."""
 
     _asked_ns: dict[Topic | None, int] = field(default_factory=dict)
-    _waiting: Counter[Topic | None] = field(default_factory=Counter)
+    _waiting: dict[Topic | None, int] = field(default_factory=dict)  # only those above 0
 
     def asks(self, topics: Iterable[Topic] | None, now_ns: int) -> bool:
         """Note a request for *topics*; return True if there was no recent one for one of them."""
@@ -41,8 +40,9 @@ class Starvation:
     def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
         """Note that a client starts (1) or stops (-1) waiting for *topics*."""
         for topic in (None,) if topics is None else topics:
-            self._waiting[topic] += change
-            if not self._waiting[topic]:
+            if waiting := self._waiting.get(topic, 0) + change:
+                self._waiting[topic] = waiting
+            else:
                 del self._waiting[topic]
 
     def waiting(self, topic: Topic) -> bool:

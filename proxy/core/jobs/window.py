@@ -168,9 +168,14 @@ class FlowWindow:
         self._half = -(-max_jobs // 2)
         self._look()
 
-    def admit(self, held_bytes: int) -> None:
-        """Count a job that entered memory."""
-        self.jobs += 1
+    @property
+    def until_full(self) -> int:
+        """Number of jobs that may enter memory until the window is ``full``."""
+        return 0 if self.full else self._half - self.jobs - self.spilled
+
+    def admit(self, held_bytes: int, *, jobs: int = 1) -> None:
+        """Count *jobs* with *held_bytes* in total that entered memory."""
+        self.jobs += jobs
         self.used_bytes += held_bytes
         self.memory.used += held_bytes
         if self.jobs + self.spilled >= self._half:

@@ -17,7 +17,7 @@ SHADOW_MARK = PRESSURE_TRAFFIC.encode()
 TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TopicRules:
     """Settings of one topic in one group. ``tags``: the exact tags to deliver, None for all."""
 

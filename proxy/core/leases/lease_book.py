@@ -31,6 +31,7 @@ _SLACK = 1024
 #: Most bytes of a message in an answer besides its body, properties and order key.
 BESIDE_BYTES = 128
 _NONE: Mapping[int, int] = {}
+_NEVER_NS = 1 << 63
 
 
 #: Deadline of leases, with the first and the last of their ids.
@@ -124,7 +125,7 @@ class LeaseBook:
 
     __slots__ = (
         *("_by_offset", "_deadlines", "_ids", "_leases", "_newest", "_retries", "_waiting"),
-        *("failures", "held_back", "leases_of_group", "memory", "offered"),
+        *("failures", "held_back", "leases_of_group", "memory", "offered", "quiet_until_ns"),
     )
 
     def __init__(
@@ -154,6 +155,8 @@ class LeaseBook:
         self._newest: _Deadline | None = None  # one of the deadlines
         self._retries: Ranking[int] = Ranking()  # due times by offset
         self._waiting: dict[int, Job] = {}  # the same jobs
+        #: Before that, ``expired`` and ``take_due`` find nothing. Read-only for others.
+        self.quiet_until_ns = _NEVER_NS
         #: Jobs to deliver again now, the next first. Read-only for others.
         self.offered: OrderedDict[Job, None] = OrderedDict()
         self._ids = cast(Iterator[LeaseId], count(first_id))
@@ -360,6 +363,8 @@ class LeaseBook:
         """Offer *job* again at *due_ns*; its key waits until then."""
         self._waiting[job.offset] = job
         self._retries.set(job.offset, due_ns)
+        if due_ns < self.quiet_until_ns:
+            self.quiet_until_ns = due_ns
 
     def due_ns(self, offset: int) -> int | None:
         """Return when the job at *offset* is offered again; None if it waits for no retry."""
@@ -382,13 +387,6 @@ class LeaseBook:
 
     # ---- time -----------------------------------------------------------------------------------
 
-    def is_due(self, now_ns: int) -> bool:
-        """Return True if ``expired`` or ``take_due`` may find something now."""
-        deadlines = self._deadlines
-        if deadlines and deadlines[0][0] <= now_ns:
-            return True
-        return bool(self._waiting) and self._retries.lowest <= now_ns
-
     def expired(self, now_ns: int) -> list[list[Lease]]:
         """End the leases past their deadline, each with those behind it in its run."""
         ended = []
@@ -401,9 +399,15 @@ class LeaseBook:
         return ended
 
     def take_due(self, now_ns: int) -> list[tuple[Job, int]]:
-        """Return the jobs whose retry is due, each with its due time; the caller offers them."""
+        """Return the jobs whose retry is due, each with its due time; the caller offers them.
+
+        Caller: after ``expired``.
+        """
         due = self._retries.up_to(now_ns)
-        return [(self._waiting.pop(offset), due_ns) for due_ns, offset in due]
+        taken = [(self._waiting.pop(offset), due_ns) for due_ns, offset in due]
+        next_ns = self._deadlines[0][0] if self._deadlines else _NEVER_NS
+        self.quiet_until_ns = min(next_ns, self._retries.lowest) if self._waiting else next_ns
+        return taken
 
     def next_due_ns(self) -> int | None:
         """Return when ``expired`` or ``take_due`` is due next, or a job is no longer held back.
@@ -436,6 +440,8 @@ class LeaseBook:
         self._deadlines.clear()
         self._newest = None
         self._waiting.clear()
+        self._retries.clear()
+        self.quiet_until_ns = _NEVER_NS
         self.offered.clear()
 
     def _forget_body(self, lease: Lease) -> None:
@@ -445,6 +451,8 @@ class LeaseBook:
     def _watch(self, lease: Lease) -> None:
         self._newest = [lease.deadline_ns, lease.lease_id, lease.lease_id]
         heapq.heappush(self._deadlines, self._newest)
+        if lease.deadline_ns < self.quiet_until_ns:
+            self.quiet_until_ns = lease.deadline_ns
         if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
             self._newest = None
             every = self._leases.values()

@@ -12,7 +12,7 @@ from proxy.core.jobs.chains import Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import LeaseBook
-from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_chain
 from proxy.core.parking.redrives import Redrives
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.exhausted import OnExhausted
@@ -69,6 +69,7 @@ class CopyIntake(Intake):
             key is None
             or parked is None
             or epoch < parked.epoch
+            or not is_of_its_life(message, self._origin)
             or not self._redrives.note_copy(key, parked, origin=origin)
         ):
             self._jobs.pass_over(message.queue_offset)

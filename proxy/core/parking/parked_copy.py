@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from broker_core.remoting.message import StoredMessage, property_of
-from proxy.core.dead_letters.copies import ORIGIN_EPOCH, ORIGIN_OFFSET, as_sent, chain_in
+from proxy.core.dead_letters.copies import (
+    ORIGIN_EPOCH,
+    ORIGIN_OFFSET,
+    as_sent,
+    chain_in,
+    life_in,
+    number_in,
+)
 from proxy.core.keys.key_rules import KeyRule
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 
 def origin_of(copy: StoredMessage) -> tuple[int, int]:
@@ -13,6 +21,13 @@ def origin_of(copy: StoredMessage) -> tuple[int, int]:
     """
     raw = (copy.taken_from or copy).raw_properties
     return _number(raw, ORIGIN_OFFSET), _number(raw, ORIGIN_EPOCH)
+
+
+def is_of_its_life(copy: StoredMessage, queue: QueuePipeline) -> bool:
+    """Return False if the message of *copy* is not in *queue* any more, because its topic was
+    deleted and created again: another message may have its offset.
+    """
+    return queue.continues(life_in(copy), origin_of(copy)[0])
 
 
 def parked_chain(copy: StoredMessage, rule: KeyRule) -> bytes | None:
@@ -24,5 +39,5 @@ def parked_chain(copy: StoredMessage, rule: KeyRule) -> bytes | None:
 
 
 def _number(raw: bytes, name: str) -> int:
-    text = property_of(raw, name) or ""
-    return int(text) if text.isascii() and text.isdigit() else -1
+    number = number_in(property_of(raw, name))
+    return -1 if number is None else number

@@ -7,25 +7,27 @@ originals are committed by now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.keys.key_rules import KeyRecord
-from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.parking.parked_copy import is_of_its_life, origin_of, parked_chain
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Snapshot
 
 BY = "recovery"
 _REASON = "found among the parked copies, because the ownership records were damaged or deleted"
+#: Copies of any epoch count: after a deletion of the records, later epochs may be lower ones.
+_FOUND = ParkedKey(0, 0, by=BY, reason=_REASON)
 
 
 @dataclass(slots=True)
 class FoundParked:
-    """Finds parked keys in a twin. ``said`` is the state according to the twin's own records, None
-    without any; all copies below ``start`` are finished.
+    """Finds parked keys of ``queue`` in its twin. ``said`` is the state according to the twin's own
+    records, None without any; all copies below ``start`` are finished.
     """
 
-    keys_by: KeyRecord
+    queue: QueuePipeline
     said: Snapshot | None
     start: int
     keys: dict[bytes, ParkedKey] = field(default_factory=dict)
@@ -36,8 +38,7 @@ class FoundParked:
         self.start = max(self.start, self.said.base)
         for key, offsets in self.said.spilled.items():
             if offsets[-1] >= self.start:
-                known = self.said.parked.get(key, ParkedKey(0, 0))
-                self.keys[key] = ParkedKey(0, known.epoch, by=BY, reason=_REASON)
+                self.keys[key] = _FOUND
 
     @property
     def position(self) -> int:
@@ -46,9 +47,9 @@ class FoundParked:
 
     def see(self, copy: StoredMessage) -> None:
         """Add a copy found in the twin."""
-        origin, epoch = origin_of(copy)
-        key = parked_chain(copy, self.keys_by.rule_at(origin))
+        origin = origin_of(copy)[0]
+        key = parked_chain(copy, self.queue.keys.record.rule_at(origin))
         if key is None or origin < 0:
             return  # not made by the gateway
-        found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))
-        self.keys[key] = replace(found, epoch=min(found.epoch, epoch))
+        if is_of_its_life(copy, self.queue):
+            self.keys[key] = _FOUND

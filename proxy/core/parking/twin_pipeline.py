@@ -54,9 +54,15 @@ class TwinPipeline(QueuePipeline):
         #: The redrives of keys.
         self.redrives = self.exhausted
         self._must_read = must_read
+        self._given = rules
+
+    def has_rules(self, rules: TopicRules) -> bool:
+        """Return whether *rules* were given last; its own lack the tags."""
+        return rules is self._given
 
     def change_rules(self, rules: TopicRules) -> Effects:
         """Apply *rules* except the tags."""
+        self._given = rules
         return super().change_rules(replace(rules, tags=None))
 
     # ---- reading --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from operator import attrgetter
 
 from proxy.actions.document import Subject
 from proxy.actions.pipeline import Dropped, Failed, Passed
@@ -20,6 +21,9 @@ from proxy.core.pipeline.exhausted import OnExhausted
 from proxy.core.pipeline.observations import Observations
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.settlement import Settlement
+
+# Fields of many leases at once, without a step of the interpreter for each.
+_since_ns_of, _key_of = attrgetter("job.since_ns"), attrgetter("job.key")
 
 
 class Dispatch:
@@ -85,8 +89,6 @@ class Dispatch:
             self._offered_in_a_row, next_job = 0, self._jobs.chains.poll
         some_stay = self.pauses.keys or self._held_back.numbers or self._failures.given_up
         acts = self._rules.actions.each
-        since_ns: list[int] = []
-        keys: list[bytes | None] = []
         while len(leases) < max_jobs and wire_bytes < max_bytes and work.used < work.limit:
             job = next_job()
             if job is None:
@@ -107,12 +109,10 @@ class Dispatch:
             lease = grant(job, holder, deadline_ns, made_body, now_ns)
             wire_bytes += lease.wire_bytes
             leases.append(lease)
-            since_ns.append(job.since_ns)
-            keys.append(job.key)
         self._leases.leases_of_group.take(len(leases))
         observed = self._observed
-        observed.measures.queue_wait.note_since(since_ns, now_ns)
-        observed.hot.note(keys, now_ns=now_ns)
+        observed.measures.queue_wait.note_since([*map(_since_ns_of, leases)], now_ns)
+        observed.hot.note(map(_key_of, leases), now_ns=now_ns)
         if observed.noted_keys:
             observed.handed_out(leases)
         return leases
@@ -152,8 +152,7 @@ class Dispatch:
                     max_bytes -= run[-1].wire_bytes
                     growing.append(run)
             open_runs = growing
-        keys = [each.job.key for each in followers]
-        self._observed.hot.note(keys, now_ns=self._observed.now.ns)
+        self._observed.hot.note(map(_key_of, followers), now_ns=self._observed.now.ns)
         self._observed.handed_out(followers)
         return [lease for run in runs.values() for lease in run]
 

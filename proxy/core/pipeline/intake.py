@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.chains import NEW, RUNNING, Job
@@ -101,17 +102,20 @@ class Intake:
 
     # ---- reading --------------------------------------------------------------------------------
 
-    def read(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
+    def read(self, messages: Collection[StoredMessage], *, next_offset: int) -> Effects:
         """Admit *messages*; the next read starts at *next_offset*, or earlier: at the first message
         for which the window or memory has no room. Messages read before are skipped.
         """
         effects = Effects()
         jobs, residency, rules = self._jobs, self._residency, self._rules
+        residency.look_at_memory()
+        left_over: Iterable[StoredMessage] = messages
+        if len(messages) > 1:  # a single one would gain nothing
+            left_over = self._admit_together(iter(messages))
         position, resumes = jobs.position, jobs.resumes
         memory, left = jobs.window.memory, residency.left
         limit, admit = memory.limit, self._admit
-        residency.look_at_memory()
-        for message in messages:
+        for message in left_over:
             offset = message.queue_offset
             if offset < position:
                 continue
@@ -136,6 +140,45 @@ class Intake:
                 admit(message, effects)
         jobs.advance(next_offset)
         return effects
+
+    def _admit_together(self, messages: Iterator[StoredMessage]) -> Iterable[StoredMessage]:
+        """Admit, all at once, the first of *messages* that surely become jobs in memory; return
+        those from the first one on that needs a closer look, usually none.
+
+        Until that one, no job changes the answers to what ``read`` asks before each message.
+        """
+        jobs, record = self._jobs, self._keys.record
+        if (
+            (most := self._residency.places) <= 0
+            or self._rules.tags is not None
+            or record.before is not None
+            or jobs.change is not None
+            or jobs.resumes
+        ):
+            return messages
+        free_bytes, position = jobs.window.memory.left, jobs.position
+        key_of, is_keyed = record.rule.order_key.of, record.rule.text is not None
+        together: list[Job] = []
+        left_over: Iterable[StoredMessage] = ()
+        job_of, add = self.job, together.append
+        for message in messages:
+            offset = message.queue_offset
+            if (
+                len(together) == most
+                or free_bytes <= 0
+                or offset < position
+                or message.raw_properties.find(SHADOW_MARK) >= 0
+                or ((key := key_of(message)) is None and is_keyed)
+            ):
+                left_over = chain((message,), messages)
+                break
+            job = job_of(message, key)
+            add(job)
+            free_bytes -= job.held_bytes
+            position = offset + 1
+        if together:
+            jobs.admit_all(together)
+        return left_over
 
     def _has_place(self, message: StoredMessage) -> bool:
         """Return True if *message* may be admitted while memory is full."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TypedDict
 
 from broker_core.names import QueueName, Topic
@@ -54,9 +55,11 @@ from proxy.core.pipeline.settlement import Settlement
 from proxy.core.records.parked_key import TWIN_MARK, ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot, if_above
+from proxy.core.records.replay import LastOwner
 from proxy.errors import WrongState
 
 _NO_PAUSES: TrackedDict[bytes | None, PausedKey] = TrackedDict()  # for parked twins
+_NO_LIVES: Mapping[int, int] = MappingProxyType({})
 
 #: Creates the strategy for given-up jobs from jobs, leases, parked keys and epoch of a queue.
 MakeExhausted = Callable[[Jobs, LeaseBook, TrackedDict[bytes, ParkedKey], Epoch], OnExhausted]
@@ -82,6 +85,7 @@ class Period(TypedDict, total=False):
     hold_until_ns: int
     now_ns: int
     life: int | None
+    former: Mapping[int, int]
 
 
 def _first_lease(now_ns: int) -> int:
@@ -114,6 +118,8 @@ class QueuePipeline:
 
     #: The last message that was read, if the broker does not report lives of topics.
     anchor: Anchor | None = None
+    #: Whether spilled offsets have other messages by now, if the broker does not report lives.
+    life_in_doubt = False
 
     def __init__(
         self,
@@ -132,6 +138,7 @@ class QueuePipeline:
         now_ns: int = 0,
         twin_of: QueuePipeline | None = None,
         life: int | None = None,
+        former: Mapping[int, int] = _NO_LIVES,
         exhausted: MakeExhausted = _dead_letters,
         intake: MakeIntake = Intake,
     ) -> None:
@@ -139,9 +146,11 @@ class QueuePipeline:
 
         Nothing is delivered before *hold_until_ns*. *resume* is the state in the ownership records
         at *now_ns*. *twin_of*: the queue whose parked messages *queue* holds. *life*: the
-        incarnation of the topic to which all offsets belong, None if the broker has none.
+        incarnation of the topic to which all offsets belong, None if the broker has none. *former*:
+        incarnations that it continues, with the offset up to which it does.
         """
         self.queue, self.epoch, self.life = queue, epoch, life
+        self._former = former
         self.topic, self.place = (
             queue.topic,
             queue.qid,
@@ -255,6 +264,18 @@ class QueuePipeline:
     def origin(self) -> QueuePipeline:
         """The pipeline of the queue itself: for a parked twin that of its queue."""
         return self._twin_of or self
+
+    def continues(self, life: int | None, offset: int) -> bool:
+        """Return whether the message that had *offset* in *life* of the topic is there now; True if
+        either life is unknown.
+        """
+        if life is None or self.life is None or life == self.life:
+            return True
+        return offset < self._former.get(life, 0)
+
+    def state_of_twin(self, last: LastOwner) -> LastOwner:
+        """Return the part of *last*, of the records of its parked twin, that counts in its life."""
+        return last.of_origin(self.life, former=self._former)
 
     # ---- observing ------------------------------------------------------------------------------
 
@@ -466,12 +487,13 @@ class QueuePipeline:
 
     def _concluded(self, effects: Effects) -> Effects:
         """Add refills, events of held keys and progress of an order-key change to *effects*."""
-        if self.jobs.is_quiet():
-            return effects  # the usual case
+        jobs = self.jobs
+        if not (jobs.residency.refills or jobs.change is not None or jobs.chains.held_keys):
+            return effects  # the usual case: nothing to read again, no held key, no other order key
         self.exhausted.conclude(effects)
         if self.keys.settle():
             effects.note_keys_changed()
-        if refills := self.jobs.residency.take_refills():
+        if refills := jobs.residency.take_refills():
             effects.refills.extend(refills)
         return effects
 
@@ -589,6 +611,10 @@ class QueuePipeline:
 
     # ---- other rules; caller: group lane --------------------------------------------------------
 
+    def has_rules(self, rules: TopicRules) -> bool:
+        """Return whether *rules*, this very object, were given to the pipeline last."""
+        return rules is self.rules
+
     def change_rules(self, rules: TopicRules) -> Effects:
         """Apply *rules*; another order key only after ``plan_key_change``.
 
@@ -658,7 +684,15 @@ class QueuePipeline:
         """Set the last message read, here or by the earlier owner."""
         self.anchor = anchor
 
-    def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
+    def doubt_life(self) -> None:
+        """Let the reader check whether the topic was created again. Caller: refills."""
+        self.life_in_doubt = True
+
+    def life_checked(self) -> None:
+        """Note that it was not."""
+        self.life_in_doubt = False
+
+    def on_messages(self, messages: Collection[StoredMessage], *, next_offset: int) -> Effects:
         """Admit *messages*. The next read starts at *next_offset*, or earlier: at the first message
         for which the window or memory has no room. Messages read before are skipped.
 

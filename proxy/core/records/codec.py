@@ -7,7 +7,8 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   period), http (address of the owner's HTTP port), by_name (only if an operator assigned the queue
   to that owner), hold_ms (how long leases of earlier periods may live from then on, if any), life
   (the incarnation of the topic, if the broker reports it), start (where the period begins if no
-  other record defines the finished messages);
+  other record defines the finished messages), origin_life and period_life (in the records of a
+  parked twin: the incarnations of its queue's topic, and of the topic with its queue's records);
 - ``snapshot``: epoch, part (from 0), of (number of parts), serial (rises with each snapshot of a
   period: one with a lower serial came late and is ignored), base, read (the read position),
       unfinished, attempts (pairs of offset and count), leases (pairs of offset and milliseconds:
@@ -38,8 +39,8 @@ to 0) of *width* bytes each, little endian.
 
 Proxies of different versions take queues over from each other. Fields added later (``http``,
 ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``, ``to``, ``own``,
-``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``, ``hold_over``, ``moved_from``)
-may be missing, and readers ignore unknown fields.
+``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``, ``hold_over``, ``moved_from``,
+``origin_life``, ``period_life``) may be missing, and readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _own_to_json(own: Own) -> dict[str, Any]:
     for name in ("by_name", "hold_ms"):
         if not fields[name]:
             del fields[name]
-    for name in ("life", "start"):
+    for name in ("life", "start", "origin_life", "period_life"):
         if fields[name] is None:
             del fields[name]
     return fields
@@ -166,6 +167,8 @@ def _own(fields: dict[str, Any]) -> Own:
         hold_ms=_number(fields.get("hold_ms", 0)),
         life=_maybe_number(fields.get("life")),
         start=_maybe_number(fields.get("start")),
+        origin_life=_maybe_number(fields.get("origin_life")),
+        period_life=_maybe_number(fields.get("period_life")),
     )
 
 

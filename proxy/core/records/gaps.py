@@ -19,14 +19,14 @@ def gaps(end: int, stored: Sequence[int]) -> list[range]:
     return [range(low, high) for low, high in zip(expected, stored, strict=False) if low < high]
 
 
-def later_owner(found: Iterable[Record | Unreadable], *, twin_of: Epoch | None) -> Own | None:
+def later_owner(found: Iterable[Record | Unreadable], *, of_twin: Own | None) -> Own | None:
     """Return the owner whose records count from there on, if not ours.
 
-    *twin_of*: in the records of a parked twin, the epoch of its queue; ``own`` records of earlier
-    epochs came late and are skipped.
+    *of_twin*: in the records of a parked twin, our own record; those of earlier owners of its queue
+    came late and are skipped.
     """
     for record in found:
-        if isinstance(record, Own) and (twin_of is None or record.period >= twin_of):
+        if isinstance(record, Own) and (of_twin is None or not record.began_before(of_twin)):
             return record
     return None
 

@@ -52,6 +52,21 @@ class Own:
     life: int | None = None
     #: Where the period begins if no record defines the finished messages; None if not recorded.
     start: int | None = None
+    #: In the records of a parked twin: the incarnation of its queue's topic, of whose messages the
+    #: copies are; None if not recorded.
+    origin_life: int | None = None
+    #: There, too: the incarnation of the topic with its queue's records, of which ``period`` is an
+    #: offset; None if not recorded.
+    period_life: int | None = None
+
+    def began_before(self, other: Own) -> bool:
+        """In the records of a parked twin: return whether the period of its queue began before that
+        of *other*. If the records of the queue are deleted, epochs start over in another life.
+        """
+        life, others = self.period_life, other.period_life
+        if life is None or others is None or life == others:
+            return self.period < other.period
+        return life < others
 
 
 class Anchor(NamedTuple):

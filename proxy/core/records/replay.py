@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord
-from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.parked_key import ParkedKey, cut_parked
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import (
     Anchor,
@@ -39,7 +39,8 @@ class LastOwner:
     deleted the snapshot; its leases ended long ago. ``to``: as in ``Clean``. ``life``: the
     incarnation of the topic to which the state, or else the period, belongs; None if not recorded.
     ``begins_life``: see ``in_new_life``. ``log_offset``: place of the last of these records in the
-    broker's log, None if unknown.
+    broker's log, None if unknown. ``origin_life``: in a parked twin, as ``life``, but of the topic
+    of its queue.
     """
 
     epoch: Epoch
@@ -54,6 +55,7 @@ class LastOwner:
     life: int | None = None
     begins_life: bool = False
     log_offset: int | None = None
+    origin_life: int | None = None
 
     def in_life(
         self, life: int | None, *, former: Mapping[int, int] = MappingProxyType({})
@@ -98,6 +100,26 @@ class LastOwner:
             life=life,
             begins_life=True,
         )
+
+    def of_origin(
+        self, life: int | None, *, former: Mapping[int, int] = MappingProxyType({})
+    ) -> LastOwner:
+        """Return the state of a parked twin that is valid in incarnation *life* of the topic of its
+        queue (None: unknown); *former* as in ``in_life``.
+
+        Copies of another one count as finished: their messages are gone, and new messages have the
+        same offsets. The next owner records it as a snapshot, as deltas would belong to the former
+        life.
+        """
+        if life is None or self.origin_life in (None, life):
+            return self
+        end = None if self.origin_life is None else former.get(self.origin_life)
+        snapshot = self.snapshot
+        if snapshot is not None and end is not None:
+            snapshot = replace(snapshot, parked=cut_parked(snapshot.parked, end))
+        elif snapshot is not None:
+            snapshot = replace(snapshot.moved_to(snapshot.read), parked={}, longest_lease_ms=0)
+        return replace(self, snapshot=snapshot, snapshot_at=None, origin_life=life)
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
         """Return how long the next owner waits before its first delivery, so that old leases have
@@ -220,6 +242,7 @@ class _Replay:
     whole: Snapshot | None = None  # the last complete one
     snapshot_at: int | None = None
     life: int | None = None  # of the last snapshot
+    origin_life: int | None = None  # the same
     first: int | None = None  # offset of the first record with a known owner
     damage: str | None = None
     longest_ms: int = 0  # longest lease of the period
@@ -236,7 +259,7 @@ class _Replay:
             self.unreadable_at = offset
             self._damaged(offset, record.why)
         elif isinstance(record, Own):
-            if self.by_period and self.own is not None and record.period < self.own.period:
+            if self.by_period and self.own is not None and record.began_before(self.own):
                 return  # came late, too
             self._begin(Epoch(offset), record)
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
@@ -257,6 +280,9 @@ class _Replay:
             self.clean, self.to = True, record.to
 
     def _begin(self, epoch: Epoch, own: Own) -> None:
+        if own.period_life is None and self.own is not None and self.own.period_life is not None:
+            # An earlier version wrote it; the next owner is compared with what is known.
+            own = replace(own, period_life=self.own.period_life)
         self.epoch, self.own, self.clean, self.parts, self.serial = epoch, own, False, [], 0
         self.longest_ms, self.to = own.longest_lease_ms, ""
 
@@ -271,8 +297,8 @@ class _Replay:
         if known[0] is None or (known[1] is None and epoch >= known[0]):
             self._begin(epoch, own)
         elif known[1] is not None and epoch != known[0]:
-            by_period = self.by_period and own.period != known[1].period
-            if own.period > known[1].period if by_period else epoch > known[0]:
+            earlier, later = own.began_before(known[1]), known[1].began_before(own)
+            if later if self.by_period and (earlier or later) else epoch > known[0]:
                 self._begin(epoch, own)
 
     def _damaged(self, offset: int, why: str) -> None:
@@ -302,6 +328,7 @@ class _Replay:
         self.joined_at = offset
         own = self.parts[0].own or self.own
         self.life = None if own is None else own.life
+        self.origin_life = None if own is None else own.origin_life
         self.state, self.snapshot_at = _State.of(self.whole, at=self.parts_at), self.parts_at
         if self.epoch is not None and self.unreadable_at < self.epoch:
             self.damage = None  # the snapshot is complete, and its owner is known
@@ -362,7 +389,8 @@ def replay(
         begins: True if no records precede them. Otherwise those may name the owner, and the owner
             in snapshots is ignored: a late one may come first.
         by_period: True for a parked twin, which belongs to the owner of its queue; ``period`` is
-            the epoch there, and an ``own`` with a lower one is late and ignored.
+            the epoch there, and an ``own`` with a lower one is late and ignored, unless epochs
+            started over (``Own.began_before``).
     """
     seen = _Replay(by_period, begins, epoch_before)
     for offset, record in records:
@@ -380,4 +408,5 @@ def replay(
         seen.damage,
         to=seen.to,
         life=seen.own.life if snapshot is None else seen.life,
+        origin_life=seen.own.origin_life if snapshot is None else seen.origin_life,
     )

@@ -318,24 +318,21 @@ class BulkService:
             meaning = interpretation_of(reply, arguments)
             lane = await self._lane_of(meaning)
             ranges = await self._ranges_of(lane, meaning.topics or (), request)
-            # Brokers also answer for queues that a topic had before it was created again.
-            empty = {each.topic for each in ranges if each.endOffset == 0}
-            if empty:
-                ranges = [each for each in ranges if each.topic not in empty]
-                ranges += await self._ranges_of(lane, empty, request, fresh=True)
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
 
-    async def _ranges_of(
-        self, lane: GroupLane, topics: Iterable[str], request: Any, *, fresh: bool = False
-    ) -> list[Any]:
-        by_topic = await asyncio.gather(
-            *(self._client.queues(Topic(topic), fresh=fresh) for topic in topics)
-        )
-        queues = [queue for each in by_topic for queue in each]
+    async def _ranges_of(self, lane: GroupLane, topics: Iterable[str], request: Any) -> list[Any]:
         group = None if request.withoutCommitted else lane.name
+        queues = await self._queues(topics)
         ranges = await self._client.queue_ranges(queues, group=group)
+        # Brokers also answer for queues that a topic had before it was created again.
+        empty = {queue.topic for queue in queues if ranges[queue].end == 0}
+        if empty:
+            there = await self._queues(empty, fresh=True)
+            queues = [queue for queue in queues if queue.topic not in empty] + there
+            if new := [queue for queue in there if queue not in ranges]:
+                ranges = {**ranges, **await self._client.queue_ranges(new, group=group)}
         answer = []
         for at in range(0, len(queues), _RANGES_AT_ONCE):
             some = queues[at : at + _RANGES_AT_ONCE]
@@ -344,6 +341,13 @@ class BulkService:
             )
             await asyncio.sleep(0)  # other calls go between
         return answer
+
+    async def _queues(self, topics: Iterable[str], *, fresh: bool = False) -> list[QueueName]:
+        """Return the queues of *topics*; *fresh*: as a nameserver has them now."""
+        by_topic = await asyncio.gather(
+            *(self._client.queues(Topic(topic), fresh=fresh) for topic in topics)
+        )
+        return [queue for each in by_topic for queue in each]
 
     async def _lane_of(self, meaning: Interpretation) -> GroupLane:
         """Return the lane of the group, which has the topics of the request.

@@ -30,7 +30,6 @@ from proxy.downstream.port.frames import (
     FrameBuffer,
     FrameError,
     Spliced,
-    decode_call,
     encode_answer,
     encode_failure,
     encode_spliced,
@@ -209,7 +208,7 @@ class Reply:
         self.call = call
         #: Called once if the connection ends before the whole answer has left the process.
         self.on_lost: Callable[[], None] | None = None
-        #: As made by ``interpretation.interpretation_of``; None before.
+        #: As made by the gate, if it needed one; None otherwise.
         self.interpretation: Any = None
         #: The caller, once it is authenticated; None without authentication.
         self.principal: str | None = None
@@ -223,15 +222,15 @@ class Reply:
         """Whether the answer was given."""
         return self._answered
 
-    def __call__(self, result: Any) -> None:
-        """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in."""
-        if self.account is None:
-            self._encode(result)
-        else:
-            self.metered(self._encode, result)
-
-    def _encode(self, result: Any) -> None:
-        if isinstance(result, Spliced):
+    def __call__(self, result: Any, if_lost: Callable[[], None] | None = None) -> None:
+        """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in.
+        *if_lost*: as for ``call_if_lost``; None: as set before.
+        """
+        if if_lost is not None:
+            self.on_lost = if_lost
+        if self.account is not None and not self._metered:
+            self.metered(self, result)
+        elif isinstance(result, Spliced):
             self._send(encode_spliced(self.call, result))
         else:
             self._send(encode_answer(self.call, result))
@@ -273,7 +272,7 @@ class Reply:
         self.on_lost = callback
 
     def interpret_as(self, interpretation: Any) -> None:
-        """Keep *interpretation* for all that serve the call."""
+        """Keep the gate's *interpretation* for the service."""
         self.interpretation = interpretation
 
     def identify(self, principal: str) -> None:
@@ -557,7 +556,7 @@ class Connection(asyncio.Protocol):
             if self._begun:
                 self._begun = False
                 server.begun.end(self)
-            call = decode_call(frame)
+            call = Call(frame)
             entry = server.methods.get(call.name)
             passed_over, self._passing_over = self._passing_over, False
             arguments = wrong = None

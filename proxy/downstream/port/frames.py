@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from thrift.protocol import fastbinary  # without the C codec: 20 times slower, and no depth limit
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
@@ -51,6 +51,7 @@ _STOPS = 2
 
 #: Attributes of classes take longer to look up.
 _CALL, _ONE_WAY, _REPLY = TMessageType.CALL, TMessageType.ONEWAY, TMessageType.REPLY
+_REQUESTS = (_CALL, _ONE_WAY)
 
 
 class FrameError(Exception):
@@ -202,21 +203,40 @@ class Call:
         "frame_bytes",
         "name",
         "one_way",
+        "trans",
     )
 
     string_length_limit = 0x3FFFFFFF  # longer strings exceed the frame anyway
     container_length_limit = MAX_CONTAINER
 
-    def __init__(
-        self, name: str, one_way: bool, codec: _Codec, frame: bytes, head_bytes: int
-    ) -> None:
-        self.name = name
-        self.one_way = one_way
+    def __init__(self, frame: bytes) -> None:
+        """Parse the head of a call, the frame without its length. Raises FrameError for anything
+        else.
+        """
+        codec = _CODECS.get(frame[0])
+        if codec is None:
+            raise FrameError(
+                f"a frame begins with 0x{frame[0]:02x}: expected 0x82 (compact) or 0x80 (binary)"
+            )
+        try:
+            kind, start, end = codec.read_head(frame)
+            self.name = frame[start:end].decode()
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
+            raise FrameError(f"a call's head cannot be read: {error.__class__.__name__}") from error
+        if not 0 <= end - start <= MAX_NAME_BYTES:
+            raise FrameError(
+                f"a method's name of {end - start} bytes: 0 to {MAX_NAME_BYTES} are allowed"
+            )
+        head_bytes, frame_bytes = end + codec.after_name, len(frame)
+        if head_bytes > frame_bytes:
+            raise FrameError("a call's head is cut short")
+        if kind not in _REQUESTS:
+            raise FrameError(f"message type {kind} is not a call")
+        self.one_way = kind == _ONE_WAY
         self.codec = codec
         #: Size of the frame, without its length.
-        self.frame_bytes = len(frame)
-        self._frame = frame
-        self._head_bytes = head_bytes
+        self.frame_bytes = frame_bytes
+        self._frame, self._head_bytes = frame, head_bytes
 
     def decode(self, arguments: Any, specification: Any = None) -> Any:
         """Decode into the ``*_args`` struct *arguments*: the fields in *specification*, its own by
@@ -228,17 +248,15 @@ class Call:
             specification = arguments.thrift_spec
         self.cstringio_buf = BytesIO(self._frame)
         self.cstringio_buf.seek(self._head_bytes)
+        self.trans = self  # the transport, as the C decoders name it
         try:
             self.codec.decode(arguments, self, [arguments.__class__, specification])
         except Exception as error:
             # For invalid bytes the codecs raise various exceptions, from EOFError to OverflowError.
             raise FrameError(f"the arguments of {self.name} cannot be read: {error!r}") from error
+        finally:
+            del self.trans, self.cstringio_buf  # nothing refers to itself, or to the bytes twice
         return arguments
-
-    @property
-    def trans(self) -> Self:
-        """The transport, as the C decoders name it."""
-        return self
 
     def cstringio_refill(self, _partial: bytes, _missing: int) -> NoReturn:
         """Called by a decoder that reads beyond the end."""
@@ -277,30 +295,6 @@ class Spliced:
     result: Any
     entries: Sequence[Any]
     blobs: Sequence[Sequence[bytes]]
-
-
-def decode_call(frame: bytes) -> Call:
-    """Parse the head of a call. Raises FrameError for anything else."""
-    codec = _CODECS.get(frame[0])
-    if codec is None:
-        raise FrameError(
-            f"a frame begins with 0x{frame[0]:02x}: expected 0x82 (compact) or 0x80 (binary)"
-        )
-    try:
-        kind, start, end = codec.read_head(frame)
-        name = frame[start:end].decode()
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise FrameError(f"a call's head cannot be read: {error.__class__.__name__}") from error
-    head_bytes = end + codec.after_name
-    if not 0 <= end - start <= MAX_NAME_BYTES:
-        raise FrameError(
-            f"a method's name of {end - start} bytes: 0 to {MAX_NAME_BYTES} are allowed"
-        )
-    if head_bytes > len(frame):
-        raise FrameError("a call's head is cut short")
-    if kind not in (_CALL, _ONE_WAY):
-        raise FrameError(f"message type {kind} is not a call")
-    return Call(name, kind == _ONE_WAY, codec, frame, head_bytes)
 
 
 def encode_answer(call: Call, result: Any) -> bytes:

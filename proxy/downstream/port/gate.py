@@ -159,6 +159,7 @@ class Gate:
         over = connection.count_for(account) or account.admit(now)
         if over is None and account.counts_names:
             meaning = interpretation_of(reply, arguments)
+            reply.interpret_as(meaning)
             over = account.admit_names("groups", meaning.groups(), now) or account.admit_names(
                 "topics", meaning.all_topics(self._topics_of), now
             )

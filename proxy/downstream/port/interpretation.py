@@ -89,15 +89,12 @@ class Interpretation(NamedTuple):
 
 
 def interpretation_of(reply: Reply, arguments: Any) -> Interpretation:
-    """Return the interpretation of the call that *reply* answers, made at the first request for it.
+    """Return the interpretation of the call that *reply* answers: the gate's, if it made one.
 
     Raises Refused for an empty name, or for names that contradict each other.
     """
     known: Interpretation | None = reply.interpretation
-    if known is None:
-        known = _METHODS[reply.call.name](arguments)
-        reply.interpret_as(known)
-    return known
+    return _METHODS[reply.call.name](arguments) if known is None else known
 
 
 def interpret(method: str, arguments: Any) -> Interpretation:
@@ -160,9 +157,11 @@ def _pull(arguments: Any) -> Interpretation:
         topics = _named("topic", [request.topic])
     elif request.topics:
         topics = _named("topics", request.topics)
-    places = _NO_PLACES
-    if request.acks or request.result is not None:
-        places = _places(request.result, request.acks)
+    places, acks = _NO_PLACES, request.acks
+    if request.result is not None or (acks and len(acks) > 1):
+        places = _places(request.result, acks)
+    elif acks and (place := place_of(acks[0].context)) is not None:  # the usual case
+        places = frozenset((place,))
     return Interpretation(_PULL, request.groupId or "", topics, places)
 
 
@@ -301,9 +300,6 @@ def _named(field: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def _places(result: Any, others: Sequence[Any] | None) -> frozenset[Place]:
     """Return the places in the chain *result*, and in *others*, which have a context each."""
-    if result is None and others is not None and len(others) == 1:  # the usual case
-        place = place_of(others[0].context)
-        return _NO_PLACES if place is None else frozenset((place,))
     places = {place_of(each.context) for each in others or ()}
     while result is not None:
         places.add(place_of(result.context))

@@ -28,11 +28,11 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 ANSWERS = 4
 
 
-class ClientName(NamedTuple):
-    """A client: its group and the name that it chose."""
-
-    group: str
-    client: str
+#: A client: its group and the name that it chose.
+ClientName = tuple[str, str]
+#: Leases of one queue in an answer: queue, topic, ownership period, ids. The topic is the name that
+#: clients use; it differs from the queue's own topic for redriven copies of parked messages.
+_Leases = tuple[QueueName, Topic, Epoch, list[LeaseId]]
 
 
 class RequestName(NamedTuple):
@@ -40,19 +40,6 @@ class RequestName(NamedTuple):
 
     client: ClientName
     request_id: str
-
-
-class _Leases(NamedTuple):
-    """Leases of one queue and ownership period in an answer.
-
-    *topic* is the name that clients use; it differs from the queue's own topic for redriven copies
-    of parked messages.
-    """
-
-    queue: QueueName
-    topic: Topic
-    epoch: Epoch
-    leases: list[LeaseId]
 
 
 class _Answer(NamedTuple):
@@ -104,7 +91,7 @@ class Replays:
         count = until_ns = 0
         for pipeline, leases in batches:
             ids = [lease.lease_id for lease in leases]
-            parts.append(_Leases(pipeline.queue, pipeline.topic, pipeline.epoch, ids))
+            parts.append((pipeline.queue, pipeline.topic, pipeline.epoch, ids))
             count += len(ids)
             # All leases of one delivery have the same deadline.
             if (deadline_ns := leases[0].deadline_ns) > until_ns:
@@ -133,13 +120,13 @@ class Replays:
         client = self._clients.get(name.client)
         answer = None if client is None else client.answers.get(name.request_id)
         batches: list[Batch] = []
-        for part in answer.parts if answer is not None else ():
-            if topics is not None and part.topic not in topics:
+        for queue, topic, epoch, lease_ids in answer.parts if answer is not None else ():
+            if topics is not None and topic not in topics:
                 continue
-            pipeline = pipeline_of(part.queue)
-            if pipeline is None or pipeline.epoch != part.epoch:
+            pipeline = pipeline_of(queue)
+            if pipeline is None or pipeline.epoch != epoch:
                 continue
-            found = [pipeline.leases.live(each) for each in part.leases]
+            found = [pipeline.leases.live(each) for each in lease_ids]
             alive = [lease for lease in found if lease is not None and lease.deadline_ns > now_ns]
             for lease in alive:
                 lease.held_by(holder)

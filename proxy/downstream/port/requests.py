@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 from broker_core.errors import BrokerError, RemotingError
@@ -24,7 +25,7 @@ from proxy.core.keys.order_key import QUEUE_CHAIN
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
-from proxy.downstream.port.replays import ClientName, RequestName
+from proxy.downstream.port.replays import RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
@@ -43,6 +44,9 @@ MAX_VERDICTS = 100_000
 #: unknown group or topic; broker failure or limit reached.
 REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
+#: Contexts kept, of some hundred bytes each: more than a proxy has queues in nearly all cases.
+_KEPT_CONTEXTS = 4096
+
 _OUR_FIELDS = (
     "acks",
     "requestId",
@@ -58,8 +62,9 @@ _OUR_FIELDS = (
 NO_CONTEXT = consumer.Context()
 #: Positional, with text as bytes, which the stub does not declare.
 _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
+#: Contexts of answers, by group, topic and queue with period: the same in answer after answer.
+_context = lru_cache(_KEPT_CONTEXTS)(cast(Callable[..., consumer.Context], consumer.Context))
 #: Positional: names of arguments double the cost of a struct.
-_CONTEXT = cast(Callable[..., consumer.Context], consumer.Context)
 _RESPONSE = cast(Callable[..., consumer.PullResponse], consumer.PullResponse)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
@@ -87,10 +92,6 @@ def refusal(error: Exception) -> consumer.PullException:
 
 def uses_our_fields(request: Any) -> bool:
     """Return whether a PullRequest comes from an orderlane client rather than DDMQ's."""
-    if (
-        request.clientId is not None or request.acks is not None
-    ):  # all orderlane clients set one of them
-        return True
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
@@ -105,7 +106,7 @@ def request_name(request: Any) -> RequestName | None:
         raise Refused("requestId requires clientId: set both, or neither")
     if len(request.requestId) > MAX_TEXT:
         raise Refused(f"requestId is longer than {MAX_TEXT} characters")
-    client = ClientName(request.groupId or "", request.clientId[:MAX_TEXT])
+    client = request.groupId or "", request.clientId[:MAX_TEXT]
     return RequestName(client, request.requestId)
 
 
@@ -256,39 +257,43 @@ def _one_queue(
     waited: bool | None = None,
 ) -> consumer.PullResponse:
     pipeline, leases = batch
-    context = _CONTEXT(group, pipeline.topic, pipeline.qid)
+    context = _context(group, pipeline.topic, pipeline.qid)
     chain = pipeline.chain_at_clients if ours else None
-    messages = [_message(lease, chain) for lease in leases]
+    messages = _messages(leases, chain)
     if not ours:
         return _RESPONSE(context, messages, more)
     return _RESPONSE(context, messages, more, pipeline.visibility_ns // 1_000_000, home, waited)
 
 
-def _message(lease: Lease, chain: bytes | None) -> consumer.Message:
-    """Return the message of *lease*. *chain*: the order key of messages without a key of their own;
-    None: the client knows none of our fields.
+def _messages(leases: Iterable[Lease], chain: bytes | None) -> list[consumer.Message]:
+    """Return the messages of *leases*. *chain*: the order key of messages without a key of their
+    own; None: the client knows none of our fields.
     """
-    job = lease.job
-    stored = job.message
-    if stored is None:
-        raise RuntimeError(f"{job} is leased without its message")
-    body = stored.body if lease.made_body is None else lease.made_body
-    raw = stored.raw_properties
-    plain = _none_of_users(raw) if raw.isascii() else None
-    key: Any
-    if plain is not None:
-        own = None
-        key, tag, name = plain.groups()
-    else:
-        properties = decode_properties(raw)  # not cached: a message stores its properties once
-        own = user_properties(properties)
-        key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
-    if chain is None:
-        return _MESSAGE(key, body, tag, job.offset, own)
-    name = name or stored.offset_message_id
-    order_key = chain if job.key == QUEUE_CHAIN else job.key
-    of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
-    return _MESSAGE(key, body, tag, job.offset, own, *of_lease)
+    messages = []
+    for lease in leases:
+        job = lease.job
+        stored = job.message
+        if stored is None:
+            raise RuntimeError(f"{job} is leased without its message")
+        body = stored.body if lease.made_body is None else lease.made_body
+        raw = stored.raw_properties
+        plain = _none_of_users(raw) if raw.isascii() else None
+        key: Any
+        if plain is not None:
+            own = None
+            key, tag, name = plain.groups()
+        else:
+            properties = decode_properties(raw)  # not cached: a message stores its properties once
+            own = user_properties(properties)
+            key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
+        if chain is None:
+            messages.append(_MESSAGE(key, body, tag, job.offset, own))
+            continue
+        name = name or stored.offset_message_id
+        order_key = chain if job.key == QUEUE_CHAIN else job.key
+        of_lease = lease.lease_id, job.attempts, stored.born_ms, order_key, name
+        messages.append(_MESSAGE(key, body, tag, job.offset, own, *of_lease))
+    return messages
 
 
 def _nack(nack: Any) -> Nack:

@@ -28,6 +28,7 @@ from proxy.core.dead_letters.copies import (
     Form,
     copied,
     packed_key,
+    topic_in_life,
 )
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.order_key import key_text
@@ -137,9 +138,16 @@ class DeadLetters:
 
 
 def copy_of(
-    job: Job, pipeline: QueuePipeline, *, to: Topic, form: Form = Form.WHOLE
+    job: Job,
+    pipeline: QueuePipeline,
+    *,
+    to: Topic,
+    form: Form = Form.WHOLE,
+    life: int | None = None,
 ) -> OutgoingMessage:
-    """Return the message of *job* for the topic *to*, with the data of its failures."""
+    """Return the message of *job* for the topic *to*, with the data of its failures. *life*: in a
+    parked copy, that of the message's topic.
+    """
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is given up without its message")
@@ -147,7 +155,7 @@ def copy_of(
     last_ms = wall_ms() - lag_ms
     first_ms = last_ms - (job.last_failure_ns - job.first_failure_ns) // 1_000_000
     about: dict[str, Any] = {
-        ORIGIN_TOPIC: pipeline.topic,
+        ORIGIN_TOPIC: topic_in_life(pipeline.topic, life),
         ORIGIN_ID: stored.message_id[:_MAX_TEXT],
         ORIGIN_QUEUE: pipeline.queue.qid,
         ORIGIN_OFFSET: job.offset,

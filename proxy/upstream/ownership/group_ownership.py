@@ -45,6 +45,8 @@ _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 #: Longest wait for queues without an owner that an operator needs: a lock whose owner crashed
 #: expires meanwhile; and interval of checks.
 _TAKEN_WITHIN_NS, _LOOK_AGAIN_S = 15_000_000_000, 0.05
+#: Routes of refused queues that are asked for at the same time.
+_ROUTES_AT_ONCE = 16
 #: Maximum wait for hand-overs before leaving the group.
 _LEAVE_WITHIN_S = 0.5
 #: A broker that does not list a sign within that time never will.
@@ -528,12 +530,21 @@ class GroupOwnership:
 
         A queue that was deleted may come back, so its finished messages are recorded.
         """
+        by_topic: defaultdict[Topic, set[QueueName]] = defaultdict(set)
+        for queue in refused:
+            by_topic[queue.topic].add(queue)
         removed: set[QueueName] = set()
-        for topic in sorted({queue.topic for queue in refused}):
-            with suppress(RemotingError, TimeoutError):
-                async with asyncio.timeout(self._context.settings.lock.request_timeout_s):
+        at_once = asyncio.Semaphore(_ROUTES_AT_ONCE)
+
+        async def ask(topic: Topic) -> None:
+            async with at_once:
+                with suppress(RemotingError):
                     there = await self._context.client.queues(topic, fresh=True)
-                removed |= {queue for queue in refused if queue.topic == topic} - set(there)
+                    removed.update(by_topic[topic].difference(there))
+
+        with suppress(TimeoutError):  # one limit for all: they still count as owned meanwhile
+            async with asyncio.timeout(self._context.settings.lock.request_timeout_s):
+                await asyncio.gather(*map(ask, sorted(by_topic)))
         for queue in sorted(refused):
             owned = self._queues.get(queue)
             if owned is None or owned.state in _UNLOCKED:

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import structlog
 
 from broker_core import chance
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.errors import BrokerError, NotRegistered, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.replay import LastOwner
@@ -48,6 +50,8 @@ _EVERY_S = 5.0
 _LONGEST_S, _QUEUES_PER_S = 30.0, 200.0
 #: Queues without an owner checked per run at a broker, and concurrently.
 _FREE_PER_RUN, _AT_ONCE = 256, 16
+
+_NOT_CHECKED = "ownership records not checked; retrying"
 
 _noisy = NoisyLog(structlog.get_logger("kept_records"))
 
@@ -74,6 +78,7 @@ class KeptRecords:
         # For queues without an owner here: log offset of the last snapshot, or without one the end
         # of the log when that was seen. Later records have a higher log offset.
         self._free: dict[tuple[Group, QueueName], int] = {}
+        self._asking: asyncio.Task[None] | None = None  # for routes that are not known yet
 
     async def run(self) -> None:
         """Check every few seconds until cancelled, separately at each broker."""
@@ -91,40 +96,62 @@ class KeptRecords:
                 for broker, queues in at_brokers.items():
                     tasks.start(broker, self._look, broker, queues)
         finally:
+            await cancel_and_wait(self._asking)
             await tasks.close()
 
     async def _by_broker(self) -> dict[str, _AtBroker]:
+        """Return the queues to check. Topics without a known route are left to the next check: no
+        broker waits for a nameserver.
+        """
         found: defaultdict[str, _AtBroker] = defaultdict(_AtBroker)
         free: dict[tuple[Group, QueueName], None] = {}
+        unknown: list[tuple[GroupLane, Topic]] = []
         for lane in self._lanes:
-            for pipeline in lane.buffer:
-                if not pipeline.draining:
-                    found[pipeline.queue.broker].owned.append((lane, pipeline))
-            for queue in await self._free_of(lane):
-                free[lane.name, queue] = None
-                found[queue.broker].free.append((lane, queue))
+            with _noisy.confined(f"bug {lane.name}", _NOT_CHECKED, group=lane.name):
+                for pipeline in lane.buffer:
+                    if not pipeline.draining:
+                        found[pipeline.queue.broker].owned.append((lane, pipeline))
+                for queue in await self._free_of(lane, unknown):
+                    free[lane.name, queue] = None
+                    found[queue.broker].free.append((lane, queue))
         for gone in self._free.keys() - free.keys():
             del self._free[gone]
+        if unknown and (self._asking is None or self._asking.done()):
+            self._asking = spawn(self._ask_for(unknown), name="routes for kept records")
         return found
 
-    async def _free_of(self, lane: GroupLane) -> list[QueueName]:
-        """Return the queues that this proxy may check and does not own."""
+    async def _free_of(
+        self, lane: GroupLane, unknown: list[tuple[GroupLane, Topic]]
+    ) -> list[QueueName]:
+        """Return the queues that this proxy may check and does not own; add topics without a known
+        route to *unknown*.
+        """
         ownership = self._ownerships.get(lane.name)
         if ownership is None or self._context.away or lane.is_broadcast:
             return []
         free: list[QueueName] = []
-        for topic in lane.settings.topics:
-            try:
-                queues = await self._context.client.queues(Topic(topic.name))
-            except RemotingError as error:
-                unknown = isinstance(error, BrokerError) and (
-                    error.code == ResponseCode.TOPIC_NOT_EXIST
-                )
-                if not unknown:
-                    self._complain(lane, error)
-                continue
-            free += [queue for queue in queues if ownership.owned(queue) is None]
+        for each in lane.settings.topics:
+            topic = Topic(each.name)
+            if self._context.client.knows_route(topic):
+                queues = await self._context.client.queues(topic)
+                free += [queue for queue in queues if ownership.owned(queue) is None]
+            else:
+                unknown.append((lane, topic))
         return free
+
+    async def _ask_for(self, unknown: Iterable[tuple[GroupLane, Topic]]) -> None:
+        """Ask for the routes of topics, which the client keeps."""
+        for lane, topic in unknown:
+            try:
+                await self._context.client.queues(topic)
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    self._complain(lane, error)
+            except NotRegistered as error:
+                self._complain(lane, error)
+            except RemotingError as error:
+                self._complain(lane, error)
+                return  # the nameserver would not answer for the others either
 
     async def _look(self, broker: str, queues: _AtBroker) -> None:
         recorder = self._context.recorder
@@ -148,11 +175,11 @@ class KeptRecords:
                 except Exception as error:
                     self._complain(lane, error)
 
-        looks = [
-            limited(lane, partial(recorder.keep, lane, pipeline))
-            for lane, pipeline in queues.owned
-            if not (pipeline.closed or recorder.watch(pipeline, log))
-        ]
+        looks: list[Coroutine[Any, Any, None]] = []
+        for lane, pipeline in queues.owned:
+            with _noisy.confined(f"bug {lane.name}", _NOT_CHECKED, queue=str(pipeline.queue)):
+                if not (pipeline.closed or recorder.watch(pipeline, log)):
+                    looks.append(limited(lane, partial(recorder.keep, lane, pipeline)))
         due = [each for each in queues.free if self._is_due(*each, log)]
         looks += [
             limited(lane, partial(self._look_at_free, lane, queue, log))
@@ -205,7 +232,7 @@ class KeptRecords:
         bug = None if isinstance(error, RemotingError | OrderlaneError) else error
         _noisy.warning(
             lane.name,
-            "ownership records not checked; retrying",
+            _NOT_CHECKED,
             group=lane.name,
             reason=str(error),
             exc_info=bug,

@@ -22,7 +22,7 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.lock_renewal import lock_names_to_json
-from proxy.observe.logs import NoisyLog
+from proxy.observe.logs import Confined, NoisyLog
 from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.owned_queue import OwnedQueue
@@ -115,13 +115,15 @@ class LockRenewals:
         """Return the groups with locks, by broker."""
         held: defaultdict[str, list[GroupLocks]] = defaultdict(list)
         for ownership in self._ownerships.values():
-            for broker in ownership.brokers:
-                held[broker].append(ownership)
+            with _confined(ownership):
+                for broker in ownership.brokers:
+                    held[broker].append(ownership)
         return held
 
     def _resume(self) -> None:
         for ownership in list(self._ownerships.values()):
-            ownership.resume()
+            with _confined(ownership):
+                ownership.resume()
 
     # ---- group by group -------------------------------------------------------------------------
 
@@ -154,7 +156,9 @@ class LockRenewals:
         apart: list[GroupLocks] = []
         held: list[OwnedQueue] = []
         for ownership in groups:
-            plain = ownership.renewable(broker)
+            plain: list[OwnedQueue] | None = None
+            with _confined(ownership):
+                plain = ownership.renewable(broker)
             if plain is None:
                 apart.append(ownership)
             else:
@@ -192,7 +196,8 @@ class LockRenewals:
         until_ns = asked_ns + int(lock.trust_s * 1e9)
         for each in part:
             if not refused or each.lock_name not in refused:
-                each.renewed(until_ns)
+                with _noisy.confined("bug", "renewal of a lock not noted", queue=str(each.queue)):
+                    each.renewed(until_ns)
         return {group for group, _, _ in refused}
 
     def _complain(self, broker: str, held: Iterable[OwnedQueue], error: RemotingError) -> None:
@@ -203,6 +208,10 @@ class LockRenewals:
             queues=len(list(held)),
             reason=str(error),
         )
+
+
+def _confined(ownership: GroupLocks) -> Confined:
+    return _noisy.confined("bug", "locks of a group not renewed", group=ownership.group)
 
 
 def _encoded(part: list[OwnedQueue]) -> tuple[list[OwnedQueue], bytes]:

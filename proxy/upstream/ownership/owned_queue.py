@@ -215,7 +215,8 @@ class OwnedQueue:
             hold_until_ns=self.hold_until_ns,
             resume=None if begun.last is None else begun.last.snapshot,
             now_ns=now_ns(),
-            life=begun.own.life,
+            life=begun.life.number,
+            former=begun.life.former,
         )
         if begun.last is not None and begun.last.snapshot is not None:
             pipeline.anchored(begun.last.snapshot.anchor)

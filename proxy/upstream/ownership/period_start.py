@@ -51,6 +51,7 @@ class Begun:
     last: LastOwner | None
     committed: int
     start_offset: int
+    life: TopicLife
 
     @property
     def is_first(self) -> bool:
@@ -151,7 +152,7 @@ class PeriodStart:
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.begin(group, self._queue, own))
-            begun = Begun(own, epoch, now, committed, start)
+            begun = Begun(own, epoch, now, committed, start, life)
             if epoch == end:
                 return begun
             seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)

@@ -55,7 +55,8 @@ async def _renew_twin(
     before = await log.owner(group, twin)
     if before is None or _sound(before) is None:
         return
-    # The twin has lives of its own: its next owner checks whether this is the current one.
+    # Twin and queue have lives of their own: the next owner checks whether these are the current
+    # ones.
     own = replace(
         begun.own,
         broker_start_ms=0,
@@ -63,12 +64,17 @@ async def _renew_twin(
         hold_ms=0,
         life=before.life,
         start=None,
+        origin_life=before.origin_life,
+        period_life=log.life(group, queue),
     )
     epoch = Epoch(await log.begin(group, twin, own))
     found, _ = await log.last(group, twin, before=epoch, by_period=True)
     if found is None or (last := _sound(found)) is None:
         return
-    kept, own = replace(last, epoch=epoch), replace(own, life=found.life)
+    kept, own = (
+        replace(last, epoch=epoch),
+        replace(own, life=found.life, origin_life=found.origin_life),
+    )
     await log.append_snapshot(group, twin, kept, own)
     await log.append(group, twin, Clean(epoch))
 

@@ -44,6 +44,7 @@ from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_eac
 from proxy.upstream.reading.queue_reader import read_queue
 from proxy.upstream.records.anchors import in_life
 from proxy.upstream.records.durable import check_on_disk
+from proxy.upstream.records.twin_topics import create_twins
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 #: Maximum keys named in a log line.
@@ -297,7 +298,7 @@ class Parking:
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
         pipeline, client = self._pipeline, self._context.client
-        copies = [copy_of(job, pipeline, to=self._queue.topic) for job in jobs]
+        copies = [self._copy_of(job) for job in jobs]
         plain = not any(copy.sys_flag for copy in copies)
 
         async def send(begin: int, end: int) -> None:
@@ -316,6 +317,10 @@ class Parking:
         sizes = [size_of(copy) for copy in copies]
         await self._context.batch_limits.in_pieces(self._queue.broker, sizes, send)
 
+    def _copy_of(self, job: Job, *, form: Form = Form.WHOLE) -> OutgoingMessage:
+        pipeline = self._pipeline
+        return copy_of(job, pipeline, to=self._queue.topic, form=form, life=pipeline.life)
+
     async def _copy_one(self, job: Job, copy: OutgoingMessage) -> None:
         client, pipeline = self._context.client, self._pipeline
         try:
@@ -323,7 +328,7 @@ class Parking:
         except RemotingError as error:
             if not error.illegal:
                 raise
-            copy = copy_of(job, pipeline, to=self._queue.topic, form=Form.SHORT)
+            copy = self._copy_of(job, form=Form.SHORT)
             try:
                 sent = await client.send(self._queue, copy, life=self._twin().life)
             except RemotingError as second:
@@ -411,10 +416,13 @@ class Parking:
             broker_start_ms=0,  # the queue's own period waits for leases
             period=pipeline.epoch,
             life=life.number,
+            origin_life=pipeline.life,
+            period_life=context.log.life(group, pipeline.queue),
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         last = await in_life(context.client, group, self._queue, last, life=life)
+        last = None if last is None else pipeline.state_of_twin(last)
         start = await self._start(last, committed)
         # Records become visible in the order in which they and all else was stored, so this is the
         # actual end.
@@ -436,6 +444,8 @@ class Parking:
             now_ns=now_ns(),
             life=life.number,
         )
+        if last is not None and last.snapshot is not None:
+            twin.anchored(last.snapshot.anchor)
         return twin, last, own
 
     async def _start(self, last: LastOwner | None, committed: int | None) -> int:
@@ -454,16 +464,8 @@ class Parking:
             return False
 
     async def _create(self) -> None:
-        client, queue = self._context.client, self._pipeline.queue
-        if await self._is_there():
-            return
-        beside = [
-            each.queue_id
-            for each in await client.queues(queue.topic)
-            if each.broker == queue.broker
-        ]
-        count = max([*beside, queue.queue_id]) + 1
-        await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
+        if not await self._is_there():
+            await create_twins(self._context.client, self._queue, self._pipeline.queue)
 
     def lost_tail(self, offset: int) -> None:
         """Start over with the remaining copies: the broker's queue ends below what was read."""

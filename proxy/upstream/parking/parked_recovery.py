@@ -34,10 +34,11 @@ async def parked_in_twin(
         return {}
     last, _ = await context.log.last(group, twin, by_period=True)
     last = await in_life(client, group, twin, last, life=await client.topic_life(twin))
+    last = None if last is None else pipeline.state_of_twin(last)
     anew = last is not None and last.begins_life
     committed = 0 if anew else await client.committed_offset(group, twin) or 0
     start = max(committed, await client.min_offset(twin))
-    found = FoundParked(pipeline.keys.record, None if last is None else last.snapshot, start)
+    found = FoundParked(pipeline, None if last is None else last.snapshot, start)
     async for copy in read_range(client, twin, group=group, start=found.position, end=end):
         found.see(copy)
     if found.keys:

@@ -48,12 +48,11 @@ async def watch_retention(
 
 async def _look_at_all(context: UpstreamContext, parkings: Iterable[Parking]) -> None:
     for parking in parkings:
-        try:
-            await look_at(context, parking)
-        except RemotingError as error:
-            _noisy.warning("look", "retention not checked; retrying", reason=str(error))
-        except Exception as error:  # a bug with one queue must not end the check of others
-            _noisy.warning("bug", "retention check failed", reason=str(error), exc_info=error)
+        with _noisy.confined("bug", "retention check failed"):
+            try:
+                await look_at(context, parking)
+            except RemotingError as error:
+                _noisy.warning("look", "retention not checked; retrying", reason=str(error))
 
 
 async def look_at(context: UpstreamContext, parking: Parking) -> None:

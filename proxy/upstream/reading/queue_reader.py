@@ -25,7 +25,7 @@ from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.pace import interval_s
-from proxy.upstream.records.anchors import is_another
+from proxy.upstream.records.anchors import is_another, is_another_now
 
 _MAX_MESSAGES = 256
 #: Times that a broker holds a pull without messages, in s, and such pulls per second in all.
@@ -36,7 +36,9 @@ _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
 #: Until the broker is asked again for a damaged message.
 DAMAGED_S = 5.0
-#: Interval at which a broker is asked for the life of a queue that is not read for lack of room.
+#: After that time without an answer, a queue may be in another life, grown past the read position.
+_UNSEEN_NS = 1_000_000_000
+#: Interval at which the life of a queue is checked that is not read for lack of room.
 _ASK_LIFE_NS = 2_000_000_000
 _FREED_WITHIN_S = 0.005
 #: Messages expected during a wait for further ones that make it worth while: a pull costs as much
@@ -93,6 +95,7 @@ async def _read(
     patience = Patience()
     batch_wait = BatchWait(context.settings.limits.batch_wait_ms, worth=_WORTH)
     doubtful = False  # the queue may have begun another life while it was not read
+    seen_ns = now_ns()  # time of the last answer
 
     while True:
         room = await _room(context, lane, pipeline, patience)
@@ -118,10 +121,14 @@ async def _read(
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
+        unseen_ns, seen_ns = now_ns() - seen_ns, now_ns()
+        if result.messages and unseen_ns >= _UNSEEN_NS:
+            doubtful = True
         if await _is_other_life(context, lane, pipeline, result, doubtful=doubtful):
             on_new_life()
             return
         doubtful = False
+        pipeline.life_checked()
         if pipeline.position != asked_at:
             continue  # an operator skipped damaged messages meanwhile
         if result.status is PullStatus.DAMAGED:
@@ -168,12 +175,13 @@ async def _is_other_life(
 ) -> bool:
     """Return True if *result* is from another life of the topic.
 
-    A broker without lives is checked by the log offset of a message when it moved back, and
-    (*doubtful*) after it did not answer.
+    A broker without lives is checked by the log offset of a message when it moved back, after a
+    refill found another message, and (*doubtful*) after it did not answer or was not asked.
     """
     if is_other_life(pipeline, result.life):
         return True
     moved_back = _is_moved_back(pipeline, result)
+    doubtful = doubtful or pipeline.life_in_doubt
     if (anchor := pipeline.anchor) is None or not (doubtful or moved_back):
         return False
     end = result.next_offset if moved_back else None
@@ -281,9 +289,18 @@ async def _room(
         if now_ns() - asked_ns >= _ASK_LIFE_NS:  # meanwhile no read shows it
             asked_ns = now_ns()
             with suppress(RemotingError):
-                if is_other_life(pipeline, await context.client.life(pipeline.queue)):
+                if await _is_in_other_life(context, lane, pipeline):
                     return 0
     return room
+
+
+async def _is_in_other_life(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline
+) -> bool:
+    """Return True if the topic is in another life, without a read. Raises RemotingError."""
+    if pipeline.life is None and (anchor := pipeline.anchor) is not None:
+        return await is_another_now(context.client, lane.name, pipeline.queue, anchor)
+    return is_other_life(pipeline, await context.client.life(pipeline.queue))
 
 
 def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:

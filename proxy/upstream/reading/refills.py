@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Self
 
+import structlog
+
 from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.names import Group
@@ -19,15 +21,18 @@ from proxy.core.jobs.refills import Refill, RefillPass, how_many
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
-from proxy.observe.logs import queue_log
+from proxy.observe.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.queue_reader import DAMAGED_S, is_other_life
+from proxy.upstream.records.anchors import shows_another
 
 #: Assumed size of a record while none is in memory: large, to avoid reading too many.
 _RECORD_BYTES = 64 << 10
 FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 #: Interval at which memory is checked if no signal reports free memory.
 _LOOK_AGAIN_S = 1.0
+
+_noisy = NoisyLog(structlog.get_logger("refill"))
 
 
 class Refills:
@@ -146,7 +151,8 @@ class Refills:
         def may_read() -> bool:
             if memory.left or pipeline.closed:
                 return True
-            memory.relieve()
+            with _noisy.confined("relief", "no memory freed for spilled messages; trying again"):
+                memory.relieve()
             return memory.left > 0 or not pipeline.offers
 
         while not may_read():
@@ -226,6 +232,7 @@ class _Reader:
                 )
                 if is_other_life(self._pipeline, result.life):
                     return  # the queue's reader notices it and ends the period
+                self._check_life(result, offset)
                 if result.status is PullStatus.NO_NEW:
                     # Not deleted: replicas of a master that restarted have yet to confirm it, say.
                     raise RemotingError(f"the broker does not show offset {offset} yet")
@@ -255,6 +262,19 @@ class _Reader:
                 yield refill, messages
                 del messages
             del result
+
+    def _check_life(self, result: PullResult, offset: int) -> None:
+        """Let the queue's reader end the period if *result*, of a pull at *offset*, is of another
+        life of the topic, at a broker that does not report lives. Raises RemotingError then.
+        """
+        pipeline = self._pipeline
+        if pipeline.life is not None or (anchor := pipeline.anchor) is None:
+            return
+        if shows_another(result, anchor, asked=offset):
+            pipeline.doubt_life()
+            raise RemotingError(
+                f"offset {offset} has another message: the topic was deleted and created again"
+            )
 
     def _report_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
         if len(messages) < len(refill.offsets):

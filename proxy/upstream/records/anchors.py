@@ -7,7 +7,7 @@ message finished when an ownership record was made has a lower log offset than t
 
 from __future__ import annotations
 
-from broker_core.client import BrokerClient, TopicLife
+from broker_core.client import BrokerClient, PullResult, PullStatus, TopicLife
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
@@ -30,6 +30,28 @@ async def is_another(
     if at == anchor.offset:
         return message.physical_offset != anchor.log_offset
     return message.physical_offset > anchor.log_offset
+
+
+async def is_another_now(
+    client: BrokerClient, group: Group, queue: QueueName, anchor: Anchor
+) -> bool:
+    """Return the same as ``is_another`` of a queue whose end is not known. Raises RemotingError."""
+    end = await client.max_offset(queue)
+    below = end if end <= anchor.offset else None
+    return await is_another(client, group, queue, anchor, end=below)
+
+
+def shows_another(result: PullResult, anchor: Anchor, *, asked: int) -> bool:
+    """Return True if *result*, of a pull at an offset *asked* below *anchor*, is of another life:
+    messages from there on are newer than *anchor*, or there are none.
+    """
+    if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
+        return True
+    return any(
+        each.physical_offset > anchor.log_offset
+        for each in result.messages
+        if each.queue_offset <= anchor.offset
+    )
 
 
 async def in_life(
@@ -61,10 +83,9 @@ async def _is_of_another(
     snapshot = last.snapshot
     if snapshot is None:
         return False
-    end = await client.max_offset(queue)
     if (anchor := snapshot.anchor) is not None:
-        below = end if end <= anchor.offset else None
-        return await is_another(client, group, queue, anchor, end=below)
+        return await is_another_now(client, group, queue, anchor)
+    end = await client.max_offset(queue)
     if last.log_offset is None:
         return False
     message = await _at(client, group, queue, min(snapshot.base, end) - 1)

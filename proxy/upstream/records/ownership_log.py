@@ -35,6 +35,7 @@ from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.records.durable import check_on_disk
 from proxy.upstream.records.log_ranges import LogRanges
 from proxy.upstream.records.queue_range import pull_range
+from proxy.upstream.records.twin_topics import create_twins
 
 _log = structlog.get_logger("ownership")
 
@@ -336,15 +337,7 @@ class OwnershipLog:
         """Return *twin* and its neighbours at the broker, creating them if necessary."""
         found = {each for each in await self._queues(twin.topic) if each.broker == twin.broker}
         if twin not in found:
-            # From the cached route: a restarted nameserver may not know the broker yet, and a
-            # smaller topic would hide records.
-            beside = [
-                each.queue_id
-                for each in await self._client.queues(queue.topic)
-                if each.broker == queue.broker
-            ]
-            count = max([*beside, queue.queue_id]) + 1
-            await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
+            count = await create_twins(self._client, twin, queue)
             found |= {QueueName(twin.topic, twin.broker, queue_id) for queue_id in range(count)}
         return found
 

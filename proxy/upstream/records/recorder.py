@@ -48,6 +48,7 @@ class _Written:
     recording: Recording
     lose: WeakMethod[Lose]  # weak: a dropped queue would otherwise keep its own record alive here
     end: int  # offset of the next record, unless another proxy writes
+    own: Own  # the record that began the period
     lost: RecordedAsAnothers | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     base: _Base | None = None
@@ -89,7 +90,7 @@ class Recorder:
         """
         losing = WeakMethod(lose) if lose else self._written[pipeline.origin].lose
         recording = Recording(pipeline, last, own)
-        self._written[pipeline] = _Written(recording, losing, end=pipeline.epoch + 1)
+        self._written[pipeline] = _Written(recording, losing, pipeline.epoch + 1, own)
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated again each time."""
@@ -221,9 +222,8 @@ class Recorder:
             counts = True
         for gap in gaps(written.end, stored):
             found = await self._log.between(group, queue, gap)
-            is_twin = pipeline.origin is not pipeline
-            twin_of = pipeline.origin.epoch if is_twin else None
-            if (later := later_owner(found, twin_of=twin_of)) is not None:
+            of_twin = written.own if pipeline.is_twin else None
+            if (later := later_owner(found, of_twin=of_twin)) is not None:
                 reason = f"the records name {later.owner} as a later owner"
                 self._lose(pipeline, written, reason)
             # Our snapshot replaces everything ahead of it.

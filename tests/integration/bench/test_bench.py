@@ -66,14 +66,26 @@ def test_blackout(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bulk(tmp_path: Path) -> None:
     """One round: clients receive arriving messages while the reader reads."""
-    plan = bulk.Plan(EMBEDDED, ("paced",), 1, messages=2000, rate=200, stretch_s=1.2, settle_s=0)
+    plan = bulk.Plan(
+        *(EMBEDDED, ("paced", "sparse"), 1),
+        messages=2000,
+        rate=200,
+        stretch_s=1.2,
+        settle_s=0,
+        sparse_s=1.2,
+    )
     path = tmp_path / "bulk.json"
     rows = bulk.measure(plan, path, command="orderlane bench", say=silent)
-    runs = {run["arm"]: run for run in result_at(path)["runs"]}
+    result = result_at(path)
+    runs = {(run["load"], run["arm"]): run for run in result["runs"]}
 
-    assert runs["alone"]["bulk_per_s"] == 0 < runs["beside"]["bulk_per_s"]
-    assert all(run["per_s"] > 0 < run["delay_ms"] for run in runs.values())
-    assert [set(row) for row in rows] == [set(bulk.COLUMNS)] * 2
+    assert result["options"]["bound_ms"] > 0
+    for load in plan.loads:
+        assert runs[load, "alone"]["bulk_per_s"] == 0 < runs[load, "beside"]["bulk_per_s"]
+        assert all(runs[load, arm]["delay_ms"] > 0 for arm in bulk.ARMS)
+    assert runs["paced", "beside"]["delay_p99_ms"] >= runs["paced", "beside"]["delay_ms"]
+    assert runs["sparse", "reader"]["per_s"] == 0 < runs["sparse", "reader"]["bulk_per_s"]
+    assert [set(row) for row in rows] == [set(bulk.COLUMNS)] * 5
 
 
 @pytest.mark.slow
@@ -97,7 +109,12 @@ def test_a_backlog_is_consumed_and_judged(tmp_path: Path, case: str, arm: str, p
             ("takeover", "--end", "SIGHUP"),
             "--end 'SIGHUP': expected one of SIGTERM, SIGKILL, SIGSTOP",
         ),
-        (("bulk", "--load", "none"), "--load 'none': expected one of full, paced"),
+        (("bulk", "--load", "none"), "--load 'none': expected one of full, paced, sparse"),
+        (("spark", "--vs", "pulsar"), "--vs 'pulsar': expected kafka"),
+        (
+            ("spark", "--operation", "read"),
+            "--operation and --source-version belong to --vs kafka: set it too",
+        ),
         (("blackout", "--broker", "3.2"), "--broker '3.2': expected one of embedded, 5.3.3, 4.9.7"),
     ],
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from broker_core.client.queries import Queries
+from broker_core.client.requests import BrokerRequests
+from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage, StoredMessage, decode_messages
@@ -80,7 +84,31 @@ async def test_by_key_what_is_not_there_is_22_and_nonsense_1(raw: Raw) -> None:
 async def test_an_answer_has_room_for_so_much(raw: Raw) -> None:
     for n in range(4):
         await send(raw, ("big", f"U{n}"), size=3 * 1024 * 1024)
-    assert keys(await query(raw, "big")) == ["U2", "U3"]
+    answer = await query(raw, "big")
+    assert keys(answer) == ["U2", "U3"]
+    assert answer.ext["complete"] == "false"
+    client = await raw.cluster.client()
+    for key, most, found, complete in (
+        *(("big", 64, 2, False), ("big", 1, 1, False), ("U1", 64, 1, True), ("none", 64, 0, True)),
+    ):
+        by_key = await client.queries.find("broker-a", Topic(TOPIC), key, most=most)
+        assert (len(by_key.messages), by_key.complete) == (found, complete)
+
+
+async def test_the_answer_of_another_broker_is_complete_below_the_number(raw: Raw) -> None:
+    """Apache's brokers do not say so."""
+    await send(raw, *(("k", f"U{n}") for n in range(3)))
+    answer = await query(raw, "k")
+    assert answer.ext.pop("complete") == "true"
+
+    class Other:
+        async def ask(self, *_: object, **__: object) -> RemotingCommand:
+            return answer
+
+    for most, complete in ((3, False), (4, True)):
+        queries = Queries(cast("BrokerRequests", Other()))
+        by_key = await queries.find("broker-a", Topic(TOPIC), "k", most=most)
+        assert (len(by_key.messages), by_key.complete) == (3, complete)
 
 
 async def test_by_id_the_message_comes_and_nothing_else_does(raw: Raw) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from broker_core.errors import ConnectionLost, TlsError
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting_server import RemotingServer
+from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext, LiveContext, follow
 from broker_core.tls_settings import ClientTls
 from testkit.certificates import Certificates, make_certificates
@@ -195,6 +197,28 @@ def test_a_server_of_another_authority_receives_nothing(
 
 
 # ---- files that change --------------------------------------------------------------------------
+
+
+async def test_a_port_whose_files_fail_in_another_way_keeps_no_other_from_its_new_files() -> None:
+    reloaded: list[str] = []
+
+    class Port:
+        """A port with certificates; *fails*: there is a bug with it."""
+
+        def __init__(self, setting: str, *, fails: bool = False) -> None:
+            self.setting, self._fails = setting, fails
+
+        def reload(self) -> bool:
+            if self._fails:
+                raise ValueError("a bug")
+            reloaded.append(self.setting)
+            return True
+
+    ports: Any = [Port("listen.tls", fails=True), Port("listen.http_tls")]
+    following = spawn(follow(ports, look_s=1), name="follow")
+    await eventually(lambda: len(reloaded) == 2)
+    await cancel_and_wait(following)
+    assert reloaded == ["listen.http_tls"] * 2
 
 
 def test_new_connections_go_by_the_new_files_and_old_ones_stay(

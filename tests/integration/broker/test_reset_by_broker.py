@@ -78,6 +78,19 @@ async def test_what_cannot_be_reset_is_refused(raw: Raw) -> None:
     assert await committed(raw) is None
 
 
+async def test_beyond_max_offsets_nothing_is_moved(tmp_path: Path) -> None:
+    async with run_broker(tmp_path, max_offsets=1) as cluster:
+        await cluster.create_topic(TOPIC, queues=2)
+        raw = Raw(cluster)
+        answer = await reset(raw)
+        assert (answer.code, "max_offsets" in str(answer.remark)) == (1, True)
+        assert [await committed(raw, each) for each in (0, 1)] == [None, None]
+        assert table(await reset(raw, queueId="1")) == {1: 0}
+        answer = await reset(raw, queueId="0")
+        assert (answer.code, await committed(raw, 0)) == (1, None)
+        await raw.pool.close()
+
+
 async def heartbeat(raw: Raw, language: str) -> None:
     subscription = Subscription.of_tags(Topic(TOPIC), "*")
     data = Heartbeat(

@@ -155,6 +155,23 @@ async def test_what_all_groups_have_read_is_deleted_without_a_warning(
         assert [each for each in logs if each["log_level"] == "warning"] == []
 
 
+async def test_messages_that_wait_for_replicas_are_kept_and_the_log_says_so(
+    tmp_path: Path, wall: WallClock
+) -> None:
+    sync = {"replication": "sync", "in_sync_replicas": 2}
+    async with run_broker(tmp_path, **SMALL, **sync) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        for _ in range(6):
+            await client.send(queue, OutgoingMessage(TOPIC, b"x" * 90_000))
+        written_before(cluster, 73)
+        with structlog.testing.capture_logs() as logs:
+            await cluster.broker.components.retention.run()
+        assert cluster.broker.components.store.log.first_offset == 0
+        (warning,) = [each for each in logs if each["log_level"] == "warning"]
+        assert "replicas have not confirmed them" in warning["event"]
+
+
 async def test_a_confirmation_names_its_author_and_reason(tmp_path: Path) -> None:
     async with run_broker(tmp_path) as cluster:
         client = await cluster.client()

@@ -150,7 +150,7 @@ async def test_refused_delays_have_ddmqs_code_and_a_sentence(
             ({"action": CANCEL}, 30, "uniqDelayMsgId '' names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": "eA=="}, 30, "names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": elsewhere, "topic": "other"}, 30, "topic orders"),
-            ({"action": CANCEL, "uniqDelayMsgId": elsewhere}, 10, "broker-z"),
+            ({"action": CANCEL, "uniqDelayMsgId": elsewhere}, 70, "broker-z"),
             ({"action": CANCEL, "topic": "", "uniqDelayMsgId": retried}, 11, "is internal"),
         ):
             result = await ask(thin, **fields)

@@ -164,6 +164,7 @@ async def test_messages_that_are_not_on_disk_are_not_known_to_be_stored() -> Non
     async with counted(broker) as (client, counts):
         result = await send(client, b"1")
     assert (result.code, result.stored, counts.messages) == (12, 0, 0)
+    assert "1 of 1 messages are not known to be stored: " in result.msg
     assert "was not flushed to disk in time" in result.msg
 
 

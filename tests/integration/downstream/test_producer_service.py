@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from broker_core.client import BrokerClient, SendStatus
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotConnected,
+    NotSentInTime,
+    RequestTimeout,
+)
 from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
-from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting_channel import RemotingChannel
@@ -241,6 +249,20 @@ async def test_the_first_failure_is_the_batchs_result_and_ends_its_queue_alone()
     assert [each.code for each in result.messages] == [11, 0, 70, 0, 70, 0]
     assert "I cannot read that" in result.messages[0].msg
     assert "an earlier message" in result.messages[2].msg
+
+
+async def test_a_batch_with_a_message_in_doubt_has_its_code_whatever_failed_before() -> None:
+    """A client that does not read the results of the messages must not take them for unsent."""
+    broker = FakeBrokerClient(orders=3)
+    broker.fails["send", queue(0)] = BrokerError(13, "I cannot read that")
+    broker.fails["send", queue(1)] = RequestTimeout("no answer")
+    messages = [outgoing(partitionId=n) for n in range(3)]
+    async with counted(broker) as (client, counts):
+        result = await client.call("sendBatchSync", messages)
+    assert result.code == 12
+    assert result.msg == "2 of 3 messages are not known to be stored: no answer"
+    assert [each.code for each in result.messages] == [11, 12, 0]
+    assert counts.failures == {"timed_out": 1}
 
 
 async def test_a_reason_is_said_once_for_messages_in_a_row() -> None:
@@ -541,7 +563,8 @@ async def test_a_slow_broker_delays_no_other_ones_producer_groups() -> None:
                 request = producer.ChecksRequest(group, ["orders"], 0)
                 assert (await of.call("transactionChecks", request)).code == 0
                 await eventually(lambda group=group: bool(known) and group in known[-1], within_s=2)
-            assert known == [{"pay"}, {"pay", "ship"}]
+            # Each new connection, also to the slow broker, causes another heartbeat.
+            assert [each for each, _ in groupby(known)] == [{"pay"}, {"pay", "ship"}]
             await other.close()
             await eventually(lambda: RequestCode.UNREGISTER_CLIENT in quick.codes(), within_s=2)
         await service.transactions.close()
@@ -564,3 +587,115 @@ async def test_a_delayed_message_to_a_topic_without_writable_queues_is_refused()
         plain = await send(client)
     assert result.code == plain.code
     assert "topic orders has no writable queue" in result.msg
+
+
+# ---- sends that never began ---------------------------------------------------------------------
+
+
+class _Times:
+    """As ``Delays``: all brokers support delivery times."""
+
+    async def takes_times(self, _broker: str, *, timeout_s: float | None = None) -> bool:
+        return True
+
+
+class _Asked(_Times):
+    """As ``Delays``, at a broker that does not answer."""
+
+    async def takes_times(self, _broker: str, *, timeout_s: float | None = None) -> bool:
+        raise RequestTimeout("no answer")
+
+
+class _Delaying(FakeBrokerClient):
+    delays = _Times()
+
+
+class _Unfound(_Delaying):
+    """Its nameserver does not answer."""
+
+    async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+
+class _Lost(_Delaying):
+    """The connection to its nameserver ends."""
+
+    async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        raise ConnectionLost("no nameserver answers")
+
+
+def broker_that(error: Exception) -> FakeBrokerClient:
+    broker = _Delaying(orders=1)
+    broker.fails["send"] = error
+    return broker
+
+
+class _Unasked(FakeBrokerClient):
+    delays = _Asked()
+
+
+@pytest.mark.parametrize(
+    ("broker", "code"),
+    [
+        (_Unfound(orders=1), 70),
+        (_Lost(orders=1), 70),
+        (_Unasked(orders=1), 70),
+        (broker_that(NotConnected("refused")), 70),
+        (broker_that(NotSentInTime("not connected in time")), 70),
+        (broker_that(ConnectionLost("gone")), 10),
+        (broker_that(RequestTimeout("no answer")), 12),
+    ],
+)
+async def test_a_delayed_message_is_in_doubt_only_if_it_was_sent(
+    broker: FakeBrokerClient, code: int
+) -> None:
+    due_s = wall_ms() // 1000 + 60
+    delayed = producer.DelayMessage(topic="orders", body=b"x", action=1, timestamp=due_s)
+    async with sending(broker) as client:
+        result = await client.call("sendDelaySync", delayed, 1000)
+    assert (result.code, broker.sent) == (code, [])
+
+
+@pytest.mark.parametrize(
+    ("broker", "code"),
+    [
+        (_Unfound(orders=1), 70),
+        (_Lost(orders=1), 70),
+        (broker_that(NotConnected("refused")), 70),
+        (broker_that(NotSentInTime("not connected in time")), 70),
+        (broker_that(ConnectionLost("gone")), 10),
+        (broker_that(RequestTimeout("no answer")), 12),
+    ],
+)
+async def test_a_half_message_is_in_doubt_only_if_it_was_sent(
+    broker: FakeBrokerClient, code: int
+) -> None:
+    """One in doubt is never sent again, so its transaction would fail for nothing."""
+    request = producer.PrepareRequest(message=outgoing(), group="pay", timeoutMs=1000)
+    async with sending(broker) as client:
+        result = await client.call("prepareTransaction", request)
+    assert (result.code, broker.sent) == (code, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, 70),  # rolled back: the client may repeat it
+        (BrokerError(ResponseCode.SLAVE_NOT_AVAILABLE, "no slave"), 70),
+        (BrokerError(ResponseCode.SYSTEM_BUSY, "busy"), 12),
+        (RequestTimeout("no answer"), 12),
+    ],
+)
+async def test_a_half_message_that_is_not_rolled_back_is_in_doubt(
+    answer: Exception | None, code: int
+) -> None:
+    """A repeated one would be a second message, which its transaction commits as well."""
+    broker = FakeBrokerClient(orders=1)
+    broker.status = SendStatus.SLAVE_NOT_AVAILABLE
+    if answer is not None:
+        broker.fails["ask"] = answer
+    request = producer.PrepareRequest(message=outgoing(), group="pay", timeoutMs=1000)
+    async with sending(broker) as client:
+        result = await client.call("prepareTransaction", request)
+    assert result.code == code

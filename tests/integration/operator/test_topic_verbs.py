@@ -190,6 +190,25 @@ async def test_messages_are_listed_by_offset_time_key_and_text(tmp_path: Path) -
         assert "invalid --from-time" in await refused("messages", "ls", TOPIC, "--from-time", "x")
 
 
+async def test_the_newest_messages_are_those_of_a_hot_queue(tmp_path: Path) -> None:
+    """A share of each queue would show old messages of others instead."""
+    async with site(tmp_path, queues=4) as it:
+        await it.send(*"abcdefgh")
+        await asyncio.sleep(1)
+        await it.send(*["hot"] * 12)
+        newest = [f"hot:{number}" for number in range(9, 21)]
+        path = f"/api/topics/{TOPIC}/messages"
+        for limit in (10, 15):
+            page = await asyncio.to_thread(look, it.at.http, path, limit=limit)
+            shown = [row["preview"] for row in page["messages"]]
+            assert (shown[-12:], len(shown)) == (newest[-limit:], limit)
+            assert (page["complete"], page["older"]) == (True, True)
+            rows = await it.rows("messages", "ls", TOPIC, "--limit", str(limit))
+            assert [row["preview"] for row in rows] == shown
+        page = await asyncio.to_thread(look, it.at.http, path, limit=20)
+        assert (len(page["messages"]), page["older"]) == (20, False)
+
+
 async def test_pages_join_without_gap_or_repetition(tmp_path: Path) -> None:
     async with site(tmp_path, queues=4) as it:
         await it.send(*(f"k{number % 7}" for number in range(60)))

@@ -24,6 +24,7 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.remoting.route_bodies import Perm, QueueData, TopicRoute
 from testkit.messages import message as stored
 
 Step = Callable[..., Awaitable[None]]
@@ -50,6 +51,12 @@ class MemoryBrokers:
         known = self.topics.setdefault(name, [])
         known += [queue for queue in there if queue not in known]
         return there
+
+    def define_topic(self, topic: Topic, queues: int, *, broker: str) -> None:
+        """Create a topic at one broker, or change it: with fewer queues the others are hidden."""
+        known = self.topics.get(topic, [])
+        self.topics[topic] = [queue for queue in known if queue.broker != broker]
+        self.add_topic(topic, queues, broker=broker)
 
 
 class MemoryClient:
@@ -88,7 +95,19 @@ class MemoryClient:
 
     async def create_topic(self, topic: Topic, *, queues: int, broker: str = "broker-a") -> None:
         await self._step("create_topic", topic)
-        self.brokers.add_topic(topic, queues, broker=broker)
+        self.brokers.define_topic(topic, queues, broker=broker)
+
+    async def topic_route(self, topic: Topic) -> TopicRoute:
+        """Return the numbers of queues; without addresses of brokers."""
+        await self._step("topic_route", topic)
+        if topic not in self.brokers.topics:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
+        queues = Counter(queue.broker for queue in self.brokers.topics[topic])
+        data = (
+            QueueData(broker=broker, read_queues=count, write_queues=count, perm=Perm.READ_WRITE)
+            for broker, count in queues.items()
+        )
+        return TopicRoute(queues=tuple(data))
 
     async def send(
         self, queue: QueueName, message: OutgoingMessage, *, life: int | None = None

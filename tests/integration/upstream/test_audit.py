@@ -71,6 +71,34 @@ async def test_a_change_is_recorded_before_it_is_made(tmp_path: Path, brokers: B
             await client.close()
 
 
+async def test_a_page_says_whether_older_records_are_left_out(tmp_path: Path) -> None:
+    async with run_broker(tmp_path) as cluster:
+        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        await client.start()
+        try:
+            audit = Audit(client, NullHistory(), most_read=3)
+            assert (await audit.read(AuditWish())).complete  # no topic yet
+            for group in ("billing", "shipping", "shipping"):
+                async with audit.change(change(group=group)):
+                    pass
+            page = await audit.read(AuditWish(limit=3))
+            assert (len(page.records), page.complete) == (3, True)
+            page = await audit.read(AuditWish(limit=2))
+            assert (len(page.records), page.complete) == (2, False)
+            page = await audit.read(AuditWish(group="billing", limit=1))
+            assert (len(page.records), page.complete) == (1, True)
+            for _ in range(3):
+                async with audit.change(change(group="shipping")):
+                    pass
+            # The record of billing is older than those that are read.
+            found = await audit.read(AuditWish(group="billing"))
+            assert (found.records, found.complete) == ([], False)
+            newer = await audit.read(AuditWish(), position=page.position)
+            assert (len(newer.records), newer.complete) == (3, True)
+        finally:
+            await client.close()
+
+
 async def test_a_record_just_written_is_read_although_brokers_show_it_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

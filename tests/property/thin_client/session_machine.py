@@ -15,7 +15,7 @@ from thin_client.session_options import SessionOptions
 from thrift_idl import consumer
 
 MS = 1_000_000
-LINGER_NS, ANSWER_DUE_NS = 20 * MS, 3 * MS
+LINGER_NS, ANSWER_DUE_NS, ANSWER_NEAR_NS = 20 * MS, 3 * MS, 1 * MS
 CONCURRENCY, PREFETCH = 3, 2
 KEYS = st.sampled_from([b"x", b"x", b"y", b"z", None])
 OUTCOMES = st.sampled_from([None, Retry(), Retry(0.5), Reject("bad"), Defer(), ValueError("x")])
@@ -62,6 +62,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.ids: dict[str, int] = {}  # pull IDs in order, with the time of their first sending
         self.pull_failed = False  # whether the last pull failed
         self.lease_ns = 0
+        self.expects_more = False  # the last answer brought more than half of what was asked for
+        self.taken_ns = 0  # time when a handler last got a message
         self.pull: tuple[consumer.PullRequest, int, list[Given]] | None = None
         self.under_way: dict[Home, tuple[object, int, list[Given]]] = {}
         self.failed: dict[str, tuple[int, int]] = {}  # failures in a row, and earliest retry
@@ -124,6 +126,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert each.deadline_ns > self.now, "S4"
         assert each.key is None or each.key not in {other.key for other in self.open()}, "S6"
         each.message = message
+        self.taken_ns = self.now
         assert self.handlers() <= CONCURRENCY, "S7"
         assert not self.session.stopping, "S8"
 
@@ -242,6 +245,7 @@ class SessionMachine(RuleBasedStateMachine):
         if messages:
             self.lease_ns = length_ms * MS
         self.returned(carried, confirmed=True)
+        self.expects_more = 2 * len(messages) > request.maxBatchSize
         self.pull = None
 
     @precondition(lambda self: self.pull is not None)
@@ -251,6 +255,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.session.pull_failed(self.now, 0.0)
         self.returned(self.pull[2], confirmed=False)
         self.home, self.pull, self.pull_failed = next_home, None, True
+        self.expects_more = False
         assert self.session.pull_at() is None or self.session.pull_at() > self.now
 
     # ---- settling and extending -----------------------------------------------------------------
@@ -342,12 +347,15 @@ class SessionMachine(RuleBasedStateMachine):
             assert at <= max(min(limits), self.failed.get(address, (0, 0))[1])
 
     def flush_limit(self, settled_ns: int, *, hurry: bool) -> int:
-        if self.session.stopping or (self.pull is not None and hurry and not self.free()):
+        if self.session.stopping:
             return settled_ns
         linger_end_ns = settled_ns + LINGER_NS
         if self.pull is None or not hurry:
             return linger_end_ns
-        return min(linger_end_ns, max(settled_ns, self.pull[1] + ANSWER_DUE_NS))
+        until_ns = self.pull[1] + ANSWER_DUE_NS
+        if not self.free():
+            until_ns = min(until_ns, self.taken_ns + ANSWER_NEAR_NS if self.expects_more else 0)
+        return min(linger_end_ns, max(settled_ns, until_ns))
 
     def free(self) -> list[Given]:
         """Return messages that can go to a handler."""

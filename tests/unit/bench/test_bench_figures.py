@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench import blackout, bulk, spark, takeover
+from bench import blackout, bulk, spark, spark_kafka, spark_planning, takeover
 from bench.preload import Backlog
 from bench.report import shown, spread
 from bench.site import Usage
+from bench.spark_comparison import OPERATIONS, Run
 
 SECOND = 1_000_000_000
 
@@ -88,27 +89,52 @@ def test_a_blackout_that_did_not_end_is_no_number() -> None:
 
 
 def test_a_bulk_reader_is_judged_by_the_stretch_without_it_in_the_same_round() -> None:
-    def run(load: str, arm: str, number: int, per_s: float, delay_ms: float | None) -> bulk.Run:
-        return bulk.Run(load, arm, number, per_s, delay_ms, 16.0, 40_000, 0.5)
+    def run(
+        load: str,
+        arm: str,
+        number: int,
+        per_s: float,
+        delay_ms: float | None = None,
+        p99_ms: float | None = None,
+        *,
+        bulk_mb: float = 16.0,
+    ) -> bulk.Run:
+        return bulk.Run(load, arm, number, per_s, delay_ms, p99_ms, bulk_mb, 40_000, 0.5)
 
     runs = [
-        run("full", "beside", 0, 90, None),
-        run("full", "alone", 0, 100, None),
-        run("full", "alone", 1, 10, None),
-        run("full", "beside", 1, 10, None),
-        run("paced", "alone", 0, 10, 2.0),
-        run("paced", "beside", 0, 10, 3.0),
+        run("full", "beside", 0, 90),
+        run("full", "alone", 0, 100),
+        run("full", "alone", 1, 10),
+        run("full", "beside", 1, 10),
+        run("paced", "alone", 0, 10, 2.0, 4.0),
+        run("paced", "beside", 0, 10, 3.0, 9.0),
+        run("sparse", "alone", 0, 5, 2.0, bulk_mb=0.0),
+        run("sparse", "beside", 0, 5, 2.0, bulk_mb=30.0),
+        run("sparse", "reader", 0, 0, bulk_mb=60.0),
     ]
     found = bulk.summaries(bulk.Plan("embedded"), runs)
     assert [(each["load"], each["arm"]) for each in found] == [
-        ("full", "alone"),
-        ("full", "beside"),
-        ("paced", "alone"),
-        ("paced", "beside"),
+        *(("full", "alone"), ("full", "beside"), ("paced", "alone"), ("paced", "beside")),
+        *(("sparse", "alone"), ("sparse", "beside"), ("sparse", "reader")),
     ]
-    assert [each["per_s_ratio"] for each in found] == [None, spread([0.9, 1.0]), None, spread([1])]
-    assert [each["delay_ratio"] for each in found] == [None, None, None, spread([1.5])]
-    assert [row["delay of alone"] for row in bulk.rows(found)] == ["", "", "", "1.50"]
+
+    def figures(name: str) -> list[object]:
+        return [each[name] for each in found]
+
+    assert figures("per_s_ratio") == [
+        *(None, spread([0.9, 1.0]), None, spread([1]), None, spread([1]), None)
+    ]
+    assert figures("delay_ratio") == [None, None, None, spread([1.5]), None, spread([1]), None]
+    assert figures("added_p99_ms") == [None, None, None, spread([5.0]), None, None, None]
+    assert figures("bulk_ratio") == [None, None, None, None, None, spread([0.5]), None]
+    rows = bulk.rows(found)
+    assert [row["delay of alone"] for row in rows] == ["", "", "", "1.50", "", "1.00", ""]
+    assert [row["of reader"] for row in rows] == ["", "", "", "", "", "0.50", ""]
+
+
+def test_a_percentile_needs_enough_delays() -> None:
+    assert bulk.percentile_ms(list(range(99)), 0.99) is None
+    assert bulk.percentile_ms([1000 * n for n in range(1, 101)], 0.99) == 99.0
 
 
 def test_a_spread_is_shown_with_its_ends_if_it_has_some() -> None:
@@ -139,3 +165,55 @@ def test_sources_are_compared_within_a_round() -> None:
     assert (ours["of tuples"], ours["of arrow"]) == ("1.25 (1.00 to 1.50)", "0.38 (0.25 to 0.50)")
     assert (tuples["of tuples"], arrow["of arrow"]) == ("1.00", "1.00")
     assert (ours["proxy CPU µs each"], arrow["proxy CPU µs each"]) == ("0.50", "")
+
+
+def test_spark_with_kafka_is_held_against_its_bounds_by_rounds() -> None:
+    """Medians of ratios count, not ratios of medians."""
+    per_s = {
+        ("read", "orderlane"): (400, 90, 300),
+        ("read", "kafka"): (200, 100, 100),
+        ("read", "memory"): (500, 100, 400),
+        ("write", "orderlane"): (70, 90, 70),
+        ("write", "kafka"): (100, 100, 100),
+        ("archive", "orderlane"): (30, 30, 30),
+        ("archive", "kafka"): (60, 60, 60),
+    }
+    runs = [
+        Run(operation, arm, number, each, None if arm == "memory" else 2.5)
+        for (operation, arm), rounds in per_s.items()
+        for number, each in enumerate(rounds)
+    ]
+    summary = spark_kafka.summaries(runs)
+    found = {(row["operation"], row["arm"]): row for row in spark_kafka.rows(summary)}
+    assert list(found) == list(per_s)
+    assert [set(row) for row in found.values()] == [set(spark_kafka.COLUMNS)] * len(per_s)
+    read = found["read", "orderlane"]
+    assert (read["of kafka"], read["of memory"]) == ("2.00 (0.90 to 3.00)", "0.80 (0.75 to 0.90)")
+    assert (read["bound"], read["met"]) == ("0.8 of memory", "yes")
+    assert found["read", "memory"]["gateway CPU µs"] == ""
+    assert found["read", "memory"]["of memory"] == ""
+    assert found["write", "orderlane"]["met"] == "no"
+    archive = found["archive", "orderlane"]
+    assert (archive["bound"], archive["met"]) == ("0.6 of memory", ""), "its arm was not measured"
+    assert found["archive", "kafka"]["bound"] == ""
+
+
+def test_each_bound_compares_arms_of_its_operation() -> None:
+    for bound in spark_kafka.BOUNDS:
+        assert {bound.arm, bound.to} <= set(OPERATIONS[bound.operation])
+
+
+def test_planning_is_held_against_the_bounds_of_driver_and_gateway() -> None:
+    plan = spark_planning.Plan("embedded", arms=("ranges", "batch", "next", "report"))
+    runs = [
+        spark_planning.Run(arm, number, 200, seconds, 0.5, gateway / 2, gateway / 2)
+        for arm, seconds, gateway in (
+            *(("ranges", 0.2, 0.1), ("batch", 2.1, 0.4)),
+            *(("next", 1.0, 1.1), ("report", 9.0, 9.0)),
+        )
+        for number in range(3)
+    ]
+    rows = spark_planning.rows(spark_planning.summaries(plan, runs))
+    assert [set(row) for row in rows] == [set(spark_planning.COLUMNS)] * 4
+    assert [row["within"] for row in rows] == ["yes", "no", "no", ""]
+    assert (rows[0]["queues"], rows[1]["seconds"]) == ("10,000", "2.100")

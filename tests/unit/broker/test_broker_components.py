@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.queue_locks import QueueLocks
-from broker_core.broker.groups.read_lives import ReadLives
+from broker_core.broker.groups.read_lives import MOST_TOPICS, ReadLives
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.pulling.processor import PullProcessor
@@ -34,6 +34,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.store.journaled_table import JournaledTable
 from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.tables import JsonTable
@@ -145,6 +146,70 @@ async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
     assert directory.topics.version.counter == 1
 
 
+class StepJournal(JournaledTable):
+    """Does one of *steps* in each write, in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.steps: list[Callable[[], None]] = []
+
+    def append(self, *patches: dict[str, Any], depth: int = 2) -> None:
+        if self.steps:
+            self.steps.pop(0)()
+        super().append(*patches, depth=depth)
+
+    def topics(self) -> dict[str, Any]:
+        """Return the topics as a start would find them."""
+        return Topics.from_table(JournaledTable(self.path).load()).to_table()
+
+
+def full_disk() -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_topic_that_is_deleted_while_it_is_changed_is_on_disk_as_it_is_in_memory(
+    tmp_path: Path, fails: bool
+) -> None:
+    """The deletion became visible late. A start would apply it to the topic on disk."""
+    table = StepJournal(tmp_path / "topics.json")
+    topics = Topics()
+    directory = TopicDirectory(topics, table, announce=announce_nothing)
+    await directory.define(TopicConfig(topic=TOPIC, read_queues=1, write_queues=1))
+
+    def delete() -> None:
+        topics.remove(TOPIC, now_ms=1)
+        topics.know_deletions(1)
+        directory.must_save([TOPIC])
+
+    table.steps = [delete, full_disk] if fails else [delete]
+    wider = TopicConfig(topic=TOPIC, read_queues=2, write_queues=2)
+    if fails:
+        with pytest.raises(OSError, match="No space"):
+            await directory.define(wider)
+        assert topics.find(TOPIC) is None
+        await directory.save()
+    else:
+        await directory.define(wider)
+        assert topics.find(TOPIC) == wider
+    assert table.topics() == topics.to_table()
+
+
+async def test_a_topic_that_is_defined_again_is_on_disk(tmp_path: Path) -> None:
+    table = StepJournal(tmp_path / "topics.json")
+    topics = Topics()
+    directory = TopicDirectory(topics, table, announce=announce_nothing)
+    one = TopicConfig(topic=TOPIC, read_queues=1, write_queues=1)
+    await directory.define(one)
+    topics.know_deletions(1)
+    directory.must_save([TOPIC])
+    table.steps = [full_disk]
+    with pytest.raises(OSError, match="No space"):
+        await directory.define(one)
+    await directory.define(one)
+    assert table.topics() == topics.to_table()
+
+
 async def test_held_pulls_wake_by_queue_and_tag() -> None:
     polls = LongPolls()
 
@@ -231,6 +296,26 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
     assert isinstance(held, Awaitable)
     answer = await asyncio.wait_for(held, 5)
     assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"message")
+
+
+def test_of_the_topics_that_a_connection_has_read_the_oldest_are_forgotten() -> None:
+    """A client may read topics that are created and deleted for years."""
+
+    class Channel:
+        pass
+
+    lives, channel, other = ReadLives(), cast("RemotingChannel", Channel()), Topic("refunds")
+    lives.read(channel, TOPIC, 1)
+    lives.read(channel, other, 1)
+    for number in range(3 * MOST_TOPICS):
+        lives.read(channel, Topic(f"t{number}"), 1)
+        if number % 1000 == 0:
+            lives.read(channel, TOPIC, 1)
+    newest = [Topic(f"t{number}") for number in range(2 * MOST_TOPICS + 100, 3 * MOST_TOPICS)]
+    assert all(lives.is_former(channel, topic, 2) for topic in (TOPIC, *newest))
+    assert not lives.is_former(channel, TOPIC, 1)
+    assert not lives.is_former(channel, other, 2)
+    assert not lives.is_former(channel, Topic("t0"), 2)
 
 
 @pytest.mark.sockets

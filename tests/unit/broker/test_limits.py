@@ -246,6 +246,28 @@ def test_members_over_a_limit_are_refused_and_known_ones_stay() -> None:
     assert beat("c", consumer("g")) is None
 
 
+def test_a_member_that_names_too_many_topics_stays_one_with_those_that_it_had() -> None:
+    limits = MemberLimits(topics=limit("max_member_topics", 2))
+    groups: Groups[Any] = Groups()
+
+    def beat(topics: int, *, at_ns: int) -> str | None:
+        admitted, problem = limits.consumers(groups, "a", [consumer("g", topics=topics)])
+        groups.heartbeat("a", "a", admitted, now_ns=at_ns, expiry_ns=10)
+        groups.expire(at_ns)
+        return None if problem is None else str(problem)
+
+    assert beat(2, at_ns=0) is None
+    for at_ns in range(5, 30, 5):
+        assert (
+            "client 'a' subscribes the same topics of group g as before: it names 3 topics, its"
+            " max_member_topics; delete some, or raise it"
+        ) in (beat(3, at_ns=at_ns) or "")
+    assert groups.members(Group("g")) == ["a"]
+    assert [each.topic for each in groups.subscriptions(Group("g"))] == ["t0", "t1"]
+    assert beat(1, at_ns=30) is None
+    assert [each.topic for each in groups.subscriptions(Group("g"))] == ["t0"]
+
+
 def test_producers_have_the_same_limits() -> None:
     limits = MemberLimits(per_group=limit("max_group_members", 1), in_all=limit("max_members", 2))
     producers: Producers[Any] = Producers()

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from broker_core.broker.replicas.replicas import Replicas
 from broker_core.broker.replicas.replication import Replication
+from broker_core.store import replicated_store
+from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
+from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.tasks import spawn
+from tests.support.store_messages import entry, envelope
 
 SENDS = 1000
 
 
-def replication(store: SimpleNamespace) -> Replication:
+def replication(store: SimpleNamespace | MessageStore) -> Replication:
     """Return a master whose only slave, which is needed, has nothing yet."""
     replicas = Replicas(needed=2)
     replicas.acked(1, 0)
@@ -51,3 +58,41 @@ async def test_waits_beside_those_that_have_ended_are_confirmed() -> None:
     master.replicas.acked(1, 150)
     master.log_advanced()
     assert await asyncio.gather(*late) == [Kept.UNSURE, Kept.WELL]
+
+
+async def test_a_backlog_that_is_confirmed_at_once_becomes_visible_between_other_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send is answered when it is visible. What the broker closes in the middle stays so."""
+    monkeypatch.setattr(replicated_store, "CONFIRM_NS", 0)
+    monkeypatch.setattr(replicated_store, "CONFIRMED_AT_ONCE_BYTES", 1000)
+    store = ReplicatedStore(tmp_path)
+    store.start()
+    for _ in range(30):
+        await store.put(envelope(), [entry(b"x" * 300)], store_ms=1)
+    end = store.durable_end
+    master = replication(store)
+    sent = spawn(master.kept(end), name="send")
+    await asyncio.sleep(0)
+    master.replicas.acked(1, end)
+    seen = []
+    master.log_advanced()
+    while not sent.done():
+        seen.append(store.visible_end)
+        await asyncio.sleep(0)
+    assert len(set(seen)) > 5
+    assert (await sent, store.visible_end, master.shown) == (Kept.WELL, end, end)
+
+    for _ in range(30):
+        stored = await store.put(envelope(), [entry(b"x" * 300)], store_ms=1)
+    master.replicas.acked(1, stored.log_end)
+    master.log_advanced()
+    visible = store.visible_end
+    master.close()
+    await asyncio.sleep(1)
+    assert end < visible == store.visible_end < stored.log_end
+    assert store.confirm_some(2**62) == store.confirmed_end < stored.log_end
+    while store.confirm_some(2**62) < 2**62:
+        pass
+    assert store.visible_end == stored.log_end
+    await store.close()

@@ -21,6 +21,26 @@ thin_client.spark.outgoing.RowRefused: row 3 of partition 0 has no value: a mess
  SQLSTATE: 38000
 === Streaming Query ===
 """
+#: An error in the function of ``foreachBatch``, and its cause.
+_BATCH_FAILED = """[STREAM_FAILED] Query [id = 610c, runId = 694e] terminated with exception:\
+ [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach\
+ batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most\
+ recent call last):
+  File "thin_client/spark/jobs/session.py", line 107, in errors_as_sentences
+    yield
+OSError: [Errno 28] No space left on device: '/lake'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "thin_client/spark/jobs/session.py", line 113, in errors_as_sentences
+    raise OptionError(said) from error
+thin_client.spark.option_values.OptionError: [Errno 28] No space left on device: '/lake'{end}
+=== Streaming Query ===
+Identifier: orderlane-lake-1 [id = 610c, runId = 694e]
+"""
 
 
 def test_without_spark_a_verb_says_how_to_install_it(
@@ -66,6 +86,13 @@ def test_only_our_sentence_of_a_mixed_traceback_is_kept() -> None:
 def test_the_sentence_may_follow_text_of_spark() -> None:
     error = RuntimeError("[PYTHON_DATA_SOURCE_ERROR] Failed: thin_client.errors.Refused: no topic")
     assert sentence(error) == "no topic"
+
+
+@pytest.mark.parametrize("end", ["\n SQLSTATE: 39000 SQLSTATE: XXKST", " SQLSTATE: 39000", ""])
+def test_an_error_in_a_function_of_a_batch_is_its_sentence(end: str) -> None:
+    """Spark adds a code to each error, in the line in which the error's text ends."""
+    said = sentence(RuntimeError(_BATCH_FAILED.replace("{end}", end)))
+    assert said == "[Errno 28] No space left on device: '/lake'"
 
 
 def test_only_the_first_line_of_an_error_of_spark_is_kept() -> None:

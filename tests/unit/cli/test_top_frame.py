@@ -73,7 +73,8 @@ KEY = hot_key_of(
 
 
 def looked(*rows: tuple[str, dict[str, Any]], at_s: int = 0, **more: Any) -> Look:
-    return Look(at_ns=at_s * S, time="12:00:00", groups=figures_of(rows), **more)
+    groups = figures_of(rows)
+    return Look(at_ns=at_s * S, time="12:00:00", groups=groups, wall_ms=31_001, **more)
 
 
 def test_a_frame() -> None:
@@ -96,7 +97,9 @@ def test_a_frame() -> None:
         "OWNERS",
         "billing           p:1                    1 queue",
         "billing           p:2                    1 queue",
+        "billing           no owner               1 queue, figures up to 31 s old",
         "idle              p:1                    1 queue",
+        "lost              no owner               2 queues, figures up to 31 s old",
     ]
 
 
@@ -115,6 +118,21 @@ def test_busiest_groups_come_first_and_the_rest_is_counted() -> None:
     assert lines[3].startswith("g39 ")
     shown = sum(line.startswith("g") for line in lines)
     assert f"… {40 - shown} more groups" in lines
+
+
+def test_keys_and_owners_that_do_not_fit_are_counted() -> None:
+    keys = tuple(HotKey("billing", f"k{number}", "a_0", 0.1) for number in range(5))
+    owners = tuple((f"p:{number}", 1) for number in range(9))
+    look = Look(0, "12:00:00", (GroupFigures("billing", owners=owners),), keys)
+    for height in range(8, 26):
+        lines = frame(look, height=height)
+        for noun, mark, count in (("key", "k", len(keys)), ("owner", "billing  ", len(owners))):
+            shown = sum(line.startswith(mark) for line in lines) - (noun == "owner")
+            hidden = [line for line in lines if f" more {noun}" in line]
+            head = "OWNERS" if noun == "owner" else "HOTTEST KEYS"
+            if any(line.startswith(head) for line in lines):
+                plural = "s" if count - shown > 1 else ""
+                assert hidden == [f"… {count - shown} more {noun}{plural}"] * (shown < count)
 
 
 def test_short_counts() -> None:

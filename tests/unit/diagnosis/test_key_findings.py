@@ -13,6 +13,7 @@ from proxy.diagnosis.facts import (
     HeldQueue,
     HeldTopic,
     KeyFacts,
+    KeyLists,
     ProxyFacts,
     QueueFacts,
     Refused,
@@ -62,6 +63,38 @@ def test_errors_that_differ_in_ids_only_have_the_same_cause(
     assert [each.cause for each in found(replace(PROXY, blocked=keys))] == [
         Cause.KEY_BLOCKED
     ] * causes
+
+
+def test_the_number_of_keys_in_a_list_that_ended_at_its_limit_is_the_least() -> None:
+    """A proxy is asked for the first keys of each kind only."""
+    two = [replace(FAILS, key=f"k{n}", holder="c") for n in (1, 2)]
+    held = [replace(key, state="leased", overdue=True) for key in two]
+    waits = replace(QUEUE, key_change="to $.id: …", change_waits_for_parked=True)
+    parked = [replace(PARKED, key=f"k{n}") for n in (1, 2)]
+    changing = replace(PROXY, group=replace(GROUP, queues=(waits,)))
+    for name, proxy, figures in (
+        ("blocked", replace(PROXY, blocked=two), ("2 keys of", "8 messages wait")),
+        ("blocked", replace(PROXY, blocked=held), ("2 messages for", "6 messages wait")),
+        ("paused", replace(PROXY, paused=two), ("2 keys of", "8 messages;")),
+        ("parked", replace(PROXY, parked=parked), ("2 keys of", "6 messages;")),
+        ("parked", replace(changing, parked=parked), ("6 older messages", "2 parked keys")),
+    ):
+        (whole,) = found(replace(proxy, cut=frozenset({(name, "shipments")})))
+        (part,) = found(replace(proxy, cut=frozenset({(name, "orders")})))
+        assert all(each in whole.what and "at least" not in whole.what for each in figures)
+        assert all(f"at least {each}" in part.what for each in figures), part.what
+
+
+def test_a_list_is_known_to_be_cut_by_the_number_of_its_rows() -> None:
+    lists = KeyLists()
+    row = {"key": "k1", "topic": "orders", "queue": "broker-a_0", "copies": None}
+    lists.add("parked", "orders", [row, row], limit=2)
+    lists.add("blocked", "orders", [row], limit=2)
+    proxy = ProxyFacts("p:1", **lists.facts())
+    assert (len(proxy.parked), len(proxy.blocked), proxy.top) == (2, 1, ())
+    assert proxy.cut == {("parked", "orders")}
+    # A queue without an owner may have one by the time another proxy is asked.
+    assert proxy.parked[0].copies == 0
 
 
 def test_the_chain_without_a_key_is_not_shown_as_bytes() -> None:

@@ -29,9 +29,6 @@ class Answer:
         self.interpretation: Any = None
         self.not_held: list[Any] = []
 
-    def interpret_as(self, interpretation: Any) -> None:
-        self.interpretation = interpretation
-
     def __call__(self, result: Any) -> None:
         self.not_held = result.success.notHeld
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.names import Group
 from proxy.core.access.rights import Right
 from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.requests import wish_of
@@ -171,3 +172,21 @@ def test_an_error_names_a_bounded_number_of_what_exists() -> None:
     with pytest.raises(UnknownName) as error:
         made.require("a", ["other"])
     assert str(error.value).endswith(", n0048, n0049 and 1,184 more")
+
+
+def test_a_new_client_of_a_broadcast_group_costs_the_same_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, _ = lanes(group_settings("news", mode="broadcast"), group_settings("b", mode="broadcast"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Lanes, "members", lambda *_: pytest.fail("all clients are looked at"))
+        for number in range(3):
+            made.serving("news", None, f"c{number}")
+            made.serving("b", None, f"c{number}")
+    of_b = made.members(Group("b"))
+    assert [lane.name for lane in of_b] == ["b%c0", "b%c1", "b%c2"]
+    assert len(made.members()) == 6
+    assert made.leave_member(of_b[1])
+    assert made.retire("b%c0") is of_b[0]
+    assert made.members(Group("b")) == [of_b[2]]
+    assert len(made.members(Group("news"))) == 3

@@ -50,3 +50,16 @@ async def test_after_close_no_item_is_late() -> None:
     overdue.close()
     await asyncio.sleep(0.05)
     assert (late, len(overdue)) == ([], 0)
+
+
+async def test_an_item_whose_end_fails_delays_no_other() -> None:
+    late: list[int] = []
+
+    def end(item: int) -> None:
+        late.append(1 // item)
+
+    overdue = Overdue[int](0.1, end)
+    for item in (0, 1):
+        overdue.begin(item)
+    await eventually(lambda: late == [1])
+    assert not overdue.has_timer

@@ -53,6 +53,25 @@ def test_every_token_is_compared_whichever_is_right(
     assert len(compared) == 3
 
 
+@pytest.mark.parametrize(
+    ("expires", "now_ms"),
+    [
+        ("0001-01-01T00:00:00+05:00", 0),
+        ("9999-12-31T23:59:59-05:00", 253_402_318_799_000),
+        ("2027-03-31T18:00:00+02:00", 1_900_000_000_000),
+    ],
+)
+def test_a_token_expires_at_any_time_of_the_calendar(expires: str, now_ms: int) -> None:
+    """In UTC the first and the last of these times are outside of it."""
+    sha256 = hashlib.sha256(b"old").hexdigest()
+    tokens = [{"name": "old", "sha256": sha256, "expires": expires}]
+    made = Principals(Settings.model_validate({"tokens": tokens}), wall_clock_ms=lambda: now_ms)
+    assert made.identify("old", None) == (
+        None,
+        f"expired at {expires} ('old'): use its successor",
+    )
+
+
 def test_a_wrong_token_is_refused_despite_a_valid_certificate() -> None:
     settings = {
         "certificates": [{"name": "ops", "common_name": "ops.test"}],

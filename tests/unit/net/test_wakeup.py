@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.net.wakeup import Signal
 
@@ -61,3 +63,18 @@ async def test_a_task_with_a_condition_sleeps_until_it_is_met() -> None:
     met = True
     signal.fire()
     assert await waiting is True
+
+
+async def test_a_condition_that_fails_hits_its_own_task_alone() -> None:
+    signal = Signal()
+
+    def fails() -> bool:
+        raise ValueError("a bug")
+
+    one = spawn(signal.wait(5, until=fails), name="one")
+    other = spawn(signal.wait(5), name="other")
+    await asyncio.sleep(0)
+    signal.fire()
+    assert await other is True
+    with pytest.raises(ValueError, match="a bug"):
+        await one

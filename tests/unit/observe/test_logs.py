@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from broker_core.names import QueueName, Topic
 from proxy.observe.logs import NoisyLog, configure_logs, queue_log
@@ -129,3 +131,19 @@ def test_a_line_of_json_keeps_hostile_content(capsys: pytest.CaptureFixture[str]
     line = orjson.loads(capsys.readouterr().err)
     assert line["event"] == "seen"
     assert line["value"].startswith(("\x1b[2J", "\\x1b[2J"))
+
+
+def test_work_on_one_item_that_fails_is_logged_and_ends_nothing_else() -> None:
+    noisy = NoisyLog(structlog.get_logger("x"))
+    done: list[int] = []
+    with capture_logs() as logs:
+        for each in (1, 0, 2):
+            with noisy.confined("bug", "an item failed", item=each) as confined:
+                done.append(6 // each)
+            assert confined.failed is (each == 0)
+        with pytest.raises(asyncio.CancelledError), noisy.confined("bug", "an item failed"):
+            raise asyncio.CancelledError
+    assert done == [6, 3]
+    (told,) = logs
+    assert (told["event"], told["item"]) == ("an item failed", 0)
+    assert "by zero" in told["reason"]

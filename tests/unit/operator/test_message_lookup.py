@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.client.queries import MOST_OF_ID, FoundByKey
 from broker_core.errors import BrokerError, NotConnected, RemotingError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -38,11 +39,12 @@ class Brokers:
             raise self._failure
         return SimpleNamespace(brokers=[SimpleNamespace(broker=name) for name in self._answers])
 
-    async def _find(self, broker: str, topic: Topic, *_: Any, **__: Any) -> list[Any]:
+    async def _find(self, broker: str, topic: Topic, *_: Any, **__: Any) -> FoundByKey:
         answer = self._answers[broker]
         if isinstance(answer, RemotingError):
             raise answer
-        return [(QueueName(topic, broker, 0), each) for each in answer]
+        found = [(QueueName(topic, broker, 0), each) for each in answer]
+        return FoundByKey(found, complete=len(found) < MOST_OF_ID)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from proxy.operator.message_pages import (
     QueueScan,
     matches,
     merged,
+    newest,
     parse_positions,
     positions_text,
+    short,
 )
 from testkit.messages import message
 
@@ -22,10 +24,18 @@ QUEUES = [QueueName(TOPIC, "broker-a", number) for number in range(3)]
 
 
 def scanned(
-    log: list[StoredMessage], queue: QueueName, begin: int, *, read: int, wanted: str = ""
+    log: list[StoredMessage],
+    queue: QueueName,
+    begin: int,
+    *,
+    read: int,
+    wanted: str = "",
+    first: int = 0,
 ) -> QueueScan:
-    """Return a scan of *queue* that has read at most *read* messages of its *log* from *begin*."""
-    scan = QueueScan(queue, begin, len(log))
+    """Return a scan of *queue* that has read at most *read* messages of its *log* from *begin*;
+    *first*: the first offset that is stored.
+    """
+    scan = QueueScan(queue, begin, len(log), first=first)
     for each in log[begin : begin + read]:
         scan.saw(each, matches=matches(each, wanted))
         scan.came_to(each.queue_offset + 1)
@@ -84,6 +94,34 @@ def test_messages_newer_than_an_unread_queue_wait_for_the_next_page() -> None:
     taken, positions = merged([early, late], limit=10)
     assert [each.store_ms for _, each in taken] == [1]
     assert positions == {QUEUES[0]: 1, QUEUES[1]: 0}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_newest_messages_are_those_of_all_queues(seed: int) -> None:
+    """However many of them one queue has, and wherever retention has come to."""
+    chance = random.Random(seed)
+    logs, scans, limit = {}, [], chance.randrange(1, 30)
+    for queue in QUEUES:
+        newest_ms, count = chance.choice([20, 200, 200]), chance.randrange(60)
+        times = sorted(chance.randrange(newest_ms) for _ in range(count))
+        logs[queue] = [message(offset, store_ms=ms) for offset, ms in enumerate(times)]
+        first = chance.randrange(count + 1)
+        begin = max(first, count - limit // len(QUEUES) - 1)
+        scans.append(scanned(logs[queue], queue, begin, read=count, first=first))
+    while left := short(scans, limit):
+        for scan in left:
+            part = scan.before()
+            assert scan.first <= part.begin < part.end == scan.begin
+            scan.join(scanned(logs[scan.queue][: part.end], scan.queue, part.begin, read=99))
+    stored = sorted(each.store_ms for scan in scans for each in logs[scan.queue][scan.first :])
+    assert [each.store_ms for _, each in newest(scans, limit)] == stored[-limit:]
+
+
+def test_messages_before_a_part_that_was_not_read_are_left_out() -> None:
+    """They would look like the neighbours of newer ones, with a gap between."""
+    late = scanned([message(n, store_ms=20 + n) for n in range(9)], QUEUES[0], 6, read=9)
+    early = scanned([message(n, store_ms=n) for n in range(3)], QUEUES[1], 0, read=9)
+    assert [each.store_ms for _, each in newest([early, late], 5)] == [26, 27, 28]
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,17 @@ def test_a_list_of_proxies_has_two_forms() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.data())
 def test_frames_survive_any_cut(payloads: list[bytes], data: st.DataObject) -> None:
-    """Any splitting of the bytes gives the same frames."""
+    """Any splitting of the bytes gives the same frames, also one into whole frames."""
     stream = b"".join(len(each).to_bytes(4, "big") + each for each in payloads)
     buffer, found = FrameBuffer(), []
     while stream:
-        size = data.draw(st.integers(1, len(stream)))
-        buffer.receive_data(stream[:size])
+        whole = 4 + int.from_bytes(stream[:4], "big")
+        size = data.draw(st.just(whole) | st.integers(1, len(stream)))
+        frame = buffer.receive_frame(stream[:size])
         stream = stream[size:]
-        while (frame := buffer.next_frame()) is not None:
+        while frame is not None:
             found.append(frame)
+            frame = buffer.next_frame()
 
     assert found == payloads
 

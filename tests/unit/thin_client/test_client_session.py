@@ -56,6 +56,82 @@ def test_s2_a_verdict_hurries_when_only_a_pull_can_bring_more() -> None:
     assert session.control_at(session.homes["a:1"]) == START + 2 * MS
 
 
+def test_s2_a_verdict_hurries_no_later_than_1_ms_after_a_rather_full_answer_was_taken() -> None:
+    """The answer of the next pull is probably on its way."""
+    session = session_with(concurrency=4, prefetch=0)
+    first, second, third = pulled(session, 1, 2, 3, now_ns=START)  # of four
+    session.begin_pull(START)
+    home = session.homes["a:1"]
+
+    session.settle(first, None, START)
+    assert session.control_at(home) == START + MS
+    session.begin_control(home, START + MS)
+    session.control_answered(home, consumer.AckAnswer(), START + MS)
+    session.settle(second, None, START + 5 * MS)
+    assert session.control_at(home) == START + 5 * MS, "it never waits for more than that"
+    session.begin_control(home, START + 5 * MS)
+    session.control_answered(home, consumer.AckAnswer(), START + 5 * MS)
+
+    session.pull_answered(answer(4), START + 5 * MS)  # of one
+    fourth = session.take(START + 5 * MS)
+    session.settle(third, None, START + 6 * MS)
+    session.begin_pull(START + 6 * MS)
+    session.pull_answered(answer(5), START + 6 * MS)  # of three: the proxy has no more
+    session.take(START + 6 * MS)
+    session.begin_pull(START + 6 * MS)
+    session.settle(fourth, None, START + 6 * MS)
+    assert session.control_at(home) == START + 6 * MS
+
+
+def requests_of_a_drain(messages: int, *, handling_ns: int, answer_ns: int) -> tuple[int, int]:
+    """Return the pulls and settles of a client that reads no answer while a message waits.
+
+    The proxy has a message of another key for each free place.
+    """
+    session = session_with(concurrency=64, prefetch=192)
+    now_ns, handled, delivered, pulls, settles = START, 0, 0, 0, 0
+    pulled_ns = settled_ns = 1 << 63  # when their answers arrive
+    while handled < messages:
+        at_ns = session.pull_at()
+        if at_ns is not None and at_ns <= now_ns:
+            asked = session.begin_pull(now_ns).maxBatchSize
+            pulled_ns, pulls = now_ns + answer_ns, pulls + 1
+        homes = list(session.homes.values())
+        due_ns = [at for home in homes if (at := session.control_at(home)) is not None]
+        if (message := session.take(now_ns)) is not None:
+            now_ns += handling_ns
+            session.settle(message, None, now_ns)
+            handled += 1
+        elif settled_ns <= now_ns:
+            session.control_answered(homes[0], consumer.AckAnswer(), now_ns)
+            settled_ns = 1 << 63
+        elif due_ns and due_ns[0] <= now_ns:
+            if session.begin_control(homes[0], now_ns) is not None:
+                settled_ns, settles = now_ns + answer_ns, settles + 1
+        elif pulled_ns <= now_ns:
+            session.pull_answered(answer(*range(delivered, delivered + asked)), now_ns)
+            delivered, pulled_ns = delivered + asked, 1 << 63
+        else:
+            now_ns = min(pulled_ns, settled_ns, *due_ns)
+    return pulls, settles
+
+
+@pytest.mark.parametrize(
+    ("handling_us", "answer_us", "settles"),
+    [(5, 100, 0), (5, 500, 0), (5, 1_400, 0), (10, 100, 0), (10, 1_900, 0), (5, 1_500, 99)],
+)
+def test_s2_a_drain_with_idle_handlers_makes_one_request_for_160_messages(
+    handling_us: int, answer_us: int, settles: int
+) -> None:
+    """With 64 handlers and a prefetch of 192, of which a pull leaves 95: it asks for 161. Only if
+    its answer takes 1 ms longer than these, their verdicts are sent alone.
+    """
+    requests = requests_of_a_drain(
+        16_100, handling_ns=handling_us * 1_000, answer_ns=answer_us * 1_000
+    )
+    assert requests == (100, settles)
+
+
 def test_s3_a_useless_verdict_is_dropped() -> None:
     """After the leases of a dead proxy have expired, their verdicts are dropped."""
     session = session_with()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
 from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, figures_of
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.records.ownership_log import OwnershipLog
@@ -177,3 +177,19 @@ async def test_a_look_costs_as_much_as_there_are_groups(monkeypatch: pytest.Monk
         await seen.look()
         costs.append(_Lanes.asked)
     assert costs[1] <= 2 * costs[0]
+
+
+async def test_a_bug_with_one_group_hides_no_other_groups_queues() -> None:
+    class Faulty(FakeBrokerClient):
+        async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+            if group == "faulty":
+                raise ValueError("a bug")
+            return []
+
+    broker = Faulty(orders=1, refunds=1)
+    broker.store(*(message(n, queue_id=0) for n in range(3)))
+    faulty, sound = make_lane(group_settings("faulty")), make_lane()
+    seen = looking(broker, faulty, sound)
+    await seen.look()
+    assert [each.lag for each in seen.of(sound)] == [3]
+    assert seen.of(faulty) == []

@@ -33,7 +33,8 @@ class ProducerServiceIf {
 
   /**
    * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-   * the first failure's code, and the messages' results say which are stored.
+   * the code of the first message that may be stored but is not known to be, or without one the
+   * first failure's, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -1174,7 +1175,8 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void recv_sendSync(Result& _return);
   /**
    * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-   * the first failure's code, and the messages' results say which are stored.
+   * the code of the first message that may be stored but is not known to be, or without one the
+   * first failure's, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -1324,7 +1326,8 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
 
   /**
    * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-   * the first failure's code, and the messages' results say which are stored.
+   * the code of the first message that may be stored but is not known to be, or without one the
+   * first failure's, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -1491,7 +1494,8 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   void recv_sendSync(Result& _return, const int32_t seqid);
   /**
    * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-   * the first failure's code, and the messages' results say which are stored.
+   * the code of the first message that may be stored but is not known to be, or without one the
+   * first failure's, and the messages' results say which are stored.
    *
    * @param messages
    */

@@ -25,8 +25,8 @@ from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.lake.files import SparkFile
 from thin_client.spark.lake.formats import checked
-from thin_client.spark.lake.names import DATE
-from thin_client.spark.lake.reading import read_archive
+from thin_client.spark.lake.reading import archived
+from thin_client.spark.lake.stored_rows import StoredRows
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import COLUMNS, sharding_key
 
@@ -102,11 +102,9 @@ def backfill(
     progress.keep()
     sent = 0
     with errors_as_sentences():
-        rows = read_archive(spark, path, format=plan.format, catalog=plan.catalog)
-        if plan.where is not None:
-            rows = rows.where(plan.where)
-        for day, some in _days(rows, progress):
-            sent += _send(_messages(some, plan, progress.partitions), given, plan, progress, day)
+        stored = archived(spark, path, format=plan.format, catalog=plan.catalog)
+        for day, rows in _days(stored, plan.where, progress):
+            sent += _send(_messages(rows, plan, progress.partitions), given, plan, progress, day)
             progress.add(day)
     return sent
 
@@ -131,20 +129,16 @@ def _check(plan: Plan) -> None:
             raise OptionError(str(error)) from None
 
 
-def _days(rows: DataFrame, progress: Progress) -> Iterator[tuple[str, DataFrame]]:
+def _days(
+    stored: StoredRows, where: str | None, progress: Progress
+) -> Iterator[tuple[str, DataFrame]]:
     """Yield the remaining rows day by day; all at once without a progress file."""
     if progress.file is None:
-        yield "", rows
+        yield "", stored.rows(where)
         return
-    if DATE not in rows.columns:
-        raise OptionError(
-            f"progress needs the column {DATE!r}, which the files do not have: omit progress"
-        )
-    text = sf.col(DATE).cast("string")
-    days = sorted(row[0] or "" for row in rows.select(text).distinct().collect())
-    for day in days:
+    for day in stored.days(where):
         if day not in progress.done:
-            yield day, rows.where(sf.coalesce(text, sf.lit("")) == day)
+            yield day, stored.rows_of(day, where)
 
 
 def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:

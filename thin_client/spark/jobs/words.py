@@ -10,7 +10,7 @@ from thin_client.spark.error_lines import line_of
 #: Our error at the end of Spark's message, with or without a Python traceback before it.
 _OURS = re.compile(
     r"(?:^|[\s.])(?:OptionError|DataLost|MessagesGone|GarbledRecords|RowRefused|SendFailed|Refused"
-    r"|ConnectionLost|ProxyFault|ProtocolError): (.+)$",
+    r"|ConnectionLost|ProxyFault|ProtocolError): (.+?)(?: SQLSTATE: \w{5})*$",
     re.MULTILINE,
 )
 

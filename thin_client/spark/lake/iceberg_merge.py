@@ -8,7 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -22,13 +22,14 @@ from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted, small
 from thin_client.spark.lake.files import files_below
 from thin_client.spark.lake.iceberg import once, open_catalog
+from thin_client.spark.lake.iceberg_parts import within
 from thin_client.spark.lake.names import files_for
+from thin_client.spark.lake.parts import day_of_number
 from thin_client.spark.lake.rows import ORDER, as_lake_files
 from thin_client.spark.option_values import OptionError
 
 #: Commits of other writers, between which a merge is tried again.
 _ATTEMPTS = 20
-_FIRST_DAY = date(1970, 1, 1)
 
 
 @dataclass(slots=True)
@@ -45,8 +46,8 @@ class IcebergMerge:
         self._load()
 
     def days(self) -> list[str]:
-        """Return the days that have a file."""
-        return sorted({_day(each) for each in self._load().scan().plan_files()})
+        """Return the days that have a file; rows without a time belong to none."""
+        return sorted(filter(None, {_day(each) for each in self._load().scan().plan_files()}))
 
     def drop(self, before: str) -> None:
         """Delete the days before *before* in one commit: whole files, since they are of one day."""
@@ -61,7 +62,7 @@ class IcebergMerge:
         """Merge the files of *day*, topic by topic."""
         topics: dict[str, list[Any]] = defaultdict(list)
         table = self._load()
-        for each in table.scan().plan_files():
+        for each in table.scan(row_filter=within(day)).plan_files():
             # A file with deleted rows stays: only the table's own readers leave these out.
             if _day(each) == day and not each.delete_files:
                 topics[each.file.partition[1]].append(each.file)
@@ -133,5 +134,6 @@ class IcebergMerge:
             raise OptionError(f"there is no Iceberg table {self.name}") from None
 
 
-def _day(task: Any) -> str:
-    return (_FIRST_DAY + timedelta(days=task.file.partition[0])).isoformat()
+def _day(task: Any) -> str | None:
+    number = task.file.partition[0]
+    return None if number is None else day_of_number(number).isoformat()

@@ -2,46 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, StringType, StructField, StructType, TimestampType
 
 from thin_client.spark.lake.iceberg import open_catalog
-from thin_client.spark.lake.names import DATE
-from thin_client.spark.lake.rows import day
+from thin_client.spark.lake.iceberg_parts import parts_of
+from thin_client.spark.lake.names import DATE, TOPIC
+from thin_client.spark.lake.parts import Part, days_of, span_us
+from thin_client.spark.lake.rows import day as day_of_timestamp
+from thin_client.spark.lake.stored_rows import days_in, filtered, holding, of_day
 from thin_client.spark.option_values import OptionError
 
+_TIMESTAMP = "timestamp"
+_VALUES = StructType([StructField(DATE, DateType()), StructField(TOPIC, StringType())])
 
-def rows_of(spark: SparkSession, name: str, options: Mapping[str, str]) -> DataFrame:
-    """Return the rows of the table *name*, with a column ``date`` if it has a ``timestamp``.
 
-    Columns are found by their names: files from before a column was renamed have it null. Raises
-    OptionError.
+@dataclass(frozen=True, slots=True)
+class IcebergRows:
+    """Rows of the table *name*, each time of its current snapshot, with a column ``date`` if it has
+    a ``timestamp``.
+
+    Spark cannot leave out files by a date that it computes: the manifests choose those of a day.
+    Columns are found by their names: files from before a column was renamed have it null.
     """
-    with closing(open_catalog(name, options)) as catalog:
-        try:
-            table = catalog.load_table(name)
-        except NoSuchTableError:
-            raise OptionError(f"there is no Iceberg table {name}") from None
-        files = _files(table, name)
-    schema = from_arrow_schema(table.schema().as_arrow())
-    rows = spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
-    if "timestamp" not in rows.columns or DATE in rows.columns:
-        return rows
-    return rows.withColumn(DATE, day())
+
+    spark: SparkSession
+    name: str
+    options: Mapping[str, str]
+
+    def rows(self, where: str | None = None) -> DataFrame:
+        """Return the rows. Raises OptionError."""
+        schema, parts = self._chosen(where)
+        return filtered(self._of(schema, parts), where)
+
+    def days(self, where: str | None = None) -> list[str]:
+        """Return the days of the manifests that may have rows. Raises OptionError."""
+        found = days_of(self._chosen(where)[1])
+        return days_in(self.rows(where)) if found is None else found
+
+    def rows_of(self, day: str, where: str | None = None) -> DataFrame:
+        """Return the rows of one day. Raises OptionError."""
+        with self._opened() as table:
+            schema = _schema(table)
+            dated = _is_dated(schema)
+            parts = parts_of(table, self.name, day=day if dated else None)
+        rows = self._of(schema, parts)
+        if dated and day:  # of a table that is not partitioned by day, files have other days too
+            begin, end = (f"timestamp_micros({each}L)" for each in span_us(day))
+            rows = rows.where(f"{_TIMESTAMP} >= {begin} AND {_TIMESTAMP} < {end}")
+        return filtered(of_day(rows, day), where)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Table]:
+        with closing(open_catalog(self.name, self.options)) as catalog:
+            try:
+                yield catalog.load_table(self.name)
+            except NoSuchTableError:
+                raise OptionError(f"there is no Iceberg table {self.name}") from None
+
+    def _chosen(self, where: str | None) -> tuple[StructType, Sequence[Part]]:
+        with self._opened() as table:
+            schema, parts = _schema(table), parts_of(table, self.name)
+        if not _is_dated(schema):  # it may have a date of its own
+            return schema, [Part({}, each.files) for each in parts]
+        return schema, holding(self.spark, parts, _VALUES, where)
+
+    def _of(self, schema: StructType, parts: Iterable[Part]) -> DataFrame:
+        files = [file for part in parts for file in part.files]
+        if files:
+            rows = self.spark.read.schema(schema).parquet(*files)
+        else:
+            rows = self.spark.createDataFrame([], schema)
+        return rows.withColumn(DATE, day_of_timestamp()) if _is_dated(schema) else rows
 
 
-def _files(table: Table, name: str) -> list[str]:
-    files = []
-    for each in table.scan().plan_files():
-        if each.delete_files:
-            raise OptionError(
-                f"the Iceberg table {name} has files with deleted rows, which this job cannot read:"
-                " rewrite them first"
-            )
-        files.append(each.file.file_path)
-    return files
+def _schema(table: Table) -> StructType:
+    found: StructType = from_arrow_schema(table.schema().as_arrow())
+    return found
+
+
+def _is_dated(schema: StructType) -> bool:
+    """Return whether the day of a row follows from its time."""
+    return DATE not in schema.names and any(
+        each.name == _TIMESTAMP and isinstance(each.dataType, TimestampType) for each in schema
+    )

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from thin_client.spark.lake.formats import checked, library_of
-from thin_client.spark.lake.names import in_pairs
+from thin_client.spark.lake.stored_rows import ParquetRows, StoredRows
 
 
-def read_archive(
+def archived(
     spark: SparkSession, path: str, *, format: str, catalog: Mapping[str, str]
-) -> DataFrame:
+) -> StoredRows:
     """Return the rows at *path*, with a column ``date`` if it is an archive. Raises OptionError.
 
     Args:
@@ -28,12 +28,12 @@ def read_archive(
     name = checked(format, catalog)
     with library_of(name):
         if name == "delta":
-            from thin_client.spark.lake.delta_reading import partitions
+            from thin_client.spark.lake.delta_reading import DeltaRows
 
-            return in_pairs(partitions(spark, path), DataFrame.union)
+            return DeltaRows(spark, path)
         if name == "iceberg":
-            from thin_client.spark.lake.iceberg_reading import rows_of
+            from thin_client.spark.lake.iceberg_reading import IcebergRows
 
-            return rows_of(spark, path, catalog)
+            return IcebergRows(spark, path, catalog)
     # Later batches may have more columns.
-    return spark.read.option("mergeSchema", "true").parquet(path)
+    return ParquetRows(spark.read.option("mergeSchema", "true").parquet(path))

@@ -30,7 +30,7 @@ class NeverExtends(Session):
 @breaks("prefetched-leases-are-extended", "only leases with handlers are extended")
 class PrefetchedNotExtended(Session):
     def _leases_of(self, home: Home) -> list[Lease]:
-        return [lease for lease in super()._leases_of(home) if lease.is_open]
+        return [lease for lease in super()._leases_of(home) if lease in self._leases.opened]
 
 
 @breaks("extension-is-tried-again", "after a failure nothing is extended")
@@ -57,7 +57,7 @@ class LostNotTold(Session):
 @breaks("lost-prefetched-message", "messages lost while waiting are handled")
 class HandlesLostMessages(Session):
     def _lose(self, lease: Lease) -> list[Message]:
-        return super()._lose(lease) if lease.is_open else []
+        return super()._lose(lease) if lease in self._leases.opened else []
 
 
 @breaks("lease-ends-without-its-proxy", "a lease is considered alive while its proxy is silent")

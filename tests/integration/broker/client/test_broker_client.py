@@ -9,11 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_core.client import BrokerClient, PullStatus, SendStatus, routes
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.queue_moves import is_in_doubt
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
     InvalidCommand,
     LocalProtocolError,
+    NotConnected,
     RemotingError,
     RequestTimeout,
 )
@@ -464,6 +467,41 @@ async def test_a_batch_keeps_its_order_and_every_message_has_an_id(
     assert await client.send_batch(QUEUE, []) == []
     with pytest.raises(LocalProtocolError, match="one topic, here orders"):
         await client.send_batch(QUEUE, [OutgoingMessage(Topic("other"), b"")])
+
+
+async def test_a_request_that_was_never_sent_is_known_to_have_no_effect(
+    nameserver: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller may send it again, or say that nothing is stored."""
+    message = OutgoingMessage(ORDERS, b"")
+
+    def silent(_request: RemotingCommand, _channel: RemotingChannel) -> Answer:
+        return None
+
+    async with scripted_broker(nameserver.address, "nameserver") as unheard:
+        unheard.on[RequestCode.GET_BROKER_CLUSTER_INFO] = silent
+        client = BrokerClient(nameservers=[unheard.address], client_id="me@1#1")
+        with pytest.raises(RequestTimeout, match="no nameserver returned broker-a") as late:
+            await client.send(QUEUE, message, timeout_s=0.05)
+        await client.close()
+        impatient = BrokerClient(
+            nameservers=[unheard.address], client_id="me@1#2", request_timeout_s=0.05
+        )
+        with pytest.raises(NotConnected, match=r"no nameserver of .* answers") as unfound:
+            await impatient.send(QUEUE, message, timeout_s=5)
+        await impatient.close()
+
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.sleep(3600)
+
+    pool = ConnectionPool()
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    with pytest.raises(RequestTimeout, match="not connected to 127") as unreached:
+        await pool.request("127.0.0.1:1", RemotingCommand(1), timeout_s=0.05)
+    await pool.close()
+    for caught in (late, unfound, unreached):
+        assert caught.value.unsent
+        assert not is_in_doubt(caught.value)
 
 
 async def test_a_silent_broker_is_a_time_out_that_names_the_request(

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker_core.client import BrokerClient, Membership
+from broker_core.client.connection_pool import ConnectionPool
 from broker_core.names import Group, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting_channel import RemotingChannel
 from tests.integration.broker.client.scripted_broker import ScriptedBroker, scripted_broker
 
 ORDERS = Topic("orders")
@@ -127,6 +130,59 @@ async def test_a_broker_that_forgot_us_hears_from_us_on_the_next_connection(
     (heartbeat, *_) = await heartbeats(broker, 1)
     await membership.close()
     assert heartbeat.consumers[0].group == GROUP
+
+
+async def test_a_slow_broker_delays_no_heartbeat_to_a_broker_that_forgot_us(
+    nameserver: NameServer, broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    """Other members would take it for a client that has left."""
+    async with scripted_broker(nameserver.address, "broker-b") as slow:
+        await slow.add_topic("payments", queues=1)
+        slow.answer(RequestCode.HEART_BEAT, lambda r: r.response())
+        membership = Membership(client, heartbeat_s=2)
+        await membership.join(GROUP, [ORDERS, Topic("payments")])
+        slow.on[RequestCode.HEART_BEAT] = lambda _request, _channel: None
+        slow.asked.clear()
+        async with asyncio.timeout(5):
+            while RequestCode.HEART_BEAT not in slow.codes():
+                await slow.seen.wait()
+        broker.answer(RequestCode.GET_MAX_OFFSET, lambda r: r.response(ext={"offset": "0"}))
+        _, port = broker.address.split(":")
+        await broker.restart(int(port))
+        broker.asked.clear()
+        (queue, *_) = await client.queues(ORDERS)
+        await client.max_offset(queue)
+        async with asyncio.timeout(1):
+            await heartbeats(broker, 1)
+        await membership.close()
+
+
+async def test_a_silent_nameserver_delays_no_heartbeat(
+    nameserver: NameServer, broker: ScriptedBroker
+) -> None:
+    """Topics without a route are looked for beside the heartbeats."""
+    pool, is_silent = ConnectionPool(), False
+
+    async def relay(request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand | None:
+        if is_silent:
+            return None
+        asked = RemotingCommand(RequestCode(request.code), ext=dict(request.ext))
+        answer = await pool.request(nameserver.address, asked, timeout_s=5)
+        return request.response(answer.code, answer.remark, body=bytes(answer.body))
+
+    async with scripted_broker(nameserver.address, "between") as between:
+        for code in (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO):
+            between.on[code] = relay
+        client = BrokerClient(nameservers=[between.address], client_id="me@1")
+        membership = Membership(client, heartbeat_s=1)
+        await membership.join(GROUP, [ORDERS, *(Topic(f"a{number}") for number in range(20))])
+        is_silent = True
+        broker.asked.clear()
+        async with asyncio.timeout(6):
+            await heartbeats(broker, 4)
+        await membership.close()
+        await client.close()
+    await pool.close()
 
 
 async def test_leaving_unregisters_and_ends_the_heartbeats(

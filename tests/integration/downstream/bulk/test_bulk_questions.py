@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
+from broker_core.client import QueueRange
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import Group, QueueName, Topic
 from testkit.lanes import GROUP, TOPIC, group_settings
@@ -124,3 +127,26 @@ async def test_ranges_leave_out_queues_that_a_topic_no_longer_has() -> None:
     async with bulk(broker) as (it, _), connect(it.port) as client:
         found = await client.call("ranges", consumer.RangesRequest(groupId=GROUP, topics=[TOPIC]))
         assert [(each.qid, each.endOffset) for each in found] == [("broker-a_0", 1)]
+
+
+async def test_ranges_ask_once_for_each_queue_also_of_topics_with_empty_ones() -> None:
+    """Only those that the proxy did not know before are asked for again."""
+    asked: list[list[str]] = []
+
+    class Counting(FakeBrokerClient):
+        async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+            return (await super().queues(topic))[: None if fresh else 2]
+
+        async def queue_ranges(
+            self, queues: Iterable[QueueName], *, group: Group | None = None
+        ) -> dict[QueueName, QueueRange]:
+            some = list(queues)
+            asked.append([each.qid for each in some])
+            return await super().queue_ranges(some, group=group)
+
+    broker = Counting(orders=3)
+    broker.store(message(0))
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        found = await client.call("ranges", consumer.RangesRequest(groupId=GROUP, topics=[TOPIC]))
+        assert [each.qid for each in found] == ["broker-a_0", "broker-a_1", "broker-a_2"]
+    assert asked == [["broker-a_0", "broker-a_1"], ["broker-a_2"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from thin_client.spark.encoding import Rows
 from thin_client.spark.options import Connecting, WriteOptions
 from thin_client.spark.outgoing import Origin
 from thin_client.spark.row_sender import RowSender
+from thin_client.spark.server_order import KnownFailures
 from thrift_idl import producer
 
 pytestmark = pytest.mark.sockets  # lanes are threads of their own
@@ -50,16 +52,21 @@ async def unknown(request: Request) -> object:
 async def write(
     proxy: ScriptedProxy,
     *batches: Sequence[int],
+    others: Sequence[ScriptedProxy] = (),
+    task: int = 0,
+    failures: KnownFailures | None = None,
     patience_s: float = 10.0,
     keyed: bool = True,
     lanes: int = 1,
 ) -> None:
-    """Write rows with these numbers as values."""
-    connecting = Connecting(servers=(proxy.address,), token="secret", request_timeout_s=5.0)
+    """Write rows with these numbers as values, as a task of this number."""
+    servers = tuple(each.address for each in (proxy, *others))
+    connecting = Connecting(servers=servers, token="secret", request_timeout_s=5.0)
     options = WriteOptions(connecting=connecting, topic="orders", concurrent_requests=lanes)
+    origin = replace(ORIGIN, partition=task)
 
     def run() -> None:
-        with RowSender(options, ORIGIN, patience_s=patience_s) as sender:
+        with RowSender(options, origin, patience_s=patience_s, failures=failures) as sender:
             first = 0
             for numbers in batches:
                 columns = {"value": pa.array([b"%d" % number for number in numbers])}
@@ -157,6 +164,30 @@ async def test_messages_of_a_queue_that_moved_are_sent_by_key_and_the_route_is_r
         assert all(each.qid is None and each.hashId is not None for each in proxy.stored)
         # The second batch may have been on its way before the route was read.
         assert encoded(proxy)[-1] == ("broker-b_0", [6, 7, 8])
+
+
+async def test_tasks_begin_at_different_proxies() -> None:
+    """All of them at the first one would leave the others without work."""
+    async with ScriptedProxy() as one, ScriptedProxy() as other:
+        for proxy in (one, other):
+            proxy.script("writableQueues", *[names("broker-a_0")] * 2)
+        for task in range(4):
+            await write(one, [task], others=[other], task=task)
+        assert [some for _, some in encoded(one)] == [[0], [2]]
+        assert [some for _, some in encoded(other)] == [[1], [3]]
+        assert {request.method for request in other.requests} == {"writableQueues", "sendEncoded"}
+
+
+async def test_a_proxy_that_did_not_answer_is_tried_last_by_the_next_task() -> None:
+    async with ScriptedProxy() as gone, ScriptedProxy() as there:
+        known = KnownFailures()
+        gone.script("writableQueues", names("broker-a_0"))
+        gone.script("sendEncoded", *[hangs_up] * 9)
+        there.script("writableQueues", *[names("broker-a_0")] * 2)
+        for _ in range(2):
+            await write(gone, range(3), others=[there], failures=known)
+            assert len(gone.of("sendEncoded")) == 1
+        assert [some for _, some in encoded(there)] == [[0, 1, 2]] * 2
 
 
 async def test_nothing_is_sent_once_the_task_has_ended() -> None:

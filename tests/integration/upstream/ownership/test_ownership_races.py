@@ -19,6 +19,7 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.keys.ids import Epoch
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey, parked_topic
 from proxy.core.records.record import Clean, Own, Snapshot, ownership_topic
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
@@ -172,6 +173,63 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
     await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
 
     assert len(brokers.topics[ownership_topic(BILLING, queue.topic)]) == 4
+
+
+def keep_route(
+    monkeypatch: pytest.MonkeyPatch, client: MemoryClient, queues: list[QueueName]
+) -> None:
+    """Let *client* keep these *queues* as the route of their topic."""
+    real = client.queues
+
+    async def kept(topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        return queues if topic == TOPIC and not fresh else await real(topic)
+
+    monkeypatch.setattr(client, "queues", kept)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_ownership_topic_smaller(
+    monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
+) -> None:
+    """P1: the records of another proxy in the new queues would become invisible. The topic grew
+    since the route was read, or (*meanwhile*) grows while the other one creates its twin, too.
+    """
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    client, other = MemoryClient(brokers), MemoryClient(brokers, "other@1#1")
+    keep_route(monkeypatch, client, [*brokers.topics[TOPIC]])
+
+    async def grow(*_: Any) -> None:
+        client.before.clear()
+        new = brokers.add_topic(TOPIC, 8)[7]
+        if meanwhile:
+            await OwnershipLog(other).append(BILLING, new, rival())  # type: ignore[arg-type]
+
+    if meanwhile:
+        client.before["create_topic"] = grow
+    else:
+        await grow()
+    await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
+
+    assert len(brokers.topics[ownership_topic(BILLING, TOPIC)]) == 8
+
+
+async def test_a_proxy_that_missed_a_growth_in_queues_makes_no_parked_topic_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P1: the copies of another proxy in the new queues would become invisible."""
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    known = Snapshot(Epoch(0), 0, 0, parked={b"k": ParkedKey(0, 0)})
+    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
+    parked = parked_topic(BILLING, TOPIC)
+    async with upstream(brokers) as us:
+        keep_route(monkeypatch, us.client, [*brokers.topics[TOPIC]])
+        brokers.add_topic(TOPIC, 8)
+        await us.owned(queue)
+        await eventually(lambda: parked in brokers.topics)
+
+        assert len(brokers.topics[parked]) == 8
 
 
 # ---- where a group begins -----------------------------------------------------------------------
@@ -388,3 +446,26 @@ async def test_a_queue_has_one_commit_in_flight_at_a_time() -> None:
         await asyncio.gather(*(work() for _ in range(3)))
         assert most == 1
         assert brokers.committed[BILLING, queue] == 9
+
+
+async def test_refused_locks_of_many_topics_share_one_time_limit() -> None:
+    """A nameserver that does not answer is asked whether topics were deleted. Their queues count as
+    owned until then.
+    """
+    brokers = MemoryBrokers()
+    topics = tuple(f"t{number}" for number in range(10))
+    queues = [brokers.add_topic(topic, 1)[0] for topic in topics]
+    lock = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 0.5}
+    async with upstream(brokers, topics=topics, lock=lock) as us, taking_part(us):
+        await eventually(lambda: len(us.lane.buffer) == len(queues))
+        answers = asyncio.Event()
+
+        async def silent(*_: Any) -> None:
+            await answers.wait()
+
+        us.client.before["queues"] = silent
+        brokers.holders.update(dict.fromkeys(((BILLING, each) for each in queues), "rival@1#1"))
+        began_ns = now_ns()
+        await eventually(lambda: not len(us.lane.buffer))
+        assert now_ns() - began_ns < 2 * SECOND
+        answers.set()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from thrift.transport.TTransport import TMemoryBuffer
 
 from proxy.downstream.port.elements.budget import Budget
-from proxy.downstream.port.frames import Call, FrameError, decode_call
+from proxy.downstream.port.frames import Call, FrameError
 from testkit.thrift_client import BINARY, COMPACT, payload_of, structs
 from tests.support.examples import examples
 from tests.support.thrift_calls import VALID
@@ -72,7 +72,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @given(mutated())
 def test_the_count_reads_what_the_decoder_reads(payload: bytes) -> None:
     try:
-        call = decode_call(payload)
+        call = Call(payload)
         structs(call.name)
     except (FrameError, AttributeError, IndexError):
         return
@@ -99,6 +99,6 @@ def test_both_protocols_spend_the_same_on_a_request(acks: int, nacks: int, reaso
     spent = []
     for protocol in (COMPACT, BINARY):
         budget = Budget()
-        decode_call(payload_of("settle", request, protocol=protocol)).count(budget)
+        Call(payload_of("settle", request, protocol=protocol)).count(budget)
         spent.append((budget.structs, budget.values))
     assert spent[0] == spent[1]

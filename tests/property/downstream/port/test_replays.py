@@ -19,7 +19,7 @@ from tests.support.examples import examples
 MS = 1_000_000
 NAMES = st.builds(
     RequestName,
-    st.sampled_from([ClientName("g", "a"), ClientName("g", "b"), ClientName("h", "a")]),
+    st.sampled_from([("g", "a"), ("g", "b"), ("h", "a")]),
     st.sampled_from("123456"),
 )
 
@@ -73,7 +73,7 @@ class ReplaysMachine(RuleBasedStateMachine):
             name,
             self.buffer.find,
             topics=None,
-            holder=Holder(connection, name.client.client),
+            holder=Holder(connection, name.client[1]),
             now_ns=self.now,
         )
         for batch in batches:

@@ -54,7 +54,7 @@ class Writer:
             self.end = self.epoch + 1
         for gap in gaps(self.end, at):
             found = log[gap.start : gap.stop]
-            if later_owner(found, twin_of=None) is not None:
+            if later_owner(found, of_twin=None) is not None:
                 self.ended = True
             if gap.stop > at[0] or isinstance(records[0], Delta):
                 counts = counts and not has_late_snapshot(found, epoch=self.epoch)

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.limits import Limit
+from broker_core.errors import BrokerError
 from broker_core.names import Group, Topic
 
 GROUP, TOPIC = Group("billing"), Topic("orders")
@@ -21,6 +23,25 @@ def test_commits_are_kept_by_group_topic_and_queue() -> None:
     assert offsets.committed(GROUP, TOPIC, 0) == 3
     assert offsets.committed(GROUP, TOPIC, 1) == 6
     assert offsets.change == 4
+
+
+def test_offsets_are_cloned_all_or_none() -> None:
+    offsets, refunds = CommittedOffsets(), Topic("refunds")
+    for topic, queue_id in ((TOPIC, 0), (TOPIC, 1), (refunds, 0)):
+        offsets.commit(GROUP, topic, queue_id, 5)
+    copy = Group("copy")
+    offsets.commit(copy, TOPIC, 0, 1)
+    change = offsets.change
+    offsets.limit_to(Limit("max_offsets", 5, advice="delete some"))
+    with pytest.raises(
+        BrokerError,
+        match="the offset of group copy in 'orders' is not stored nor 1 more: this broker has 4"
+        " committed offsets, its max_offsets",
+    ):
+        offsets.clone(GROUP, copy, {TOPIC, refunds})
+    assert (offsets.committed(copy, TOPIC, 0), offsets.change) == (1, change)
+    offsets.clone(GROUP, copy, {TOPIC})
+    assert [offsets.committed(copy, TOPIC, each) for each in range(2)] == [5, 5]
 
 
 def test_an_older_epoch_is_refused_and_named() -> None:

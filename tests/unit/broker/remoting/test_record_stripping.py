@@ -9,6 +9,7 @@ import pytest
 from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.compression import SYS_COMPRESSED
 from broker_core.remoting.message import MAGIC_V2, StoredMessage, decode_messages
+from broker_core.remoting.record_fields import fields_of
 from broker_core.remoting.record_stripping import without_bodies
 from tests.support.stored_records import HOST_V6, Record
 
@@ -27,6 +28,14 @@ def described(message: StoredMessage) -> tuple[object, ...]:
         *(message.queue_offset, message.topic, message.properties, message.message_id),
         *(message.born_ms, message.store_ms),
     )
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Record(8, store_host=HOST_V6, magic=MAGIC_V2)])
+def test_single_fields_are_those_of_the_decoded_message(kind: Record) -> None:
+    before = Record(0).encode()
+    (message,) = decode_messages(kind.encode())
+    found = fields_of(before + kind.encode(), len(before))
+    assert found == (message.topic.encode(), message.raw_properties, message.store_ms)
 
 
 def test_all_but_the_bodies_stays() -> None:

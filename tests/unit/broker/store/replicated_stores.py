@@ -48,3 +48,14 @@ def assert_equal(master: MessageStore, slave: MessageStore) -> None:
     assert log_of(slave) == log_of(master)
     for queue_id in range(QUEUES):
         assert bodies(slave, queue_id) == bodies(master, queue_id)
+
+
+def damage(folder: Path, place: int) -> None:
+    """Change one byte of the log at *place*, also in the cache of the system."""
+    segments = [path for path in (folder / "commitlog").iterdir() if path.name.isdigit()]
+    path = max(each for each in segments if int(each.name) <= place)
+    with path.open("r+b") as file:
+        file.seek(place - int(path.name))
+        (byte,) = file.read(1)
+        file.seek(place - int(path.name))
+        file.write(bytes([byte ^ 1]))

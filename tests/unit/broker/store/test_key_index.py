@@ -15,6 +15,7 @@ from broker_core.remoting.message import encode_properties
 from broker_core.remoting.record_encoding import BatchEntry
 from broker_core.store import indexer, key_index
 from broker_core.store.index_keys import has_key, hashes_of, key_hash, keys_of
+from broker_core.store.index_pace import MAX_BEHIND_BYTES, MAX_BEHIND_NS, SLICE_NS, IndexPace
 from broker_core.store.indexer import IndexBehind, KeyIndexer
 from broker_core.store.message_store import MessageStore
 from testkit.eventually import eventually
@@ -265,3 +266,61 @@ async def test_it_ends_while_a_query_waits(tmp_path: Path) -> None:
         with pytest.raises(IndexBehind):
             async with asyncio.timeout(5):
                 [m async for m in index.find(TOPIC, "k1", **ALWAYS, timeout_s=0.05)]
+
+
+# ---- pace ---------------------------------------------------------------------------------------
+
+
+def share(pace: IndexPace, times_ns: range, *, reads: bool, behind: int, asked: bool) -> float:
+    """Return the part of the time that the index takes at the end of *times_ns*."""
+    pause_ns = 0
+    for now_ns in times_ns:
+        served = (now_ns if reads else 0, 0)
+        pause_ns = pace.pause_ns(now_ns, served=served, behind_bytes=behind, asked=asked)
+    return SLICE_NS / (SLICE_NS + pause_ns)
+
+
+@pytest.mark.parametrize(
+    ("reads", "behind", "asked", "part"),
+    [
+        (True, 1, False, 1 / 20),
+        (True, MAX_BEHIND_BYTES, False, 1 / 20),
+        (True, MAX_BEHIND_BYTES + 1, False, 1 / 2),
+        (True, 1, True, 1 / 2),
+        (False, 1, False, 1 / 2),
+    ],
+)
+def test_the_index_gives_way_to_reads_unless_asked_or_late(
+    *, reads: bool, behind: int, asked: bool, part: float
+) -> None:
+    looks = range(0, 1_000_000_000, 40_000_000)
+    assert share(IndexPace(), looks, reads=reads, behind=behind, asked=asked) == part
+
+
+def test_an_index_that_was_behind_for_long_no_longer_gives_way_until_it_caught_up() -> None:
+    pace, step_ns = IndexPace(), 40_000_000
+    early, late = range(0, MAX_BEHIND_NS, step_ns), range(MAX_BEHIND_NS, 2 * MAX_BEHIND_NS, step_ns)
+    assert share(pace, early, reads=True, behind=1, asked=False) == 1 / 20
+    assert share(pace, late, reads=True, behind=1, asked=False) == 1 / 2
+    share(pace, late[-1:], reads=True, behind=0, asked=False)
+    again = range(late.stop, late.stop + MAX_BEHIND_NS, step_ns)
+    assert share(pace, again, reads=True, behind=1, asked=False) == 1 / 20
+
+
+async def test_a_backlog_is_hardly_indexed_while_it_is_drained(tmp_path: Path) -> None:
+    """Each slice ends with a file of the log, since no time passes in it."""
+    store = MessageStore(tmp_path / "d", segment_bytes=SEGMENT, flush="async")
+    index = store.key_indexer()
+    store.start()
+    for n in range(120):
+        await put(store, entry(f"k{n}", size=60_000))
+    files = len(store.log.segments)
+    index.start()
+    for offset in range(100):
+        assert store.reader.read(TOPIC, 0, offset, max_messages=1).messages == 1
+        await asyncio.sleep(0.01)
+    assert 20 <= index.position // SEGMENT <= 35 < files, "26 slices in a second"
+    async with asyncio.timeout(0.2):  # a query gets half of the time
+        assert await found(index, "k119") == [119]
+    await index.close()
+    store.abandon()

@@ -19,7 +19,7 @@ from broker_core.broker.traffic import Traffic
 from broker_core.names import Topic
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.route_bodies import TopicConfig
-from broker_core.store import message_store, replicated_store
+from broker_core.store import message_store, unconfirmed
 from broker_core.store.copies import Copied, copied
 from broker_core.store.message_store import MessageStore
 from broker_core.store.replicated_store import ReplicatedStore
@@ -131,7 +131,7 @@ async def test_messages_of_a_deleted_topic_are_left_out_in_one_go(
     def compared(message: StoredMessage) -> Copied:
         return copied(message)._replace(physical=Compared(message.physical_offset))
 
-    monkeypatch.setattr(replicated_store, "copied", compared)
+    monkeypatch.setattr(unconfirmed, "copied", compared)
     store = ReplicatedStore(tmp_path, segment_bytes=200_000)
     assert Compared.count <= 400
     store.start()

@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 
 from broker_core.errors import StoreError
-from broker_core.names import Topic
-from broker_core.store import appending
+from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
+from broker_core.remoting.delay_properties import DUE
+from broker_core.remoting.message import encode_properties
+from broker_core.remoting.record_encoding import BatchEntry
+from broker_core.store import appending, unconfirmed
 from broker_core.store.check import check_store
+from broker_core.store.copies import Copied
 from broker_core.store.copying import Chunk
+from broker_core.store.log_scan import LogScan, ReadableLog
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Pending
 from broker_core.store.reader import ReadStatus
@@ -32,6 +37,7 @@ from tests.unit.broker.store.replicated_stores import (
     assert_equal,
     bodies,
     catch_up,
+    damage,
     log_of,
     master_at,
     slave_at,
@@ -411,3 +417,255 @@ async def test_messages_that_wait_for_replicas_use_bounded_memory_and_become_vis
     assert bodies(store, 0) == [b"new"]
     await store.close()
     assert check_store(tmp_path).is_clean
+
+
+@pytest.mark.parametrize("hit", [0, 3, 8, 9])
+async def test_a_waiting_message_that_is_damaged_keeps_its_offset_when_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hit: int
+) -> None:
+    """Whether others of its queue, or of the log, follow it or not."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 2)
+    monkeypatch.setattr(appending, "LISTED_AT_ONCE", 3)
+    store = slave_at(tmp_path)
+    for body in (b"a", b"b"):
+        await store.put(envelope(2), [entry(body)], store_ms=1)
+    waiting: list[int] = []
+    for n in range(10):  # the last ones of queues 0 and 1 are 8 and 9
+        stored = await store.put(envelope(n % 2), [entry(b"%d" % n * 300)], store_ms=1)
+        waiting += stored.physical_offsets
+    damage(tmp_path, waiting[hit] + 100)
+    store.confirm(store.durable_end)
+    assert store.visible_end == store.end_offset
+    queue_id, lost = hit % 2, hit // 2
+    for number in range(2):
+        stored = await store.put(envelope(number), [entry(b"new")], store_ms=1)
+        assert stored.first_queue_offset == 5
+    store.confirm(store.durable_end)
+    for restart in (False, True):
+        if restart:
+            await store.close()
+            store = slave_at(tmp_path)
+            assert not store.recovery.rebuilt
+        found = [store.reader.read(TOPIC, queue_id, n, max_messages=1).status for n in range(6)]
+        assert found == [ReadStatus.DAMAGED if n == lost else ReadStatus.FOUND for n in range(6)]
+        assert len(bodies(store, 1 - queue_id)) == 6
+    await store.close()
+
+
+async def test_a_waiting_deletion_that_is_damaged_takes_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the topic would refuse messages until a restart."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 1)
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"old")], store_ms=1)
+    deletion = spawn(store.delete_topic(TOPIC, store_ms=1), name="delete")
+    await eventually(lambda: store.durable_end > stored.log_end)
+    damage(tmp_path, stored.log_end + 100)
+    store.confirm(store.durable_end)
+    async with asyncio.timeout(1):
+        await deletion
+    assert (await store.put(envelope(0), [entry(b"new")], store_ms=1)).first_queue_offset == 0
+    store.confirm(store.durable_end)
+    assert bodies(store, 0) == [b"new"]
+    await store.close()
+
+
+async def test_the_log_is_not_read_again_for_ever_once_replicas_have_nearly_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a steady load the last message is never confirmed, so the backlog is never empty."""
+    monkeypatch.setattr(appending, "MOST_LISTED", 5)
+    reads: list[int] = []
+
+    class Counted(LogScan):
+        def __init__(self, log: ReadableLog, *, start: int, until: int | None = None) -> None:
+            reads.append(start)
+            super().__init__(log, start=start, until=until)
+
+    monkeypatch.setattr(appending, "LogScan", Counted)
+    store = slave_at(tmp_path)
+    for _ in range(20):
+        await store.put(envelope(0), [entry()], store_ms=1)
+    confirmed = store.durable_end
+    for _ in range(20):
+        await store.put(envelope(0), [entry()], store_ms=1)
+        store.confirm(confirmed)
+        confirmed = store.durable_end
+    assert 0 < len(reads) <= 3
+    store.confirm(confirmed)
+    assert len(bodies(store, 0)) == 40
+    await store.close()
+
+
+async def test_a_batch_counts_with_all_its_messages_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "MOST_LISTED", 50)
+    store = slave_at(tmp_path)
+    for _ in range(40):
+        await store.put(envelope(0), [entry(b"")] * 20, store_ms=1)
+    gc.collect()
+    listed = [each for each in gc.get_objects() if isinstance(each, Pending)]
+    assert sum(len(added.entries) for put in listed for added in put.added) <= 60
+    store.confirm(store.durable_end)
+    assert len(bodies(store, 0)) == 800
+    await store.close()
+
+
+def objects_of(kind: type[object]) -> int:
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_few_bytes_of_waiting_messages_are_read_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restart: bool
+) -> None:
+    """A thousand messages of megabytes would stop all else for seconds."""
+    for module in (appending, unconfirmed):
+        monkeypatch.setattr(module, "MOST_LISTED", 2)
+        monkeypatch.setattr(module, "LISTED_BYTES", 1000, raising=False)
+    store, ends = slave_at(tmp_path), list[int]()
+    for n in range(40):
+        ends.append((await store.put(envelope(0), [entry(b"%d" % n * 300)], store_ms=1)).log_end)
+    if restart:
+        await store.close()
+        store = slave_at(tmp_path)
+    kind = Copied if restart else Pending
+    store.confirm(ends[2])
+    assert 0 < objects_of(kind) <= 4
+    store.confirm(ends[-1])
+    assert len(bodies(store, 0)) == 40
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whatever is deleted, confirmed, killed, or removed from its log in between."""
+    monkeypatch.setattr(unconfirmed, "MOST_LISTED", 4)
+    monkeypatch.setattr(unconfirmed, "LISTED_AT_ONCE", 3)
+    chooser = random.Random(seed)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    for _ in range(8):
+        await fill(master, chooser.randrange(12), chooser=chooser)
+        if chooser.random() < 0.3:
+            await master.delete_topic(TOPIC, store_ms=1000)
+        await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
+        assert objects_of(Copied) <= 10  # perhaps of a killed store, too
+        if chooser.random() < 0.5:
+            slave.confirm(slave.copies.end_offset - chooser.choice((0, 1, 900)))
+        match chooser.choice(("stay", "kill", "close", "cut")):
+            case "kill":
+                slave.abandon()
+                slave = slave_at(tmp_path / "s")
+            case "close":
+                await slave.close()
+                slave = slave_at(tmp_path / "s")
+            case "cut":
+                places = [each.offset for each in slave.copies.common_end_search().probes]
+                if places:
+                    place = chooser.choice(places)
+                    rejoin = Rejoin(place, min(slave.visible_end, place))
+                    slave.copies.plan_rejoin(rejoin)
+                    await slave.close()
+                    slave = slave_at(tmp_path / "s")
+                    assert slave.copies.end_offset == place
+        assert objects_of(Copied) <= 10
+    await catch_up(master, slave)
+    slave.confirm(slave.copies.end_offset)
+    assert_equal(master, slave)
+    assert slave.visible_end == slave.end_offset
+    await slave.close()
+    await master.close()
+    assert check_store(tmp_path / "s").is_clean
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_master_lists_few_unconfirmed_messages_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(unconfirmed, "MOST_LISTED", 4)
+    monkeypatch.setattr(unconfirmed, "LISTED_AT_ONCE", 3)
+    monkeypatch.setattr(appending, "MOST_LISTED", 4)
+    chooser = random.Random(seed)
+    store = slave_at(tmp_path)
+    await fill(store, 20, chooser=chooser)
+    offsets = [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)]
+    store.abandon()
+    store = slave_at(tmp_path)
+    assert objects_of(Copied) <= 4
+    assert [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)] == offsets
+    for queue_id in range(QUEUES):
+        stored = await store.put(envelope(queue_id), [entry(b"new")] * 5, store_ms=1000)
+        assert stored.first_queue_offset == offsets[queue_id]
+    ends = [number * store.end_offset // 9 for number in range(10)]
+    for end in ends:
+        store.confirm(end)
+    assert [len(bodies(store, each)) for each in range(QUEUES)] == [each + 5 for each in offsets]
+    assert store.visible_end == store.end_offset
+    await store.close()
+    assert check_store(tmp_path).is_clean
+
+
+async def test_a_delayed_message_that_ended_unconfirmed_does_not_wait_again_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    due = entry_due_at(5)
+    for _ in range(2):
+        waits = await store.put(envelope(topic=TIMER_TOPIC), [due], store_ms=1)
+    store.confirm(waits.log_end)
+    first = DelayedPlace(18, 0)
+    await store.put(envelope()._replace(prepared_offset=-first.number), [entry()], store_ms=1)
+    store.abandon()  # without a checkpoint: nothing counts as confirmed
+    store = slave_at(tmp_path)
+    assert store.visible_end == 0
+    store.confirm(store.end_offset)
+    assert list(store.delays.waiting({})) == [(5, DelayedPlace(18, 1))]
+    await store.close()
+
+
+async def copy_examined(master: MessageStore, slave: ReplicatedStore) -> None:
+    copies, limit = master.copies, master.durable_end
+    while (chunk := copies.examined(slave.copies.end_offset, limit=limit)) is not None:
+        await slave.copy(chunk)
+
+
+def entry_due_at(ms: int) -> BatchEntry:
+    return BatchEntry(0, b"", encode_properties({DUE: str(ms)}))
+
+
+@pytest.mark.parametrize("hit", [0, 5, 7])
+async def test_an_unconfirmed_message_that_a_start_finds_damaged_keeps_its_offset(
+    tmp_path: Path, hit: int
+) -> None:
+    """Its slave, too, leaves the offset out, whether another one of the queue follows or not."""
+    master, slave = slave_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    places: list[int] = []
+    for n in range(9):  # queue 1 ends with 7, queue 2 with 5 and queue 0 with 8
+        queue_id = 0 if n in (6, 8) else 1 if n == 7 else n % QUEUES
+        stored = await master.put(envelope(queue_id), [entry(b"%d" % n * 300)], store_ms=1)
+        places += stored.physical_offsets
+    offsets = [master.reader.next_offset(TOPIC, each) for each in range(QUEUES)]
+    master.abandon()
+    damage(tmp_path / "m", places[hit] + 100)
+    master = slave_at(tmp_path / "m")
+    await copy_examined(master, slave)
+    for queue_id in range(QUEUES):
+        stored = await master.put(envelope(queue_id), [entry(b"new")], store_ms=1)
+        assert stored.first_queue_offset == offsets[queue_id]
+    await copy_examined(master, slave)
+    lost = {0: (0, 0), 5: (2, 1), 7: (1, 2)}[hit]
+    for store in (master, slave):
+        store.confirm(store.end_offset)
+        assert store.visible_end == store.end_offset
+        for queue_id, end in enumerate(offsets):
+            assert store.reader.end_offset(TOPIC, queue_id) == end + 1
+            for offset in range(end + 1):
+                found = store.reader.read(TOPIC, queue_id, offset, max_messages=1)
+                is_lost = (queue_id, offset) == lost
+                assert found.status is (ReadStatus.DAMAGED if is_lost else ReadStatus.FOUND)
+        await store.close()

@@ -15,6 +15,7 @@ from broker_core.remoting.message import decode_messages
 from broker_core.store import expiry
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
+from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
 from tests.support.store_messages import TOPIC, entry, envelope
@@ -266,3 +267,24 @@ async def test_a_power_cut_that_brings_segments_back(tmp_path: Path) -> None:
     put = await again.put(envelope(), [entry(b"new")], store_ms=MESSAGES)
     assert put.first_queue_offset == MESSAGES
     await again.close()
+
+
+async def test_messages_that_wait_for_replicas_are_kept_until_they_were_visible(
+    tmp_path: Path,
+) -> None:
+    store = ReplicatedStore(tmp_path, segment_bytes=SEGMENT)
+    store.start()
+    ends = []
+    for n in range(MESSAGES):
+        stored = await store.put(envelope(), [entry(b"%03d" % n)], store_ms=n)
+        ends.append(stored.log_end)
+    assert await store.delete_expired(before_ms=None, keep_bytes=1) == 0
+    store.confirm(ends[99])
+    assert await store.delete_expired(before_ms=None, keep_bytes=1) > 0
+    first = store.log.first_offset
+    assert ends[99] - SEGMENT < first <= ends[99]
+    store.confirm(ends[-1])
+    assert check_all_from_the_oldest_on(store) <= 99
+    await store.delete_expired(before_ms=None, keep_bytes=1)
+    assert len(store.log.segments) == 1
+    await store.close()

@@ -21,6 +21,7 @@ from proxy.core.dead_letters.copies import (
     LEFT_OUT,
     OF_COPIES,
     ORIGIN_OFFSET,
+    ORIGIN_TOPIC,
     REASON,
     SENT,
     Form,
@@ -28,7 +29,9 @@ from proxy.core.dead_letters.copies import (
     chain_in,
     copied,
     is_cut,
+    life_in,
     packed_key,
+    topic_in_life,
 )
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.order_key import named
@@ -36,7 +39,13 @@ from proxy.core.parking.parked_copy import origin_of, parked_chain
 from testkit.messages import message
 
 TWIN = Topic("%PARK%0123456789abcdef")
-ABOUT = {ORIGIN_OFFSET: "7", "ORDERLANE_EPOCH": "3", REASON: "r" * 1024}
+LIFE = 1_790_000_000_000
+ABOUT = {
+    ORIGIN_TOPIC: topic_in_life(Topic("orders"), LIFE),
+    ORIGIN_OFFSET: "7",
+    "ORDERLANE_EPOCH": "3",
+    REASON: "r" * 1024,
+}
 #: Bytes, and how often they are repeated. Many are special in properties, and many names have a
 #: meaning for brokers or clients.
 _TEXTS = st.one_of(
@@ -88,7 +97,7 @@ def test_a_copy_returns_the_original_message(
         del expected[UNIQ_KEY]
     assert {name: text for name, text in _others(back).items() if name in expected} == expected
     assert back.body == body
-    assert origin_of(back) == (7, 3)
+    assert (origin_of(back), life_in(back)) == ((7, 3), LIFE)
     assert as_sent(back) is back
 
 
@@ -141,6 +150,13 @@ def test_a_copy_says_under_which_key_its_message_was_parked() -> None:
     copy = stored_copy(copied(stored, ABOUT, to=TWIN))
     assert packed_key(long) == ""
     assert (chain_in(copy), parked_chain(copy, rule)) == (None, named(long))
+
+
+def test_a_number_with_thousands_of_digits_is_no_error_but_unknown() -> None:
+    long = "9" * 5000
+    about = {ORIGIN_TOPIC: f"orders@{long}", ORIGIN_OFFSET: long, "ORDERLANE_EPOCH": "3"}
+    copy = message(5, body=b"body", topic=TWIN, **about)
+    assert (origin_of(copy), life_in(copy)) == ((-1, 3), None)
 
 
 def test_the_shortest_copy_has_no_body_and_says_how_long_it_was() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def test_a_queue_counts_only_while_it_may_be_handed_out_from() -> None:
     assert share(made, 12 * SECOND) == pytest.approx(10)
     made.before_change(20 * SECOND)
     other.doubt()
-    made.changed(20 * SECOND)
+    made.changed(other, 20 * SECOND)
     assert share(made, 20 * SECOND) == 0
     assert made.left(TOPIC, LATER) == 0
     assert made.wait_ns(TOPIC, LATER) is None, "a word will come before any time"
@@ -278,7 +279,7 @@ class _Queue:
         return self._topic
 
 
-def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
+def test_a_lost_queue_costs_the_same_however_many_topics_there_are() -> None:
     costs = []
     for topics in (20, 40):
         made = RateGate()
@@ -292,7 +293,7 @@ def test_a_lost_queue_costs_as_much_as_there_are_queues() -> None:
         made.remove(owned[0], now_ns=0)
         costs.append(_Queue.asked)
         assert share(made, SECOND, names[1]) == pytest.approx(80)
-    assert costs == [19, 39]
+    assert costs == [0, 0]
 
 
 def test_a_pull_costs_as_much_as_there_are_limited_topics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,3 +318,87 @@ def test_a_pull_costs_as_much_as_there_are_limited_topics(monkeypatch: pytest.Mo
         assert buffer.limited_ns(None, now_ns=SECOND + 1) == pytest.approx(SECOND, rel=0.001)
         costs.append(len(fills))
     assert costs == [40, 80]
+
+
+def test_a_queue_that_comes_or_goes_costs_the_same_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy that takes over n queues took n² steps."""
+    asked = 0
+    has_share = QueueCensus.has_share
+
+    def counted(self: QueueCensus, *arguments: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return has_share(self, *arguments)
+
+    monkeypatch.setattr(QueueCensus, "has_share", counted)
+    made = RateGate()
+    made.limit(None, {TOPIC: 80}, now_ns=0)
+    there = [queue(number) for number in range(200)]
+    made.route(TOPIC, there, now_ns=0)
+    owned = [pipeline(of=each) for each in there]
+    for number, each in enumerate(owned):
+        made.add(each, now_ns=number)
+    for number, each in enumerate(owned):
+        made.before_change(1000 + number)
+        each.doubt()
+        made.changed(each, 1000 + number)
+        made.remove(each, now_ns=1000 + number)
+    assert asked <= 2 * len(owned)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_that_are_changed_one_by_one_are_those_of_a_whole_count(seed: int) -> None:
+    """Queues come and go, wait, and lose and regain trust; now and then all are counted again."""
+    draw = random.Random(seed)
+    made, counted = RateGate(), RateGate()
+    everything = [*QUEUES, *(queue(number, topic=OTHER) for number in range(4))]
+    now, limits = 0, {TOPIC: 80.0, OTHER: None}
+    for each in (made, counted):
+        each.limit(50, limits, now_ns=0)
+        each.route(TOPIC, QUEUES, now_ns=0)
+        each.route(OTHER, everything[len(QUEUES) :], now_ns=0)
+    owned: dict[Any, QueuePipeline] = {}
+    for _ in range(300):
+        now += draw.choice([0, 1, SECOND // 3, SECOND, 5 * SECOND])
+        place = draw.choice(everything)
+        match draw.randrange(6):
+            case 0 | 1 if place not in owned:
+                hold_ns, trust_ns = draw.randrange(3 * SECOND), draw.randrange(1, 9 * SECOND)
+                owned[place] = pipeline(
+                    of=place, hold_until_ns=now + hold_ns, trusted_until_ns=now + trust_ns
+                )
+                for each in (made, counted):
+                    each.add(owned[place], now_ns=now)
+            case 2 if place in owned:
+                gone = owned.pop(place)
+                for each in (made, counted):
+                    each.remove(gone, now_ns=now)
+            case 3 | 4 if place in owned:
+                changed, doubt = owned[place], draw.random() < 0.3
+                for each in (made, counted):
+                    each.before_change(now)
+                if doubt:
+                    changed.doubt()
+                else:
+                    changed.trust_until(now + draw.randrange(1, 9 * SECOND))
+                for each in (made, counted):
+                    each.changed(changed, now)
+            case 5:
+                shown = draw.sample(QUEUES, 6)
+                for each in (made, counted):
+                    each.route(TOPIC, shown, now_ns=now)
+        counted.limit(50, limits, now_ns=now)  # counts all queues
+        assert dict(made.shares(now)) == pytest.approx(dict(counted.shares(now)))
+        assert made.left(TOPIC, now) == counted.left(TOPIC, now)
+        if draw.random() < 0.5 and (left := made.left(TOPIC, now)):
+            for each in (made, counted):
+                each.took(TOPIC, left)
+
+
+def test_a_removed_queue_that_is_still_owned_loses_its_share_when_it_counts_no_longer() -> None:
+    made, _ = gate(80, owned=2)
+    made.route(TOPIC, QUEUES[1:], now_ns=0)
+    assert share(made, AGREE_NS - 1) == pytest.approx(2 / 8 * 80)
+    assert share(made, AGREE_NS) == pytest.approx(1 / 7 * 80)

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.memory_relief import Relief
 from proxy.core.jobs.residency import LONGEST_KEY
 from proxy.core.jobs.window import Budget, FlowWindow
 from testkit.messages import keyed
@@ -198,3 +199,22 @@ def test_a_job_that_waits_for_its_retry_is_news_to_the_relief() -> None:
     jobs.residency.unloaded.note_waiting(job, paused=False)
     memory.relieve()
     assert jobs.residency.unloaded
+
+
+def test_a_queue_that_fails_to_give_memory_back_is_reported_and_the_others_are_asked() -> None:
+    """The queue that needs the memory has no part in it."""
+
+    class Faulty(_Full):
+        def tails(self) -> Iterable[tuple[int, bytes]]:
+            raise ValueError("bad chains")
+
+        def unload(self, wanted_bytes: int) -> int:
+            raise ValueError("bad jobs")
+
+    bugs: list[str] = []
+    memory = Budget(1_000, used=1_000, relief=Relief(on_bug=lambda bug: bugs.append(str(bug))))
+    faulty, sound = Faulty(), _Full()
+    memory.relief.holders.update({faulty: None, sound: None})
+    memory.relieve()
+    assert bugs == ["bad chains", "bad jobs"]
+    assert sound.asked == 1

@@ -95,6 +95,19 @@ def test_the_next_due_time_is_the_earliest_deadline_or_retry() -> None:
     assert held.next_due_ns() == 30
 
 
+def test_it_is_quiet_until_the_earliest_deadline_or_retry() -> None:
+    held = book()
+    start_ns = held.quiet_until_ns
+    granted(held, 1, deadline_ns=20)
+    held.retry_at(Job(2, b"k"), 15)
+    held.retry_at(Job(3, b"l"), 30)
+    assert held.quiet_until_ns == 15
+    assert (held.expired(15), len(held.take_due(15)), held.quiet_until_ns) == ([], 1, 20)
+    assert (len(held.expired(20)), held.take_due(20), held.quiet_until_ns) == (1, [], 30)
+    held.clear()
+    assert (held.quiet_until_ns, held.take_due(40)) == (start_ns, [])
+
+
 def test_a_job_remembers_whether_one_connection_had_all_its_leases() -> None:
     held = book()
     lease = granted(held, 1, holder=A)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from broker_core.names import Topic
 from broker_core.remoting.message import StoredMessage
+from proxy.core.dead_letters.copies import ORIGIN_TOPIC, topic_in_life
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.ids import Epoch
 from proxy.core.parking.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.parking.twin_pipeline import TwinPipeline
 from proxy.core.records.parked_key import ParkedKey
-from testkit.messages import message
+from testkit.messages import TOPIC, message
 from testkit.pipelines import FOR_EVER_NS, Budgets, queue, rules
 
 EPOCH = 5
+#: The life of the topic, and one that it continues up to an offset.
+LIFE, FORMER, SHARED_BELOW = 30, 20, 4
 
 
 def twin_of(**parked: ParkedKey) -> TwinPipeline:
@@ -29,6 +32,8 @@ def twin_of(**parked: ParkedKey) -> TwinPipeline:
         trusted_until_ns=FOR_EVER_NS,
         memory=budgets.memory,
         leases_of_group=budgets.leases,
+        life=LIFE,
+        former={FORMER: SHARED_BELOW},
     )
     origin.found_parked({key.encode(): each for key, each in parked.items()})
     return TwinPipeline(
@@ -46,9 +51,12 @@ def twin_of(**parked: ParkedKey) -> TwinPipeline:
     )
 
 
-def copy(offset: int, key: str, *, of: int, epoch: int = EPOCH) -> StoredMessage:
+def copy(
+    offset: int, key: str, *, of: int, epoch: int = EPOCH, life: int | None = LIFE
+) -> StoredMessage:
     """Return the copy at *offset* of the twin, of the message at *of*."""
-    properties = {ORIGIN_OFFSET: str(of), ORIGIN_EPOCH: str(epoch)}
+    topic = topic_in_life(TOPIC, life)
+    properties = {ORIGIN_TOPIC: topic, ORIGIN_OFFSET: str(of), ORIGIN_EPOCH: str(epoch)}
     return message(offset, key=key, body=b"xyz", **properties)
 
 
@@ -78,6 +86,30 @@ def test_copies_of_before_the_key_was_parked_have_ended() -> None:
 
     copies = (copy(0, "a", of=5, epoch=EPOCH - 1), copy(1, "a", of=3), copy(2, "a", of=4))
     assert read(twin, *copies) == [2]
+
+
+def test_copies_of_a_former_life_of_the_topic_do_not_count() -> None:
+    """Their epochs and offsets may be above those of copies that do."""
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    former = copy(0, "a", of=9, epoch=EPOCH + 3, life=10)
+    assert read(twin, former, copy(1, "a", of=0), copy(2, "a", of=1)) == [1, 2]
+
+
+def test_copies_of_a_life_that_is_continued_count_up_to_its_end() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    below, above = (
+        copy(at, "a", of=of, life=FORMER) for at, of in enumerate((SHARED_BELOW - 1, SHARED_BELOW))
+    )
+    assert read(twin, below, above, copy(2, "a", of=SHARED_BELOW)) == [0, 2]
+
+
+def test_copies_that_name_no_life_count_in_any() -> None:
+    """Earlier versions made them, and all at brokers without lives."""
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    assert read(twin, copy(0, "a", of=3, life=None)) == [0]
 
 
 def test_other_messages_than_copies_are_skipped() -> None:

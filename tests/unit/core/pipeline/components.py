@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ def components(
     resume: Snapshot | None = None,
     budgets: Budgets | None = None,
     held_back_ns: dict[int, int] | None = None,
-    messages: Iterable[StoredMessage] = (),
+    messages: Collection[StoredMessage] = (),
     **others: Any,
 ) -> Components:
     """Return components that have read *messages*; *others* are rules in addition to the message

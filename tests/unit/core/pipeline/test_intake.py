@@ -108,6 +108,40 @@ def test_with_memory_full_a_queue_that_offers_something_takes_in_known_keys_alon
     assert (here.jobs.spilled, here.jobs.position) == (1, 2)
 
 
+@pytest.mark.parametrize("max_jobs", [1, 2, 5, 8, 64])
+@pytest.mark.parametrize("memory_jobs", [1, 4, 7, 1000])
+@pytest.mark.parametrize("missing_key", [MissingKey.BY_QUEUE, MissingKey.DEAD_LETTER])
+def test_messages_admitted_together_become_the_same_jobs_as_one_by_one(
+    max_jobs: int, memory_jobs: int, missing_key: MissingKey
+) -> None:
+    keys = ["a", "b", "a", "c", "a", None, "a", "d", "b", "a", "a", "e"]
+    messages = [message(n, key=key, tag="x") for n, key in enumerate(keys)]
+    memory_bytes = memory_jobs * held_bytes(messages[0], "a")
+
+    def read(tags: frozenset[str] | None) -> tuple[object, ...]:
+        here = components(
+            budgets=Budgets(memory=Budget(memory_bytes)),
+            max_jobs=max_jobs,
+            missing_key=missing_key,
+            tags=tags,
+        )
+        effects = here.intake.read(messages[:2], next_offset=2)
+        assert effects.missing_keys == 0
+        effects = here.intake.read(messages[1:], next_offset=len(messages))
+        jobs, window = here.jobs, here.jobs.window
+        return (
+            jobs.position,
+            [(job.offset, job.key) for job in jobs.chains.ready_jobs()],
+            {key: list(jobs.by_key.spilled_offsets(key)) for key in jobs.chains.keys},
+            jobs.unspilled(),
+            (window.jobs, window.spilled, window.used_bytes, window.full, window.memory.used),
+            (effects.missing_keys, [job.offset for job in effects.dead_letters]),
+        )
+
+    # With a filter by tags, each message is looked at alone.
+    assert read(None) == read(frozenset({"x"}))
+
+
 def test_many_ready_jobs_pause_reading_until_few_are_left() -> None:
     intake = components().intake
 

@@ -222,6 +222,7 @@ def test_parked_messages_pass_the_actions_when_they_are_redriven() -> None:
         twin_of=here, must_read=4, **arguments(rules, of=queue(topic=Topic("%PARK%1")))
     )
     here.open_twin(twin)
+    assert twin.has_rules(rules), "it has no tags of its own, but they are not others"
     copies = [
         sent(n, wanted=wanted, **{ORIGIN_OFFSET: str(10 + n), ORIGIN_EPOCH: "1"})
         for n, wanted in enumerate([True, False, True, None])

@@ -12,6 +12,7 @@ from proxy.core.jobs.spilled_chains import packed
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.order_key import named
 from proxy.core.records.codec import decode, encode
+from proxy.core.records.gaps import later_owner
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import (
@@ -366,6 +367,58 @@ def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
     assert last is not None
     assert last.snapshot is not None
     assert (last.epoch, last.snapshot.base) == (0, 5)
+
+
+def in_records(life: int | None, period: int) -> Own:
+    """Return a record of a parked twin, whose queue's records are in that life."""
+    return replace(own(period=period), period_life=life)
+
+
+@pytest.mark.parametrize(
+    ("owners", "counts"),
+    [
+        ([(30, 9), (31, 0)], 1),  # the queue's records were deleted
+        ([(31, 0), (30, 9)], 0),  # a late one of before
+        ([(31, 4), (31, 2)], 0),
+        ([(30, 9), (31, 0), (31, 4), (30, 10)], 2),
+        ([(None, 9), (31, 0)], 0),  # of an earlier version, so only periods are compared
+        ([(30, 9), (None, 10), (31, 0)], 2),
+    ],
+)
+def test_in_a_parked_twin_a_lower_period_counts_if_epochs_started_over(
+    owners: list[tuple[int | None, int]], counts: int
+) -> None:
+    records: list[Record] = [in_records(*each) for each in owners]
+    states = [Snapshot(Epoch(at), at, at) for at in range(len(owners))]
+    last = replay(enumerate([*records, *map(whole, states)]), by_period=True)
+    assert last is not None
+    assert (last.epoch, last.snapshot) == (counts, states[counts])
+
+
+@pytest.mark.parametrize(("first", "second"), [((30, 9), (31, 0)), ((31, 2), (31, 5))])
+def test_in_a_parked_twin_a_snapshot_names_its_owner_if_the_first_records_are_gone(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    told = [
+        parts(Snapshot(Epoch(epoch), epoch, epoch), in_records(*owner))[0]
+        for epoch, owner in ((54, first), (53, second))
+    ]
+    for records in (told, told[::-1]):
+        last = replay(enumerate(records, 90), by_period=True)
+        assert last is not None
+        assert (last.epoch, last.own.period) == (53, second[1])
+
+
+def test_a_twins_owner_is_not_ended_by_a_late_record_of_before_epochs_started_over() -> None:
+    ours, late = in_records(31, 2), in_records(30, 9)
+    assert later_owner([late], of_twin=ours) is None
+    assert later_owner([ours], of_twin=late) is ours
+    assert later_owner([in_records(31, 2)], of_twin=ours) == ours  # opened again
+
+
+def test_the_record_of_a_twin_names_the_life_of_its_queues_records() -> None:
+    assert decode(encode(in_records(30, 9))) == in_records(30, 9)
+    assert b"life" not in encode(in_records(None, 9))
 
 
 def replayed(*records: Record) -> LastOwner:

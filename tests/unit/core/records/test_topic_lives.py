@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import replace
+
 import pytest
 
 from broker_core.broker.topics.topics import Topics
@@ -56,8 +59,14 @@ def test_a_topic_older_than_lives_is_in_life_0_and_its_successor_is_not() -> Non
     assert topics.life(ORDERS) == 7
 
 
-def own(*, life: int | None, owner: str = "one", start: int | None = None) -> Own:
-    return Own(owner, 5000, 5000, 1, 1, life=life, start=start)
+def own(
+    *,
+    life: int | None,
+    owner: str = "one",
+    start: int | None = None,
+    origin_life: int | None = None,
+) -> Own:
+    return Own(owner, 5000, 5000, 1, 1, life=life, start=start, origin_life=origin_life)
 
 
 def replayed(*records: Record) -> LastOwner:
@@ -67,7 +76,8 @@ def replayed(*records: Record) -> LastOwner:
 
 
 def test_a_record_says_in_which_life_its_owner_began_and_where() -> None:
-    for record in (own(life=7, start=3), own(life=0, start=0), own(life=None)):
+    records = (own(life=7, start=3), own(life=0, start=0, origin_life=0), own(life=None))
+    for record in records:
         assert decode(encode(record)) == record
     assert b"life" not in encode(own(life=None))
 
@@ -208,3 +218,46 @@ def test_a_life_that_a_restored_log_does_not_continue_counts_for_nothing() -> No
     known = Snapshot(Epoch(0), 4, 9)
     last = replayed(own(life=7), *parts(known, own(life=7)))
     assert last.in_life(8, former={6: 9}).begins_life
+
+
+def twin_in(origin_life: int | None) -> LastOwner:
+    """Return the state of a parked twin with a redriven key, recorded in that life of the topic of
+    its queue.
+    """
+    before = own(life=7, origin_life=origin_life)
+    known = Snapshot(
+        *(Epoch(0), 2, 9, (), {4: 2}),
+        spilled={b"p": array("q", (2, 4, 8))},
+        leases={4: 900},
+        parked={b"p": ParkedKey(6, 3, redriven=True)},
+    )
+    return replayed(before, *parts(known, before))
+
+
+def test_copies_in_the_records_of_a_twin_are_finished_in_the_next_life_of_their_topic() -> None:
+    """The twin was not deleted with it: its own offsets go on."""
+    last = twin_in(30)
+    assert last.of_origin(30) is last
+    assert last.of_origin(None) is last
+
+    now = last.of_origin(31)
+    assert now.snapshot == Snapshot(Epoch(0), 9, 9)
+    assert (now.snapshot_at, now.origin_life, now.life) == (None, 31, 7)
+
+
+def test_copies_in_the_records_of_a_twin_count_in_a_life_that_continues_their_own() -> None:
+    now = twin_in(30).of_origin(31, former={30: 5})
+    before = twin_in(30).snapshot
+    assert before is not None
+    assert now.snapshot == replace(before, parked={b"p": ParkedKey(5, 3, redriven=True)})
+
+
+def test_records_of_a_twin_that_name_no_life_of_its_queue_count_in_any() -> None:
+    last = twin_in(None)
+    assert last.of_origin(31) is last
+
+
+def test_the_state_of_a_twin_belongs_to_the_life_of_its_snapshot() -> None:
+    known = own(life=7, origin_life=30)
+    last = replayed(known, *parts(Snapshot(Epoch(0), 8, 8), known), own(life=7, origin_life=31))
+    assert (last.own.origin_life, last.origin_life) == (31, 30)

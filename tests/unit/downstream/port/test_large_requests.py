@@ -14,7 +14,7 @@ from thrift.Thrift import TMessageType
 from proxy.core.group.token_bucket import TokenBucket
 from proxy.downstream.port.credentials import TokenReader
 from proxy.downstream.port.elements.budget import MAX_STRUCTS, Budget, TooManyElements
-from proxy.downstream.port.frames import Call, FrameError, decode_call
+from proxy.downstream.port.frames import Call, FrameError
 from proxy.downstream.port.large_requests import SMALL_BYTES, decode_large, has_time
 from proxy.errors import NotAllowed
 from testkit.thrift_client import BINARY, COMPACT, Protocol, payload_of, structs
@@ -29,13 +29,13 @@ def call_of(method: str, *values: Any, protocol: Protocol = COMPACT) -> Call:
     arguments = structs(method)[0](*values)
     encode = fastbinary.encode_compact if protocol is COMPACT else fastbinary.encode_binary
     head = payload_of(method, structs(method)[0](), protocol=protocol)[:-1]
-    return decode_call(head + encode(arguments, [arguments.__class__, arguments.thrift_spec]))
+    return Call(head + encode(arguments, [arguments.__class__, arguments.thrift_spec]))
 
 
 def raw_call(method: str, arguments: bytes) -> Call:
     """A call in the compact protocol with these bytes as arguments."""
     head = bytes((0x82, TMessageType.CALL << 5 | 1, 1, len(method))) + method.encode()
-    return decode_call(head + arguments)
+    return Call(head + arguments)
 
 
 def varint(number: int) -> bytes:
@@ -170,7 +170,7 @@ def test_a_call_that_is_cut_short_is_an_error() -> None:
     )
     for end in range(14, len(whole)):
         with pytest.raises(FrameError):
-            decode_call(whole[:end]).count(Budget())
+            Call(whole[:end]).count(Budget())
 
 
 def test_an_address_pays_for_its_large_requests() -> None:

@@ -13,10 +13,10 @@ from thrift.transport.TTransport import TMemoryBuffer
 from proxy.downstream.port.frames import (
     KEPT_BYTES,
     MAX_NAME_BYTES,
+    Call,
     FrameBuffer,
     FrameError,
     Spliced,
-    decode_call,
     encode_answer,
     encode_failure,
     encode_spliced,
@@ -140,7 +140,7 @@ def test_a_frame_as_long_as_the_limit_is_taken() -> None:
 def test_an_answer_echoes_name_and_sequence_id_in_its_calls_protocol(
     protocol: Protocol, sequence_id: int
 ) -> None:
-    call = decode_call(payload_of("pull", PULL, protocol=protocol, sequence_id=sequence_id))
+    call = Call(payload_of("pull", PULL, protocol=protocol, sequence_id=sequence_id))
     assert (call.name, call.one_way) == ("pull", False)
     assert call.decode(consumer_service.pull_args()) == PULL
     result = consumer_service.pull_result(success=consumer.PullResponse(messages=[], leaseMs=7))
@@ -156,7 +156,7 @@ def test_an_answer_echoes_name_and_sequence_id_in_its_calls_protocol(
 
 @protocols
 def test_a_failure_is_a_readable_application_exception(protocol: Protocol) -> None:
-    call = decode_call(payload_of("pull", PULL, protocol=protocol, sequence_id=5))
+    call = Call(payload_of("pull", PULL, protocol=protocol, sequence_id=5))
     frame = encode_failure(call, TApplicationException.UNKNOWN_METHOD, "no such method: naïve")
     name, kind, sequence_id, failure = decode_answer(frame[4:], protocol=protocol)
     assert (name, kind, sequence_id) == ("pull", TMessageType.EXCEPTION, 5)
@@ -166,14 +166,14 @@ def test_a_failure_is_a_readable_application_exception(protocol: Protocol) -> No
 @protocols
 def test_a_one_way_call_is_recognised(protocol: Protocol) -> None:
     payload = payload_of("pull", PULL, protocol=protocol, kind=TMessageType.ONEWAY)
-    assert decode_call(payload).one_way
+    assert Call(payload).one_way
 
 
 @protocols
 @pytest.mark.parametrize("kind", [TMessageType.REPLY, TMessageType.EXCEPTION])
 def test_an_answer_is_no_call(protocol: Protocol, kind: int) -> None:
     with pytest.raises(FrameError, match="is not a call"):
-        decode_call(payload_of("pull", PULL, protocol=protocol, kind=kind))
+        Call(payload_of("pull", PULL, protocol=protocol, kind=kind))
 
 
 @protocols
@@ -181,14 +181,14 @@ def test_a_call_cut_short_anywhere_is_a_frame_error(protocol: Protocol) -> None:
     payload = payload_of("pull", PULL, protocol=protocol)
     for length in range(1, len(payload)):
         with pytest.raises(FrameError):
-            decode_call(payload[:length]).decode(consumer_service.pull_args())
+            Call(payload[:length]).decode(consumer_service.pull_args())
 
 
 @protocols
 def test_a_name_longer_than_any_methods_is_refused(protocol: Protocol) -> None:
-    decode_call(payload_of("x" * MAX_NAME_BYTES, PULL, protocol=protocol))
+    Call(payload_of("x" * MAX_NAME_BYTES, PULL, protocol=protocol))
     with pytest.raises(FrameError, match="a method's name of 65 bytes: 0 to 64 are allowed"):
-        decode_call(payload_of("x" * (MAX_NAME_BYTES + 1), PULL, protocol=protocol))
+        Call(payload_of("x" * (MAX_NAME_BYTES + 1), PULL, protocol=protocol))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_name_longer_than_any_methods_is_refused(protocol: Protocol) -> None:
 )
 def test_garbled_heads_are_frame_errors_with_a_reason(payload: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
-        decode_call(payload)
+        Call(payload)
 
 
 # ---- inputs that the codec must refuse ------------------------------------------------------
@@ -221,10 +221,10 @@ def test_a_chain_of_61_results_fits_and_one_of_62_is_an_error() -> None:
         links = [link(context, success=[number]) for number in range(length)]
         return pull(result=chain(*links))
 
-    fits = decode_call(payload_of("pull", arguments(61))).decode(consumer_service.pull_args())
+    fits = Call(payload_of("pull", arguments(61))).decode(consumer_service.pull_args())
     assert fits == arguments(61)
     with pytest.raises(FrameError, match="recursion depth"):
-        decode_call(payload_of("pull", arguments(62))).decode(consumer_service.pull_args())
+        Call(payload_of("pull", arguments(62))).decode(consumer_service.pull_args())
 
 
 def test_a_nesting_bomb_in_an_unknown_field_is_an_error() -> None:
@@ -233,7 +233,7 @@ def test_a_nesting_bomb_in_an_unknown_field_is_an_error() -> None:
     out.writeMessageBegin("pull", TMessageType.CALL, 1)
     bomb = buffer.getvalue() + b"\x7c" * 100_000  # field 7 of type struct, 100,000 deep
     with pytest.raises(FrameError, match="arguments of pull cannot be read"):
-        decode_call(bomb).decode(consumer_service.pull_args())
+        Call(bomb).decode(consumer_service.pull_args())
 
 
 class HugeAcks:
@@ -253,13 +253,13 @@ class HugeAcks:
 def test_a_list_of_two_thousand_million_is_refused_at_its_length(protocol: Protocol) -> None:
     payload = payload_of("pull", consumer_service.pull_args(request=HugeAcks()), protocol=protocol)
     with pytest.raises(FrameError, match="OverflowError"):
-        decode_call(payload).decode(consumer_service.pull_args())
+        Call(payload).decode(consumer_service.pull_args())
 
 
 def test_a_field_of_another_type_counts_as_absent() -> None:
     """As in Thrift: groupId sent as a number is skipped, like an unknown field."""
     payload = payload_of("pull", consumer_service.pull_args(request=WrongPull()))
-    request = decode_call(payload).decode(consumer_service.pull_args()).request
+    request = Call(payload).decode(consumer_service.pull_args()).request
     assert (request.groupId, request.maxBatchSize) == (None, 3)
 
 
@@ -302,7 +302,7 @@ def test_spliced_answers_equal_the_codecs(protocol: Protocol, entries: int, size
 
     request = consumer.FetchRequest("r", "billing", "")
     arguments = consumer_service.fetch_args(request=request)
-    call = decode_call(payload_of("fetch", arguments, protocol=protocol, sequence_id=77))
+    call = Call(payload_of("fetch", arguments, protocol=protocol, sequence_id=77))
     empty = result(filled=False)
     pieces = encode_spliced(call, Spliced(empty, empty.success.results, blobs))
     assert b"".join(pieces) == encode_answer(call, result(filled=True))

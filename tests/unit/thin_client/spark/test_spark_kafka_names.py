@@ -16,7 +16,7 @@ from broker_core.remoting.compression import SYS_COMPRESSED
 from tests.support.stored_records import Record, compressed
 from thin_client.spark.data_source import OrderlaneDataSource, StreamReader
 from thin_client.spark.destinations import NumberedQueues
-from thin_client.spark.kafka_names import KAFKA_OPTIONS, own_names, with_own_columns
+from thin_client.spark.kafka_names import KAFKA_OPTIONS, own_names, table, with_own_columns
 from thin_client.spark.offsets import (
     QueueState,
     Slice,
@@ -338,3 +338,22 @@ def test_a_table_keeps_the_names_of_orderlane() -> None:
     query = {"kafka.bootstrap.servers": "other:1"}
     assert effective(holder, query, READ)["servers"] == "other:1"
     assert effective(holder, query, WRITE)["topic"] == "orders"
+
+
+def test_the_table_tells_how_the_results_of_both_sources_compare() -> None:
+    results = {
+        "subscribe": {"orderlane": "[1]", "kafka": "[1]"},
+        "maxOffsetsPerTrigger": {"orderlane": "[0, 4]", "kafka": "[4]"},
+        "kafka.acks": {"orderlane": "refused", "kafka": "[1]"},
+        "kafka.auto.offset.reset": {"orderlane": "refused", "kafka": "refused"},
+    }
+    cells = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1].removesuffix(" |")
+        for line in table(results).splitlines()
+    }
+    assert cells["`subscribe`"] == "the same result"
+    assert cells["`maxOffsetsPerTrigger`"] == "`[0, 4]`, with Kafka's `[4]`"
+    assert cells["`kafka.acks`"] == "refused, where Kafka's runs"
+    assert cells["`kafka.auto.offset.reset`"] == "refused by both"
+    assert cells["`assign`"] == "not run"
+    assert "run on both" not in table()

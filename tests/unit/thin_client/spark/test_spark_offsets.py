@@ -188,3 +188,34 @@ def test_single_queues_are_read_by_assignment() -> None:
     selection.check_queues(STATES, known={("b", "x_3")})
     with pytest.raises(OptionError, match="assign names the topic 'b', which the group does not"):
         selection.check_topics(["a"])
+
+
+class _Name(str):
+    """A name that counts its comparisons, as the proxy reports it."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Name.compared += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_many_topics_are_each_looked_up_once(by_name: bool) -> None:
+    """Planning compared each topic with each queue: a second with 1,000 topics, at each trigger."""
+    topics = [f"t{number}" for number in range(200)]
+    states = [QueueState(_Name(topic), "x_0", 0, 1) for topic in topics]
+    if by_name:
+        selection = Selection(subscribe=tuple(topics))
+    else:
+        selection = Selection(assign=dict.fromkeys(topics, ("x_0",)))
+    position = Position({topic: {"x_0": 0} for topic in topics}, option="startingOffsets")
+    _Name.compared = 0
+    selection.check_queues(states)
+    assert len(selection.of(states)) == len(topics)
+    assert len(starting(position, states, at_time=nothing_at)) == len(topics)
+    assert _Name.compared < 60 * len(topics)

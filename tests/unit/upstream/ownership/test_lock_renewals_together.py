@@ -139,3 +139,44 @@ async def test_a_broker_that_does_not_answer_renews_nothing() -> None:
         assert len(site.asked) == 2
         assert all(not owned.until_ns for locks in site.locks.values() for owned in locks.owned)
         assert site.alone() == []
+
+
+class Broken(Locks):
+    """A group with a bug."""
+
+    def renewable(self, broker: str) -> list[Any] | None:
+        raise ValueError("a bug")
+
+    def resume(self) -> None:
+        raise ValueError("a bug")
+
+
+class Unnamed(Locks):
+    """Another one: not even its brokers are known."""
+
+    @property
+    def brokers(self) -> set[str]:
+        raise ValueError("a bug")
+
+
+async def test_a_bug_with_one_group_costs_no_other_group_its_locks() -> None:
+    site = Site(groups=3)
+    site.locks[Group("g0")] = Broken("g0", 1)
+    site.locks[Group("g1")] = Unnamed("g1", 1)
+    async with running(site):
+        await site.rounds(2)
+        assert [len(owned.until_ns) for owned in site.locks[Group("g2")].owned] == [2, 2, 2]
+        assert site.alone() == ["g0"]
+
+
+async def test_a_bug_with_one_lock_costs_no_other_one() -> None:
+    class Faulty(Owned):
+        def renewed(self, until_ns: int) -> None:
+            raise ValueError("a bug")
+
+    site = Site(groups=1)
+    locks = site.locks[Group("g0")]
+    locks.owned[0] = Faulty(locks.group, 0)
+    async with running(site):
+        await site.rounds(2)
+        assert [len(owned.until_ns) for owned in locks.owned] == [0, 2, 2]

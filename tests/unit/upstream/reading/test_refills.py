@@ -19,11 +19,12 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Anchor
 from proxy.net.wakeup import Signal
 from proxy.upstream.reading import refills
 from proxy.upstream.reading.refills import Refills
 from testkit.eventually import eventually
-from testkit.messages import keyed
+from testkit.messages import keyed, message
 from testkit.pipelines import Budgets, pipeline
 
 
@@ -146,6 +147,44 @@ async def test_reading_ends_with_the_ownership_of_the_queue() -> None:
     assert desk.asked == [(3, 2)]
 
 
+class _Recreated(Desk):
+    """A broker without lives, whose topic was created again with these messages."""
+
+    async def pull(self, queue: Any, **asked: Any) -> PullResult:
+        result = await super().pull(queue, **asked)
+        if asked["offset"] > self.there.stop:
+            result = replace(
+                result, status=PullStatus.OFFSET_ILLEGAL, next_offset=self.there.stop, messages=[]
+            )
+        newer = [message(each.queue_offset, place=1_000_000) for each in result.messages]
+        if len(self.asked) == 3:
+            self.pipeline.close()
+        return replace(result, messages=newer)
+
+
+@pytest.mark.parametrize("there", [range(20), range(3)])
+async def test_messages_of_the_next_life_are_not_taken_for_spilled_ones(
+    there: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were stored behind the last message that was read. The queue's reader checks it."""
+    monkeypatch.setattr(refills, "FIRST_BACK_OFF_S", 0.001)
+    desk = _Recreated(there)
+    desk.pipeline.anchored(Anchor(9, 9000))
+    await desk.read(Refill(b"a", (4, 8)))
+    assert len(desk.asked) == 3
+    assert desk.given == []
+    assert desk.pipeline.life_in_doubt
+
+
+async def test_spilled_messages_ahead_of_the_last_one_that_was_read_are_of_the_same_life() -> None:
+    desk = Desk(range(20))
+    desk.pipeline.anchored(Anchor(9, 9000))
+    refill = Refill(b"a", (4, 9))
+    await desk.read(refill)
+    assert desk.given == [(refill, [4, 9])]
+    assert not desk.pipeline.life_in_doubt
+
+
 async def test_refills_requested_during_a_read_come_next() -> None:
     late = Refill(b"b", (7,))
 
@@ -247,3 +286,22 @@ async def test_after_a_bug_in_a_pass_its_refills_are_read_one_by_one(
     (told,) = [each for each in logs if each["log_level"] == "error"]
     assert (told["first_offset"], told["reason"]) == (5, "a bad record")
     assert desk.pipeline.jobs.window.memory.used == desk.pipeline.jobs.window.job_bytes
+
+
+async def test_a_bug_of_the_relief_of_memory_drops_no_refill() -> None:
+    """The keys that wait for it would stop for ever."""
+
+    class Faulty(Budget):
+        def relieve(self) -> None:
+            raise ValueError("a bug with another queue")
+
+    memory = Faulty(10_000)
+    desk = Desk(range(20), memory=memory)
+    memory.take(memory.limit)
+    refill = Refill(b"a", (3,))
+    desk.want(refill)
+    await asyncio.sleep(5)
+    assert (desk.given, len(desk.refills.tasks())) == ([], 1)
+    memory.give_back(memory.limit)
+    desk.settled.fire()
+    await eventually(lambda: desk.given == [(refill, [3])])

@@ -106,10 +106,11 @@ public:
     /// Handles messages in up to `concurrency` threads until `stop`, then drains and returns.
     ///
     /// The handler takes `const Message&` and returns an Outcome, or nothing for ok; an exception
-    /// means retry, and so does the end of its thread, as by `pthread_exit`. After the drain timeout a stop is requested on its stop token. A handler that
-    /// does not end is abandoned: `run` returns, the thread continues with its own copy of the
-    /// handler, and the message waits until its lease expires. Throws Refused, or another error
-    /// that no retry can help, after draining, and std::invalid_argument for an empty handler.
+    /// means retry, and so does the end of its thread, as by `pthread_exit`. After the drain timeout
+    /// a stop is requested on its stop token. A handler that does not end is abandoned: `run`
+    /// returns, the thread continues with its own copy of the handler, and the message waits until
+    /// its lease expires. Throws Refused, or another error that no retry can help, after draining,
+    /// and std::invalid_argument for an empty handler.
     template <class Handler>
     void run(Handler handler) {
         using Result = std::invoke_result_t<Handler&, const Message&>;

@@ -4544,7 +4544,8 @@ type ProducerService interface {
   //  - Timeout
   SendSync(ctx context.Context, message *Message, timeout int64) (_r *Result_, _err error)
   // Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-  // the first failure's code, and the messages' results say which are stored.
+  // the code of the first message that may be stored but is not known to be, or without one the
+  // first failure's, and the messages' results say which are stored.
   //
   // Parameters:
   //  - Messages
@@ -4649,7 +4650,8 @@ func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, 
 }
 
 // Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-// the first failure's code, and the messages' results say which are stored.
+// the code of the first message that may be stored but is not known to be, or without one the
+// first failure's, and the messages' results say which are stored.
 //
 // Parameters:
 //  - Messages

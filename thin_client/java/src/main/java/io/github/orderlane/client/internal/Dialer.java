@@ -64,7 +64,9 @@ final class Dialer {
             closeQuietly(raw);
             throw refused(
                     address,
-                    !alarm.callOff() ? "timed out after " + Times.seconds(timeoutNs) : error.getMessage(),
+                    alarm.callOff()
+                            ? error.getMessage()
+                            : "timed out after " + Times.seconds(timeoutNs),
                     error);
         } finally {
             alarm.callOff();

@@ -21,7 +21,8 @@ public class ProducerService {
 
     /**
      * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
-     * the first failure's code, and the messages' results say which are stored.
+     * the code of the first message that may be stored but is not known to be, or without one the
+     * first failure's, and the messages' results say which are stored.
      *
      * @param messages
      */
