@@ -39,7 +39,7 @@ class _Route:
 
 @dataclass(slots=True)
 class EncodedRequests:
-    """What a producer knows of proxies and topics. One thread at a time."""
+    """Knowledge of a producer about proxies and topics. One thread at a time."""
 
     _routes: dict[str, _Route] = field(default_factory=dict)
     _is_missing: bool = False  # a proxy does not have the method

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from thin_client import calls
 from thin_client.backoff import backoff_ns, is_news
 from thin_client.connection import Connection
-from thin_client.delivery import AGAIN, UNKNOWN, Delivery, Outgoing
+from thin_client.delivery import AGAIN, UNKNOWN, Outgoing
 from thin_client.errors import ClientError, ProxyFault, SendFailed
 from thin_client.options import client_version
 from thin_client.producer import Producer
@@ -54,13 +54,6 @@ class Support:
         return was
 
 
-class _Plain(Producer):
-    """Sends messages as they are: an EncodedProducer has encoded those that can be."""
-
-    def _divided(self, request: Delivery) -> list[Delivery]:
-        return [request]
-
-
 class EncodedProducer:
     """Sends the messages of some queues, one request after the other. One thread only, apart from
     ``close``.
@@ -83,7 +76,7 @@ class EncodedProducer:
         self._patience_s = patience_s
         self._support = support
         self._failures = KnownFailures() if failures is None else failures
-        self._plain = _Plain(
+        self._plain = Producer(
             connecting.servers, timeout_s=patience_s, token=connecting.token, tls=connecting.tls
         )
         self._connection: Connection | None = None

@@ -189,9 +189,7 @@ async def test_series_of_the_last_hour_belong_to_the_group(
         held = asyncio.Event()
         async with consuming(gateway, at.thrift, "c", handle=lambda _: held.wait()):  # type: ignore[arg-type, return-value]
             await eventually(lambda: sum(each.leased for each in gateway.statistics()) == 3)
-            await eventually(
-                lambda: len(gateway.statistics()) == 8
-            )
+            await eventually(lambda: len(gateway.statistics()) == 8)
             await proxy.console.sample()
             held.set()
             await eventually(lambda: sum(each.unfinished for each in gateway.statistics()) == 0)
