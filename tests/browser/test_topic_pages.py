@@ -211,7 +211,8 @@ async def test_messages_are_read_page_by_page(site: Site, opened: OpenPage) -> N
 
 async def test_the_newest_messages_are_the_last_ones(site: Site, opened: OpenPage) -> None:
     """A first page of several queues begins a little earlier, and ends before the end."""
-    await site.gateway.send([f"k-{number}" for number in range(300)])
+    await site.gateway.send([f"k-{number}" for number in range(300)])  # one queue after the other
+    await site.gateway.send([None] * 4)  # one for each queue
     async with opened() as page:
         await page.goto(f"{site.url}/#/topics/orders/messages")
         rows = page.locator("tbody tr")
