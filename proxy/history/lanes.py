@@ -86,6 +86,7 @@ class Lane:
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """Begin an ownership period; *fenced*: the broker refuses late commits."""
+        event = self._judged_by(event)
         self.life.granted(event["epoch"])
         self.take_overs.own(event)
         self.ownership.own(event, fenced=fenced)
@@ -106,8 +107,7 @@ class Lane:
             self._keys.changed(event)
             self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
-            if self._origin is not None:  # as in own+: these do not apply to copies
-                event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
+            event = self._judged_by(event)
             self.take_overs.rules(event)
             self.ownership.apply_rules(event)
 
@@ -275,3 +275,11 @@ class Lane:
         self.ownership.judge_end()
         progress.judge_end(leases)
         self.life.judge_end()
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _judged_by(self, event: Event) -> Event:
+        """Return an ``own+`` or ``rules`` without the rules that do not apply to parked copies."""
+        if self._origin is None:
+            return event
+        return {name: each for name, each in event.items() if name not in _OF_MESSAGES}

@@ -175,13 +175,15 @@ def test_d1_a_message_parked_after_copies_of_later_ones() -> None:
     assert story.about("unpark").found() >= {"D1"}
 
 
-def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
-    """Even if the rules change while they are parked: their own ``own+`` has no rules."""
+@pytest.mark.parametrize("changed_before", [True, False])
+def test_copies_keep_the_order_keys_that_they_were_parked_by(changed_before: bool) -> None:
+    """Even if the rules change while they are parked, under their owner or before its period."""
     story = Parked()
     story.add("send", msg="m0", topic="orders", key="other")
     twin = {**story.lane, **TWIN, "epoch": 1}
-    story.add("own+", **twin, owner="p")
-    story.add("rules", **twin, order_key="KEY", visibility_ms=1000, retry_ms=[1], jobs=0)
+    rules = {"order_key": "KEY", "visibility_ms": 1000, "retry_ms": [1]}
+    story.add("own+", **twin, owner="p", **(rules if changed_before else {}))
+    story.add("rules", **twin, **rules, jobs=0)
     story.about("redrive", state="started")
     assert story.redriven(0, 1, 2).about("unpark").found() == set()
 
