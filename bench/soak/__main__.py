@@ -7,9 +7,9 @@ retention bounds the broker's log. Each consumer judges the order of its message
 many must have arrived as were sent.
 
 The run fails if the resident memory of a process grows by 1 MB per minute or more after the
-warm-up, if it has more sockets or threads in the last third than in the first, if its descriptors
-of deleted files or of files that are open already grow, or if a message was lost, arrived early,
-overtook a failed one, or was repeated. Everything stays in ``build/soak``.
+warm-up, if it has more sockets in the last third than in the first, or two more threads, if its
+descriptors of deleted files or of files that are open already grow, or if a message was lost,
+arrived early, overtook a failed one, or was repeated. Everything stays in ``build/soak``.
 """
 
 from __future__ import annotations

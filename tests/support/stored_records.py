@@ -17,6 +17,7 @@ from broker_core.remoting.message import (
     decode_message,
 )
 from proxy.downstream.port.requests import user_properties
+from thin_client.key_hash import plain_key
 from thin_client.spark.offsets import Slice
 
 HOST_V4, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 9)), bytes(range(20))
@@ -84,7 +85,7 @@ def rows_owed(records: Iterable[bytes], part: Slice, *, headers: bool) -> list[d
 def _row(message: StoredMessage, part: Slice, *, headers: bool) -> dict[str, Any]:
     properties = message.properties
     row = {
-        "key": properties.get("KEYS"),
+        "key": plain_key(properties.get("KEYS", "")) or None,
         "value": message.body,
         "topic": part.topic,
         "qid": part.qid,

@@ -162,6 +162,12 @@ def test_memory_that_stays_is_no_problem() -> None:
     assert problems_of_memory("proxy", over_time(resident_mb=0.9, stray=0.4, files=9)) == []
 
 
+def test_the_last_thread_of_a_pool_is_no_growth() -> None:
+    """A pool begins it when all others are busy, however late in the run."""
+    late = [replace(each, threads=FLAT.threads + (each.at_s > 500)) for each in over_time()]
+    assert problems_of_memory("broker", late) == []
+
+
 @pytest.mark.parametrize(
     ("per_min", "says"),
     [

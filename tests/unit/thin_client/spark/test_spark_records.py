@@ -59,6 +59,7 @@ def test_the_schema_is_spark_s_ddl() -> None:
         Record(5, properties="KEYS\x01größe\x02UNIQ_KEY\x01u\x02".encode()),
         Record(5, properties=b"KEYS\x01k\x02UNIQ_KEY\x01u"),  # Apache RocketMQ 4.9.1 to 5.1.4
         Record(5, properties=b""),
+        Record(5, properties=b"KEYS\x01 k\t\x02UNIQ_KEY\x01u\x02"),  # blanks are no part of keys
         Record(5, properties=b"KEYS\x01\x02\x01v\x02UNIQ_KEY\x01u\x02"),  # empty value, empty name
         Record(5, magic=MAGIC_V2),
         Record(5, magic=MAGIC_V2, body=b"", born_host=HOST_V6, store_host=HOST_V6),
