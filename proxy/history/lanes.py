@@ -86,7 +86,8 @@ class Lane:
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """Begin an ownership period; *fenced*: the broker refuses late commits."""
-        event = self._judged_by(event)
+        if self._origin is not None:  # a copy keeps the order key that it was parked by
+            event = {name: each for name, each in event.items() if name != "order_key"}
         self.life.granted(event["epoch"])
         self.take_overs.own(event)
         self.ownership.own(event, fenced=fenced)
@@ -107,7 +108,8 @@ class Lane:
             self._keys.changed(event)
             self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
-            event = self._judged_by(event)
+            if self._origin is not None:  # nor those that it was parked under
+                event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
             self.take_overs.rules(event)
             self.ownership.apply_rules(event)
 
@@ -275,11 +277,3 @@ class Lane:
         self.ownership.judge_end()
         progress.judge_end(leases)
         self.life.judge_end()
-
-    # ---- inside ---------------------------------------------------------------------------------
-
-    def _judged_by(self, event: Event) -> Event:
-        """Return an ``own+`` or ``rules`` without the rules that do not apply to parked copies."""
-        if self._origin is None:
-            return event
-        return {name: each for name, each in event.items() if name not in _OF_MESSAGES}
