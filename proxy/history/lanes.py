@@ -86,7 +86,7 @@ class Lane:
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """Begin an ownership period; *fenced*: the broker refuses late commits."""
-        if self._origin is not None:  # a copy keeps the order key that it was parked by
+        if self._origin is not None:  # copies keep the order key of their time
             event = {name: each for name, each in event.items() if name != "order_key"}
         self.life.granted(event["epoch"])
         self.take_overs.own(event)
@@ -108,7 +108,7 @@ class Lane:
             self._keys.changed(event)
             self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
-            if self._origin is not None:  # nor those that it was parked under
+            if self._origin is not None:  # and other rules of messages of that time
                 event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
             self.take_overs.rules(event)
             self.ownership.apply_rules(event)

@@ -188,6 +188,16 @@ def test_copies_keep_the_order_keys_that_they_were_parked_by(changed_before: boo
     assert story.redriven(0, 1, 2).about("unpark").found() == set()
 
 
+def test_the_next_owner_of_copies_may_wait_for_the_longest_lease() -> None:
+    """The ``own+`` of the copies states it, though messages may have shorter ones by now."""
+    story = Parked()
+    story.add("rules", **story.lane, epoch=1, visibility_ms=1000, retry_ms=[1], jobs=0)
+    twin = {**story.lane, **TWIN, "owner": "p", "order_key": "KEY", "visibility_ms": 10_000}
+    story.add("own+", **twin, epoch=1).wait(1)
+    story.add("own+", **twin, epoch=2, hold_until_ns=story.now_ns + 12_000_000_000)
+    assert story.found() == set()
+
+
 def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
     """It was stopped while the queue got another owner; its record of the copies came later."""
     story = Parked()
