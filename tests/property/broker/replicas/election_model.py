@@ -49,6 +49,7 @@ class Node:
     ends: dict[int, int] = field(default_factory=dict)  # of followers, at a master
     served_epoch: int = 0
     floor: int = 0
+    copied: int = 0  # number of the newest copy that arrived
 
     def pause(self, until: int) -> None:
         """Do nothing until that time of the model."""
@@ -246,11 +247,14 @@ class Model:
         its = master.election
         if its is None or its.stance is not Stance.MASTER or master.served_epoch != term:
             return
-        log, epochs = list(master.log), master.epochs
+        log, epochs, number = list(master.log), master.epochs, next(self._numbers)
 
         def copy() -> None:
             if node.election is None or node.election.term != term or node.life != life:
                 return  # it has voted for another master since
+            if number < node.copied:
+                return  # data of one connection arrives in order
+            node.copied = number
             same = sum(
                 1
                 for _ in itertools.takewhile(
