@@ -229,21 +229,29 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// serverThat starts a server that passes each connection to serve.
+// serverThat starts a server that passes each connection to serve, and keeps it open for the test.
 func serverThat(t *testing.T, serve func(net.Conn)) address {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		listener.Close()
+		close(ended)
+	})
 	go func() {
 		for {
 			socket, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go serve(socket)
+			go func() {
+				defer socket.Close() // the garbage collector would close it at any time
+				serve(socket)
+				<-ended
+			}()
 		}
 	}()
 	found, err := parseAddress(listener.Addr().String())
