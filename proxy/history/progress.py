@@ -135,14 +135,14 @@ class Progress:
         sent_ns = self._facts.sent.of(offset)
         if sent_ns is None:
             return
+        since_ns = self._facts.tags_changed_ns
         idle = self._idle.get(slot) if isinstance(slot, str) else None
+        if idle is not None:
+            since_ns = max(since_ns, idle[0])
         if idle is not None and offset <= idle[1]:
-            self._judge("N4", offset, slot, since_ns=idle[0], t_ns=t_ns)
+            self._judge("N4", offset, slot, since_ns=since_ns, t_ns=t_ns)
         else:
-            since_ns = max(sent_ns, self._facts.tags_changed_ns)
-            if idle is not None:
-                since_ns = max(since_ns, idle[0])
-            self._judge("N3", offset, slot, since_ns=since_ns, t_ns=t_ns)
+            self._judge("N3", offset, slot, since_ns=max(since_ns, sent_ns), t_ns=t_ns)
 
     def _judge(self, invariant: str, offset: int, slot: Slot, *, since_ns: int, t_ns: int) -> None:
         facts = self._facts

@@ -172,14 +172,16 @@ class Replication:
         done: asyncio.Future[bool] = loop.create_future()
         heapq.heappush(self._waiting, (end, self._numbers(), done))
         timer = loop.call_later(self.timeout_s, _end, done, False)
+        is_kept = False
         try:
-            if await done:
-                return Kept.WELL
-            return Kept.UNCONFIRMED if elected else Kept.UNSURE
+            is_kept = await done
         finally:
             timer.cancel()
-            if done.cancelled() or not done.result():
+            if not is_kept:
                 self._gave_up()
+        if is_kept:
+            return Kept.WELL
+        return Kept.UNCONFIRMED if elected else Kept.UNSURE
 
     def _gave_up(self) -> None:
         """Forget waits that have ended, once they are the larger part."""

@@ -60,6 +60,15 @@ async def test_waits_beside_those_that_have_ended_are_confirmed() -> None:
     assert await asyncio.gather(*late) == [Kept.UNSURE, Kept.WELL]
 
 
+async def test_a_wait_that_is_closed_ends_without_an_error_of_its_own() -> None:
+    """The garbage collector closes it when its event loop has ended."""
+    master = replication(SimpleNamespace(durable_end=1))
+    wait = master.kept(1)
+    wait.send(None)
+    wait.close()
+    assert wait.cr_frame is None
+
+
 async def test_a_backlog_that_is_confirmed_at_once_becomes_visible_between_other_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,17 @@ def test_n4_the_next_of_a_key_that_never_becomes_ready() -> None:
     assert story.commit(1).found() == {"N4", "D1"}
 
 
+@pytest.mark.parametrize(("after_s", "expected"), [(1, set()), (LIMITS.successor_s + 1, {"N4"})])
+def test_n4_the_next_of_a_key_counts_from_the_tags_that_want_it(
+    after_s: float, expected: set[str]
+) -> None:
+    rules = {**RULES, "tags": ["a"]}
+    story = Story().sent(0, key="k", tag="a").sent(1, key="k", tag="b").own(1, **rules).through(0)
+    waiting(story, LIMITS.successor_s + 1)
+    waiting(story.add("rules", **LANE, epoch=1, **{**rules, "tags": ["b"]}, jobs=0), after_s)
+    assert story.through(1).found() == expected
+
+
 def test_a_message_sent_a_moment_ago_is_no_successor_that_was_forgotten() -> None:
     story = waiting(owned("k").through(0), LIMITS.successor_s + 1).commit(1)
     assert story.sent(1).through(1).found() == set()
