@@ -116,10 +116,14 @@ class Selection:
 def _by_broker(
     queues: Iterable[tuple[GroupLane, QueuePipeline]],
 ) -> dict[str, list[tuple[GroupLane, QueuePipeline]]]:
-    """Return *queues* by broker, without those being handed over, which need no periodic work."""
+    """Return *queues* by broker, without those whose last record is made.
+
+    While a queue drains, its work goes on: handlers may take long, and a crash must repeat no more
+    than at other times.
+    """
     owned: defaultdict[str, list[tuple[GroupLane, QueuePipeline]]] = defaultdict(list)
     for lane, pipeline in queues:
-        if not pipeline.draining:
+        if not pipeline.has_ended:
             owned[pipeline.queue.broker].append((lane, pipeline))
     return owned
 

@@ -101,7 +101,9 @@ class Recorder:
         return self._written[pipeline].recording.has_news(now_ns())
 
     async def _record_regularly(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
+        if pipeline.has_ended or pipeline.closed or pipeline.origin.doubtful:
+            return
+        if pipeline.trusted_until_ns <= now_ns():
             return
         try:
             await self.record(lane, pipeline)
