@@ -148,7 +148,11 @@ class Components:
 
     async def delete_expired(self) -> None:
         """Apply the retention; on a slave, delete what its master has deleted. Raise OSError."""
-        await (self.replica.delete_expired() if self.replica.is_slave else self.retention.run())
+        if self.replica.is_slave:
+            await self.retention.look()
+            await self.replica.delete_expired()
+        else:
+            await self.retention.run()
 
     def _load_tables(self) -> None:
         store, settings = self.store, self.settings

@@ -1,6 +1,7 @@
 """Retention: deletes old segments of the log, after moving waiting messages out of them.
 
-A message grows old by ``RetentionClock``, so a wall clock that jumps ahead deletes nothing.
+A message grows old by ``RetentionClock``, so a wall clock that jumps ahead deletes nothing. Files
+are dated by it too, so one that was behind deletes nothing when it is set right.
 Messages that wait for replicas are kept: they would vanish before a consumer could see them.
 Messages that a group has not read are deleted like others. That is announced from 80 % of the age
 or size on at which they are deleted, and again when it happens.
@@ -13,6 +14,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
@@ -25,6 +27,7 @@ from broker_core.errors import StoreError
 from broker_core.rare_warnings import RareWarnings
 from broker_core.store.message_store import MessageStore
 from broker_core.store.tables import JsonTable
+from broker_core.store.write_times import WriteTimes
 from broker_core.tasks import in_thread
 
 #: Share of the age or size at which the deletion of unread messages is announced.
@@ -34,6 +37,8 @@ _MAX_JUMP_MS, _MIN_JUMP_MS = 300_000, 2000
 _JUMP_SHARE = 0.05
 #: On a full disk the table of the clock is left as it is: the deletion is to relieve the disk.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: Start of the file that was written at the last look, in the table of the clock.
+_NEWEST_FILE = "newest_file"
 #: Groups and topics named in the log at a time; the rest is counted.
 _NAMED = 20
 
@@ -81,7 +86,7 @@ class Retention:
         clock_table: JsonTable,
         unread: UnreadMessages,
     ) -> None:
-        """Apply *settings* to *store*.
+        """Apply *settings* to *store*. Blocks, raises OSError.
 
         *keep_from* returns the log offset from which on nothing may be deleted, or None. The state
         of *clock* is saved in *clock_table*.
@@ -93,6 +98,12 @@ class Retention:
         self._clock = clock
         self._clock_table = clock_table
         self._unread = unread
+        before = clock_table.load().get(_NEWEST_FILE)  # later ones may be written since then
+        self._write_times = WriteTimes(
+            each.path
+            for each in store.log.segments
+            if not isinstance(before, int) or each.start < before
+        )
         self.figures = RetentionFigures()
         self._turn = asyncio.Lock()
         self._warnings = RareWarnings("broker")
@@ -110,6 +121,13 @@ class Retention:
             await self._announce(now_ms)
             await self._run(now_ms)
 
+    async def look(self) -> None:
+        """Do what a slave does, whose master decides about deletions: watch the wall clock. Raise
+        OSError.
+        """
+        async with self._turn:
+            await self._look()
+
     async def confirm_clock(self, *, by: str, reason: str) -> int:
         """Adopt the wall clock after a jump, on record; return by how many ms it was ahead.
 
@@ -118,7 +136,7 @@ class Retention:
         async with self._turn:
             confirmed = replace(self._clock)
             ahead_ms = confirmed.confirm(now_ns=now_ns(), wall_ms=wall_ms(), by=by, reason=reason)
-            await in_thread(self._clock_table.save, confirmed.to_table())
+            await in_thread(self._clock_table.save, self._table(confirmed))
             self._clock = confirmed
             _log.warning(
                 "the wall clock was confirmed: messages grow old by it again",
@@ -142,12 +160,22 @@ class Retention:
         elif self._had_jumped and not self._clock.jumped:
             _log.warning("the wall clock agrees again with the time that has passed")
         self._had_jumped = self._clock.jumped
+        await in_thread(
+            self._write_times.correct,
+            [segment.path for segment in self._store.log.segments],
+            now_ms=self._clock.steady_ms,
+            tolerance_ms=self._clock.jump_ms,
+        )
         try:
-            await in_thread(self._clock_table.save, self._clock.to_table())
+            await in_thread(self._clock_table.save, self._table(self._clock))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
         return now_ms
+
+    def _table(self, clock: RetentionClock) -> dict[str, Any]:
+        segments = self._store.log.segments
+        return {**clock.to_table(), _NEWEST_FILE: segments[-1].start if segments else 0}
 
     async def _announce(self, now_ms: int) -> None:
         """Warn about unread messages that are near their deletion."""
