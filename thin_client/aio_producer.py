@@ -21,11 +21,16 @@ from thin_client.base_producer import BaseProducer, SendOptions
 from thin_client.base_transaction import BaseTransaction
 from thin_client.delivery import Delivery, Outgoing
 from thin_client.errors import SendFailed
+from thin_client.event_loops import is_elsewhere
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
 from thin_client.transactions import Transactions
 
 _log = logging.getLogger("orderlane")
+
+_ELSEWHERE = (
+    "the producer is in use in another event loop: use it there, or create another producer"
+)
 
 
 class AsyncProducer(BaseProducer):
@@ -46,7 +51,8 @@ class AsyncProducer(BaseProducer):
     sent.
 
     In another event loop, such as that of a second ``asyncio.run``, and in a forked process the
-    producer opens other connections.
+    producer opens other connections. While its former loop runs, in another thread, or has sends
+    under way, sends in another one raise RuntimeError: create a producer for each loop.
 
     Args:
         servers: ``host:port``, several separated by commas, or a list.
@@ -215,8 +221,10 @@ class AsyncProducer(BaseProducer):
         transactions are no longer answered.
 
         Awaiting raises SendFailed if messages of ``enqueue`` failed and were not awaited. Another
-        send opens new connections.
+        send opens new connections. Raises RuntimeError outside of the event loop with the sends,
+        while that loop runs.
         """
+        self._check_loop()
         checker, self._checker = self._checker, None
         if checker is not None:
             checker.close()
@@ -264,17 +272,27 @@ class AsyncProducer(BaseProducer):
             return
         checker = self._checker
         if checker is None or checker.loop is not asyncio.get_running_loop():
+            self._check_loop()
             if checker is not None and checker.loop.is_closed():
                 checker.close()
             self._checker = AsyncChecker(rounds, self._check_servers, options.check)
+
+    def _check_loop(self) -> None:
+        """Raise RuntimeError while another event loop has connections of the producer and runs."""
+        for each in (self._sender, self._checker):
+            if each is not None and each.loop.is_running() and is_elsewhere(each.loop):
+                raise RuntimeError(_ELSEWHERE)
 
     def _in_this_loop(self) -> AsyncSender:
         """Return the sender of the running loop: a connection of another one gets no answers."""
         loop = asyncio.get_running_loop()
         sender = self._sender
         if sender is None or sender.loop is not loop:
+            self._check_loop()
             if sender is not None and sender.loop.is_closed():
                 sender.release()
+            elif sender is not None and not sender.idle:
+                raise RuntimeError(_ELSEWHERE)  # its sends of a key would be overtaken
             sender = self._sender = AsyncSender(
                 self._servers, max_in_flight=self._max_in_flight, paused=self._paused
             )

@@ -1,5 +1,5 @@
-"""The queue of a key changes once when the queues of its topic change, whoever selects it: clients
-that encode batches, or the proxy for other messages.
+"""The queue of a key changes once when the queues of its topic change, although clients select it
+for the batches that they encode, and the proxy for other messages.
 """
 
 from __future__ import annotations
