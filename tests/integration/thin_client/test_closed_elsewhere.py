@@ -25,6 +25,7 @@ from thin_client import (
     PreparedMessage,
     Producer,
     Puller,
+    SendFailed,
     Timing,
     Tls,
     Transactions,
@@ -214,8 +215,31 @@ async def test_a_producer_whose_loop_stands_still_overtakes_nothing(proxy: Scrip
     standing.close()
     await sender.send("orders", b"3", key="k")
     assert [each.body for each in proxy.stored] == [b"3"]
-    with pytest.raises(Exception, match="may have been stored"):
+    with pytest.raises(SendFailed, match="may have been stored"):
         await sender.close()
+
+
+async def test_messages_under_way_at_the_end_of_their_loop_are_reported(
+    proxy: ScriptedProxy,
+) -> None:
+    async def held(request: Request) -> Any:
+        await asyncio.Event().wait()
+
+    proxy.script("sendSync", held)
+    proxy.script("sendBatchSync", held)
+    sender = AsyncProducer(proxy.address)
+
+    async def begin() -> list[str]:
+        under_way = [await sender.enqueue("orders", b"x", key="k")]
+        await asyncio.sleep(0.05)
+        return [each.message_id for each in (*under_way, await sender.enqueue("orders", b"y"))]
+
+    ids = await asyncio.to_thread(asyncio.run, begin())
+    with pytest.raises(SendFailed, match="may have been stored") as caught:
+        await sender.close()
+    assert sorted(caught.value.failures) == sorted(ids)
+    assert caught.value.outcome_unknown
+    await sender.close()  # reported once
 
 
 async def test_a_consumer_is_iterated_in_its_loop_and_stopped_from_any_thread(
