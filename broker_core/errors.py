@@ -25,7 +25,7 @@ class LocalProtocolError(RemotingError):
 
 
 class NoSuchQueue(LocalProtocolError):
-    """The topic has no queue with the message's queue id."""
+    """The topic has no queue with the message's queue id, or the id is from another route."""
 
 
 class RemoteProtocolError(RemotingError):

@@ -20,6 +20,7 @@ from thin_client.aio_handlers import (
 )
 from thin_client.base_consumer import BaseConsumer
 from thin_client.clock import now_ns
+from thin_client.event_loops import is_elsewhere
 from thin_client.handlers import BatchHandler, Handler, check_handler, is_coroutine_function
 from thin_client.key_batch import KeyBatch
 from thin_client.loop_signals import stop_on_signals
@@ -83,6 +84,7 @@ class AsyncConsumer(BaseConsumer):
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._parent is None:
+            self._check_loop()
             await self._drain([])
 
     @property
@@ -93,8 +95,13 @@ class AsyncConsumer(BaseConsumer):
     def stop(self) -> None:
         """Stop pulling; ``run`` and the iterator end once all running handlers have finished.
 
-        A second call cancels running handlers at once.
+        A second call cancels running handlers at once. May be called from any thread.
         """
+        loop = self._feeder.loop
+        if loop is not None and is_elsewhere(loop):
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self.stop)
+            return
         if self._session.stopping and self._drain_limit is not None:
             with contextlib.suppress(RuntimeError):  # the time-out is already expiring
                 self._drain_limit.reschedule(0)
@@ -243,9 +250,10 @@ class AsyncConsumer(BaseConsumer):
         """Return the next message.
 
         Raises RuntimeError if this task has not settled its previous message, unless another task
-        has entered its scope, or if another process started the consumer.
+        has entered its scope, or if another process or event loop started the consumer.
         """
         self._check_process()
+        self._check_loop()
         if self._yielded:
             await self._check_yielded()
         while not self._session.stopping:
@@ -279,8 +287,20 @@ class AsyncConsumer(BaseConsumer):
         self._session.settle(message, outcome, at_ns)
         self._observer.on_handle_end(message, outcome_name(outcome))
 
+    def _check_loop(self) -> None:
+        """Raise RuntimeError outside of the consumer's event loop."""
+        if self._feeder.loop is not None and is_elsewhere(self._feeder.loop):
+            raise RuntimeError(
+                "the consumer was started in another event loop: use it there, or create another"
+                " consumer"
+            )
+
     def _settle_yielded(self, message: Message, outcome: Outcome) -> None:
         self._check_process()
+        loop = self._feeder.loop
+        if loop is not None and is_elsewhere(loop):
+            loop.call_soon_threadsafe(self._settle_yielded, message, outcome)
+            return
         log_failure(message, outcome, group=self._options.group)
         self._yielded.pop(message, None)
         self._settle(message, outcome, now_ns())

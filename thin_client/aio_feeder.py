@@ -121,6 +121,8 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and failure."""
         self.failure: BaseException | None = None
+        #: The event loop in which it was started, None before.
+        self.loop: asyncio.AbstractEventLoop | None = None
         #: True if a pull was sent since the last ``should_yield``.
         self.pulled = False
         self._session = session
@@ -144,10 +146,11 @@ class AsyncFeeder:
 
     def start(self) -> None:
         """Start pulling."""
+        self.loop = asyncio.get_running_loop()
         if clock.is_real():  # a thread cannot wait by a simulated clock
             self._keeper = Keeper(
                 self._session,
-                loop=asyncio.get_running_loop(),
+                loop=self.loop,
                 connect=self._connect,
                 timeout_s=self._timeout_s,
                 refused=self._refused,

@@ -21,11 +21,16 @@ from thin_client.base_producer import BaseProducer, SendOptions
 from thin_client.base_transaction import BaseTransaction
 from thin_client.delivery import Delivery, Outgoing
 from thin_client.errors import SendFailed
+from thin_client.event_loops import is_elsewhere
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
 from thin_client.transactions import Transactions
 
 _log = logging.getLogger("orderlane")
+
+_ELSEWHERE = (
+    "the producer is in use in another event loop: use it there, or create another producer"
+)
 
 
 class AsyncProducer(BaseProducer):
@@ -46,7 +51,8 @@ class AsyncProducer(BaseProducer):
     sent.
 
     In another event loop, such as that of a second ``asyncio.run``, and in a forked process the
-    producer opens other connections.
+    producer opens other connections. While its former loop runs, in another thread, or has sends
+    under way, sends in another one raise RuntimeError: create a producer for each loop.
 
     Args:
         servers: ``host:port``, several separated by commas, or a list.
@@ -87,7 +93,9 @@ class AsyncProducer(BaseProducer):
         self._max_in_flight = max_in_flight
         self._sender: AsyncSender | None = None
         self._checker: AsyncChecker | None = None
-        self._failed: dict[Enqueued, SendFailed] = {}  # that were not awaited
+        # Messages that were not awaited: those under way, and those that failed.
+        self._enqueued: set[Enqueued] = set()
+        self._failed: dict[Enqueued, SendFailed] = {}
         forks.register(self)
 
     def forked(self) -> None:
@@ -96,6 +104,7 @@ class AsyncProducer(BaseProducer):
         Pending calls are forgotten: they belong to the parent's tasks.
         """
         self._sender = self._checker = None
+        self._enqueued = set()
         self._failed = {}
         self._running.clear()
 
@@ -155,8 +164,9 @@ class AsyncProducer(BaseProducer):
         if len(self._failed) >= self._max_in_flight:
             raise self._failures()
         (request,) = requests = self._deliveries([Outgoing(topic, body, **options)])
-        enqueued = Enqueued(request.message_ids[0], self._failed)
+        enqueued = Enqueued(request.message_ids[0], self._enqueued, self._failed)
         await self._in_this_loop().begin(requests, enqueued.end)
+        self._enqueued.add(enqueued)
         return enqueued
 
     async def send_delayed(
@@ -215,13 +225,16 @@ class AsyncProducer(BaseProducer):
         transactions are no longer answered.
 
         Awaiting raises SendFailed if messages of ``enqueue`` failed and were not awaited. Another
-        send opens new connections.
+        send opens new connections. Raises RuntimeError outside of the event loop with the sends,
+        while that loop runs.
         """
+        self._check_loop()
         checker, self._checker = self._checker, None
         if checker is not None:
             checker.close()
         if self._sender is not None:
             self._sender.close()
+            self._end_with(self._sender)
         return Closing(partial(self._drain, checker))
 
     async def _drain(self, checker: AsyncChecker | None) -> None:
@@ -264,21 +277,42 @@ class AsyncProducer(BaseProducer):
             return
         checker = self._checker
         if checker is None or checker.loop is not asyncio.get_running_loop():
+            self._check_loop()
             if checker is not None and checker.loop.is_closed():
                 checker.close()
             self._checker = AsyncChecker(rounds, self._check_servers, options.check)
+
+    def _check_loop(self) -> None:
+        """Raise RuntimeError while another event loop has connections of the producer and runs."""
+        for each in (self._sender, self._checker):
+            if each is not None and each.loop.is_running() and is_elsewhere(each.loop):
+                raise RuntimeError(_ELSEWHERE)
 
     def _in_this_loop(self) -> AsyncSender:
         """Return the sender of the running loop: a connection of another one gets no answers."""
         loop = asyncio.get_running_loop()
         sender = self._sender
         if sender is None or sender.loop is not loop:
+            self._check_loop()
             if sender is not None and sender.loop.is_closed():
                 sender.release()
+                self._end_with(sender)
+            elif sender is not None and not sender.idle:
+                raise RuntimeError(_ELSEWHERE)  # its sends of a key would be overtaken
             sender = self._sender = AsyncSender(
                 self._servers, max_in_flight=self._max_in_flight, paused=self._paused
             )
         return sender
+
+    def _end_with(self, sender: AsyncSender) -> None:
+        """Fail the messages of ``enqueue`` that are under way if the loop of *sender* is closed."""
+        if sender.loop.is_closed():
+            for each in list(self._enqueued):
+                failures = {each.message_id: "its event loop was closed before the answer"}
+                text = (
+                    f"message {each.message_id} may have been stored: {failures[each.message_id]}"
+                )
+                each.end(SendFailed(text, code=None, failures=failures, outcome_unknown=True))
 
     def _paused(self, request: Delivery) -> None:
         """Take note of a request that will be sent again; for histories."""
@@ -287,9 +321,12 @@ class AsyncProducer(BaseProducer):
 class Enqueued:
     """A message under way; awaiting it returns its ID once it is stored, or raises SendFailed."""
 
-    def __init__(self, message_id: str, failed: dict[Enqueued, SendFailed]) -> None:
-        """*failed*: the messages that failed and were not awaited."""
+    def __init__(
+        self, message_id: str, under_way: set[Enqueued], failed: dict[Enqueued, SendFailed]
+    ) -> None:
+        """The producer's messages that were not awaited: *under_way*, and *failed*."""
         self.message_id = message_id
+        self._under_way = under_way
         self._failed = failed
         self._awaited = False
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -305,6 +342,7 @@ class Enqueued:
 
     def end(self, error: Exception | None) -> None:
         """Record the outcome. Called by the producer."""
+        self._under_way.discard(self)
         _end(self._done, error)
         if isinstance(error, SendFailed) and not self._awaited:
             self._done.exception()  # close() reports it, instead of the event loop
@@ -312,6 +350,7 @@ class Enqueued:
 
     def __await__(self) -> Generator[Any, None, str]:
         self._awaited = True
+        self._under_way.discard(self)
         self._failed.pop(self, None)
         yield from asyncio.shield(self._done).__await__()
         return self.message_id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -25,6 +27,10 @@ class Connection:
     def __init__(self, destination: Destination, *, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
         self.address = destination.address
+        #: Held while the socket is used. Closed by another thread in that time, a TLS socket would
+        #: go on unencrypted, and the number of the socket might already be another one's.
+        self._in_use = threading.RLock()
+        self._closed = False
         self._frames = FrameBuffer(self.address)
         self._sequence_id = chance.request_number()
         try:
@@ -57,31 +63,44 @@ class Connection:
                 self._socket.settimeout(max(deadline - time.monotonic(), _LEAST_S))
                 if not self._frames.receive_into(self._socket.recv_into):
                     text = f"{self.address} closed the connection during {call.method}"
-                    raise ConnectionLost(text, broke=True)
+                    raise self._lost(text, call)
             return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
 
     def close(self) -> None:
         """Close the connection; a pending call in another thread fails with ConnectionLost."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._closed = True
+        with contextlib.suppress(OSError):  # wakes that thread
+            if isinstance(self._socket, ssl.SSLSocket):
+                # Its own method would also end the encryption.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            else:
+                self._socket.shutdown(socket.SHUT_RDWR)
+        with self._in_use:
+            self._socket.close()
 
     def forked(self) -> None:
         """Close the parent's socket without a shutdown, which would end the parent's connection."""
         self._socket.close()
+
+    def _lost(self, text: str, call: Call[T]) -> ConnectionLost:
+        """Return the error *text* of a connection that ended, unless this side closed it."""
+        if self._closed:
+            text = f"the connection to {self.address} was closed during {call.method}"
+        return ConnectionLost(text, broke=True)
 
     @contextlib.contextmanager
     def _in_words(self, call: Call[T], timeout_s: float) -> Iterator[None]:
         """Convert socket errors to ClientErrors; close the connection where the error demands."""
         try:
             try:
-                yield
+                with self._in_use:
+                    yield
             except TimeoutError as error:
                 text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
                 raise ConnectionLost(text) from error
             except OSError as error:
                 text = f"the connection to {self.address} broke during {call.method}: {error}"
-                raise ConnectionLost(text, broke=True) from error
+                raise self._lost(text, call) from error
         except BaseException as error:
             # After an interrupt, such as Ctrl-C, a late answer would be taken for another call's.
             if not (isinstance(error, ClientError) and error.leaves_connection):

@@ -150,6 +150,8 @@ class Delivery:
     #: Without entries the request goes as messages.
     entries: list[bytes] | None = None
     qid: str | None = None
+    #: The number of the queues among which that one was selected, None for any.
+    route: int | None = None
     #: False for messages that must not be encoded, or not again.
     may_be_encoded: bool = True
     _stored: set[int] = field(default_factory=set)  # indexes of stored messages
@@ -184,10 +186,15 @@ class Delivery:
         return call, try_ns / 1e9 + 0.5  # the proxy's answer to its own time-out may be late
 
     def part(
-        self, indexes: Sequence[int], *, entries: list[bytes] | None = None, qid: str | None = None
+        self,
+        indexes: Sequence[int],
+        *,
+        entries: list[bytes] | None = None,
+        qid: str | None = None,
+        route: int | None = None,
     ) -> Delivery:
         """Return a request with the messages at *indexes* of this one, which was not sent: encoded
-        for a queue, or without *entries* as messages.
+        for a queue of a *route*, or without *entries* as messages.
         """
         return Delivery(
             [self.messages[index] for index in indexes],
@@ -196,6 +203,7 @@ class Delivery:
             self.size * len(indexes) // len(self.messages),
             entries=entries,
             qid=qid,
+            route=route,
             may_be_encoded=False,
         )
 
@@ -210,6 +218,7 @@ class Delivery:
             body=b"".join([entries[index] for index in sent]),
             timeoutMs=timeout_ms,
             version=client_version(),
+            route=self.route,
             token=getattr(first, "token", None),
         )
         return calls.send_encoded(batch)

@@ -1,13 +1,15 @@
 """Decides which batches of a producer go encoded, by ``sendEncoded``, and to which queue. Pure.
 
 1. A batch is divided by queue. The messages of a queue stay in their order, and those of a key are
-   in one queue: that which the proxy would choose.
+   in one queue: that which the proxy would choose. A proxy that knows other queues refuses them.
 2. Messages of a queue go as messages if one of them cannot be encoded, as do all batches that are
    small, whose topic's queues are unknown, or whose proxy is of an earlier version.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from thin_client import calls
@@ -27,6 +29,11 @@ LEAST_ENCODED = 16
 _MOST_ROUTES = 1000
 #: The most messages in a request that a proxy accepts.
 _MOST_ENCODED = 10_000
+
+
+def route_number(qids: Sequence[str]) -> int:
+    """Return the number that identifies a topic's queues; see ``EncodedBatch.route``."""
+    return zlib.crc32(",".join(qids).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +143,11 @@ class EncodedRequests:
         if place is None:
             return [whole.part(indexes)]
         topic, qid = place
-        most = _MOST_ENCODED
-        if qid is None:  # messages without a key are spread over the queues
-            most = min(most, max(LEAST_ENCODED, -(-len(indexes) // len(self._routes[topic].qids))))
+        most, qids, route = _MOST_ENCODED, self._routes[topic].qids, None
+        if qid is not None:
+            route = route_number(qids)
+        else:  # messages without a key are spread over the queues
+            most = min(most, max(LEAST_ENCODED, -(-len(indexes) // len(qids))))
         found: list[Delivery] = []
         for begin in range(0, len(indexes), most):
             some = indexes[begin : begin + most]
@@ -150,5 +159,5 @@ class EncodedRequests:
                 if entry is None:
                     return [whole.part(indexes)]
                 entries.append(entry)
-            found.append(whole.part(some, entries=entries, qid=qid))
+            found.append(whole.part(some, entries=entries, qid=qid, route=route))
         return found

@@ -78,6 +78,7 @@ class Producer(BaseProducer):
         self._order = SendOrder()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._closes = 0  # calls of ``close``
         self._encoded = EncodedRequests()
         self._checker: Checker | None = None
         forks.register(self)
@@ -210,7 +211,12 @@ class Producer(BaseProducer):
         )
 
     def close(self) -> None:
-        """End the connection, and the answers to checks; another send opens a new one."""
+        """End the connection, and the answers to checks; another send opens a new one.
+
+        A send under way in another thread goes on as after a lost connection, over a new one that
+        ends with it.
+        """
+        self._closes += 1
         checker, self._checker = self._checker, None
         if checker is not None:
             checker.close()
@@ -233,13 +239,17 @@ class Producer(BaseProducer):
     def _send(self, given: Sequence[Delivery]) -> None:
         if not given:
             return
-        requests = list(given)
+        requests, closes = list(given), self._closes
         with self._call(requests) as number, self._lock:
-            self._check_turn(number, requests)
-            requests[:] = [part for request in requests for part in self._divided(request)]
-            for request in requests:
-                while (pause_s := self._try(request)) is not None:
-                    time.sleep(pause_s)
+            try:
+                self._check_turn(number, requests)
+                requests[:] = [part for request in requests for part in self._divided(request)]
+                for request in requests:
+                    while (pause_s := self._try(request)) is not None:
+                        time.sleep(pause_s)
+            finally:
+                if self._closes != closes:
+                    self._hang_up()
 
     @contextmanager
     def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:

@@ -70,6 +70,7 @@ class Puller:
         self._token = token
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
+        self._closes = 0  # calls of ``close``
         forks.register(self)
 
     def forked(self) -> None:
@@ -155,27 +156,38 @@ class Puller:
         return True
 
     def close(self) -> None:
-        """Close the connection; the next call opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the connection; the next call opens a new one.
+
+        A call under way in another thread fails with ConnectionLost.
+        """
+        self._closes += 1
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _context(self, message: Message) -> consumer.Context:
         return consumer.Context(groupId=self._group, topic=message.topic, qid=message.queue)
 
     def _connected(self) -> Connection:
-        for last in reversed(range(len(self._servers))):
-            if self._connection is not None:
-                break
+        closes = self._closes
+        connection = self._connection  # a copy: another thread may close it at any time
+        if connection is None:
+            self._connection = connection = self._connect()
+            if self._closes != closes:  # ``close`` did not see it
+                self.close()
+                raise ConnectionLost(f"closed while connecting to {connection.address}")
+        return connection
+
+    def _connect(self) -> Connection:
+        left = len(self._servers)
+        while True:
             try:
-                destination = self._servers.destination
-                self._connection = Connection(destination, timeout_s=self._timeout_s)
+                return Connection(self._servers.destination, timeout_s=self._timeout_s)
             except ConnectionLost:
                 self._servers.go_on()
-                if not last:
+                left -= 1
+                if not left:
                     raise
-        assert self._connection is not None
-        return self._connection
 
     def _call(self, connection: Connection, call: calls.Call[T], timeout_s: float) -> T:
         try:

@@ -149,6 +149,12 @@ struct EncodedBatch {
     5: optional i64 timeoutMs,
     /** Name and version of the client library; for statistics only. */
     6: optional string version,
+    /**
+     * Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+     * writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+     * key may have another place. Absent: not compared.
+     */
+    7: optional i64 route,
     /** Authenticates the client. */
     75: optional string token
 }
@@ -249,8 +255,8 @@ service ProducerService {
     Result sendBatchSync(1: list<Message> messages),
     /**
      * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-     * to be stored may be.
+     * or if the topic has no such queue, or other queues than those of the route (code 11). After
+     * code 12 or 10, messages that are not known to be stored may be.
      */
     EncodedResult sendEncoded(1: EncodedBatch batch),
     /** As sendSync; the answer is also sent after the message is stored. */

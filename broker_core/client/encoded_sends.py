@@ -2,12 +2,15 @@
 
 The messages of a batch go to one queue in their order, in as few requests as its broker's limit
 allows. A failed request is repeated, and later ones wait for it. A batch that names its queue is
-never sent to another one; other batches may move to another broker.
+never sent to another one; other batches may move to another broker. A batch whose producer selected
+its queue by a route is sent only while this client has the same route. Otherwise a key would go to
+queues of both routes in turn: this client selects the queues of the producer's other messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +32,8 @@ class EncodedBatch:
     """Messages as ``encode_batch`` returns them.
 
     *ends*: where each one ends in *body*. *qid*: the name of the queue; None: any. *born_ms*: their
-    time of birth, since 1970.
+    time of birth, since 1970. *route*: ``route_number`` of the queues among which *qid* was
+    selected; None: any.
     """
 
     topic: Topic
@@ -37,11 +41,17 @@ class EncodedBatch:
     ends: Sequence[int]
     qid: str | None
     born_ms: int
+    route: int | None = None
 
     def part(self, begin: int, end: int) -> bytes:
         """Return the messages from number *begin* up to *end*."""
         start = self.ends[begin - 1] if begin else 0
         return self.body[start : self.ends[end - 1]]  # not copied if it is all
+
+
+def route_number(queues: Sequence[QueueName]) -> int:
+    """Return the number that identifies a topic's writable *queues*, which are in their order."""
+    return zlib.crc32(",".join([each.qid for each in queues]).encode())
 
 
 class Destination(NamedTuple):
@@ -68,7 +78,7 @@ class EncodedSends:
         client: BrokerClient,
         *,
         group: Group,
-        choose: Callable[[Topic, str | None], Awaitable[Destination]],
+        choose: Callable[[EncodedBatch], Awaitable[Destination]],
         slow: SlowBrokers,
         limits: BatchLimits,
         on_doubt: Callable[[Topic, bytes, RemotingError], None] | None = None,
@@ -78,7 +88,7 @@ class EncodedSends:
         Args:
             client: its connections
             group: the producer group
-            choose: returns the queue of a name, or any queue for None; raises RemotingError
+            choose: returns the queue of a batch; raises RemotingError
             slow: the brokers to avoid
             limits: the sizes of requests
             on_doubt: called for each attempt without an answer, with the messages
@@ -102,7 +112,7 @@ class EncodedSends:
             receipts.append((receipt, end - begin))
 
         try:
-            to = await self._choose(batch.topic, batch.qid)
+            to = await self._choose(batch)
             await self._limits.in_slices(to.queue.broker, batch.ends, send)
         except RemotingError as error:
             return EncodedOutcome(receipts, error.with_traceback(None))
@@ -134,7 +144,7 @@ class EncodedSends:
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if moved or to.movable:
                 try:
-                    to = await self._choose(batch.topic, batch.qid)
+                    to = await self._choose(batch)
                 except RemotingError as error:
                     # Without a route the send keeps a queue that may be there.
                     if moved:

@@ -8,7 +8,7 @@ Order within a key, also for callers that do not wait for each other:
    ends: a retry never changes queues, even if the route changes. So a key moves only between two
    sends, when the number of queues changes; order across that is not promised. A send refused
    because its queue or topic is missing (``queue_moves.py``) does not count: its queue is chosen
-   again, from a new route.
+   again, from a new route. A batch whose caller chose its queue from another route is refused.
 3. When a send ends without a receipt (also by cancellation), waiting sends of the same key end with
    NotSent: nothing overtakes a message that its caller may send again. Later sends go on.
 4. A send that timed out may have been stored, and a retry may store it twice, under the same
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -29,6 +30,7 @@ from broker_core.client.encoded_sends import (
     EncodedBatch,
     EncodedOutcome,
     EncodedSends,
+    route_number,
 )
 from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.client.results import SendReceipt
@@ -54,6 +56,8 @@ DEFAULT_TIMEOUT_S = 3.0
 
 FIRST_PAUSE_S = 0.05
 MAX_PAUSE_S = 1.0
+#: Longest wait for a nameserver if the route of a batch differs: its producer waits, too.
+_NEW_ROUTE_S = 1.0
 
 #: A receipt, or the reason why there is none.
 Outcome = SendReceipt | RemotingError
@@ -330,10 +334,21 @@ class Producer:
         remark = f"topic {topic} has no writable queue"
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
-    async def _choose_encoded(self, topic: Topic, qid: str | None) -> Destination:
+    async def _choose_encoded(self, batch: EncodedBatch) -> Destination:
+        topic, qid = batch.topic, batch.qid
         route = await self._route(topic)
         if isinstance(route, RemotingError):
             raise route
+        if batch.route is not None and batch.route != route_number(route):
+            # Either route may be older. From now on a new one counts for all sends.
+            with suppress(RemotingError, TimeoutError):
+                async with asyncio.timeout(_NEW_ROUTE_S):
+                    route = await self._client.writable_queues(topic, fresh=True)
+            if batch.route != route_number(route):
+                raise NoSuchQueue(
+                    f"topic {topic} has other queues than those among which queue {qid} was"
+                    f" selected: select one of its {len(route)} queues again"
+                )
         if qid is not None:
             return Destination(named_queue(topic, qid, route), movable=False)
         return Destination(self._any(route), movable=_has_several_brokers(route))

@@ -266,7 +266,7 @@ class ProducerService:
             checked = check_encoded(body, count=count, max_body_bytes=self._max_body_bytes)
         except IllegalMessage as error:
             return producer.EncodedResult(code=ILLEGAL, msg=str(error))
-        batch = EncodedBatch(topic, body, checked.ends, sent.qid, wall_ms())
+        batch = EncodedBatch(topic, body, checked.ends, sent.qid, wall_ms(), sent.route)
         outcome = await self._producer.send_encoded(batch, timeout_s=_timeout_s(sent.timeoutMs))
         self._record_encoded(batch, outcome)
         failure = None if outcome.error is None else failure_by(outcome.error)

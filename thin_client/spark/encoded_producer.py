@@ -146,6 +146,7 @@ class EncodedProducer:
             body=b"".join(entries),
             timeoutMs=max(1, int(min(_TRY_S, _SHARE * self._timeout_s) * 1000)),
             version=client_version(),
+            route=None if part.place.qid is None else part.place.route,
             token=self._token,
         )
         return calls.send_encoded(batch)

@@ -20,6 +20,7 @@ from broker_core.remoting.message import KEYS, TAGS, encode_properties, is_reser
 from broker_core.remoting.message_batch import entry_bounds
 from thin_client.delivery import MAX_REQUEST_BYTES, UNIQUE_ID, Outgoing
 from thin_client.encoded_message import BESIDE_BYTES, BETWEEN, HEAD, entry_of
+from thin_client.encoded_requests import route_number
 from thin_client.key_hash import key_hash, plain_key
 from thin_client.spark.outgoing import Origin
 
@@ -38,12 +39,13 @@ _BLANK = 0x20
 class Place(NamedTuple):
     """Where messages go: to a queue by its name, or to any queue of the topic.
 
-    ``lane`` is the same for all messages of a queue.
+    ``lane`` is the same for all messages of a queue. ``route``: the number of the topic's queues.
     """
 
     topic: str
     qid: str | None
     lane: int
+    route: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Encoded:
             yield from self._of_one_topic(self.topics[0], queues_of(self.topics[0]))
             return
         found: dict[Place, list[int]] = {}
+        routes = {topic: route_number(queues_of(topic)) for topic in set(self.topics)}
         qids = self.qids or repeat(None)
         rows = zip(self.topics, qids, self.hashes.tolist(), self.keyed.tolist(), strict=False)
         for row, (topic, qid, hashed, keyed) in enumerate(rows):
@@ -102,17 +105,18 @@ class Encoded:
             if qid is None and keyed:
                 qid = queues[abs(hashed) % len(queues)]
             lane = queues.index(qid) if qid in queues else 0
-            found.setdefault(Place(topic, qid, lane), []).append(row)
+            found.setdefault(Place(topic, qid, lane, routes[topic]), []).append(row)
         yield from found.items()
 
     def _of_one_topic(self, topic: str, queues: Sequence[str]) -> Iterator[tuple[Place, list[int]]]:
         number = np.where(self.keyed, np.abs(self.hashes) % len(queues), -1)
         order = np.argsort(number, kind="stable")  # rows of a queue stay in order
         borders = np.searchsorted(number[order], np.arange(-1, len(queues) + 1)).tolist()
+        route = route_number(queues)
         for queue, (begin, end) in enumerate(pairwise(borders), -1):
             if begin < end:
                 qid = None if queue < 0 else queues[queue]
-                yield Place(topic, qid, queue), order[begin:end].tolist()
+                yield Place(topic, qid, queue, route), order[begin:end].tolist()
 
 
 def _cut(entries: Sequence[bytes], rows: list[int], *, most: int) -> Iterator[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -66,6 +67,21 @@ async def test_without_a_queue_the_proxy_chooses_one_for_all() -> None:
         for _ in range(4):
             assert (await send(client, b"1", b"2", qid=None)).code == 0
     assert [place.queue_id for place, _ in broker.encoded] == [0, 1, 2, 0]
+
+
+async def test_a_queue_that_was_selected_among_other_queues_is_refused() -> None:
+    """By the names that the proxy returns; it asks for the route again before it refuses."""
+    broker = FakeBrokerClient(orders=3)
+    async with sending(broker) as client:
+        queues = await client.call("writableQueues", producer.QueuesRequest("orders"))
+        assert (
+            await send(client, b"1", route=zlib.crc32(",".join(queues.qids).encode()))
+        ).code == 0
+        result = await send(client, b"2", route=7)
+        reason = "other queues than those among which queue broker-a_1 was selected"
+        assert (result.code, result.stored, reason in result.msg) == (11, 0, True), result.msg
+        assert (await send(client, b"3")).code == 0  # by a client of an earlier version
+    assert bodies(broker) == [b"1", b"3"]
 
 
 @pytest.mark.parametrize(("others", "expected_s"), [(0, 3.0), (1, 1.5)])

@@ -13,6 +13,7 @@ from broker_core.remoting.message_batch import decode_batch
 from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from tests.integration.thin_client.both_producers import both
 from thin_client import AsyncProducer, Outgoing, SendFailed
+from thin_client.encoded_requests import route_number
 from thin_client.key_hash import key_hash
 from thrift_idl import producer
 
@@ -68,6 +69,8 @@ async def test_keys_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None:
         await sender.send("orders", b"last", key="k1")
     assert len(proxy.of("writableQueues")) == 1
     assert {each.token for each in proxy.encoded} == {"secret"}
+    route = route_number(["broker-a_0", "broker-a_1"])
+    assert {each.route for each in proxy.encoded} == {route}
     found: dict[str | None, list[int]] = {}
     by_number: dict[int, str] = {}
     for each in proxy.encoded:

@@ -42,8 +42,8 @@ class ProducerServiceIf {
 
   /**
    * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-   * to be stored may be.
+   * or if the topic has no such queue, or other queues than those of the route (code 11). After
+   * code 12 or 10, messages that are not known to be stored may be.
    *
    * @param batch
    */
@@ -1185,8 +1185,8 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void recv_sendBatchSync(Result& _return);
   /**
    * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-   * to be stored may be.
+   * or if the topic has no such queue, or other queues than those of the route (code 11). After
+   * code 12 or 10, messages that are not known to be stored may be.
    *
    * @param batch
    */
@@ -1343,8 +1343,8 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
 
   /**
    * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-   * to be stored may be.
+   * or if the topic has no such queue, or other queues than those of the route (code 11). After
+   * code 12 or 10, messages that are not known to be stored may be.
    *
    * @param batch
    */
@@ -1504,8 +1504,8 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   void recv_sendBatchSync(Result& _return, const int32_t seqid);
   /**
    * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-   * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-   * to be stored may be.
+   * or if the topic has no such queue, or other queues than those of the route (code 11). After
+   * code 12 or 10, messages that are not known to be stored may be.
    *
    * @param batch
    */

@@ -1605,6 +1605,11 @@ void EncodedBatch::__set_version(const std::string& val) {
 __isset.version = true;
 }
 
+void EncodedBatch::__set_route(const int64_t val) {
+  this->route = val;
+__isset.route = true;
+}
+
 void EncodedBatch::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -1688,6 +1693,14 @@ uint32_t EncodedBatch::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 7:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->route);
+          this->__isset.route = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -1746,6 +1759,11 @@ uint32_t EncodedBatch::write(::apache::thrift::protocol::TProtocol* oprot) const
     xfer += oprot->writeString(this->version);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.route) {
+    xfer += oprot->writeFieldBegin("route", ::apache::thrift::protocol::T_I64, 7);
+    xfer += oprot->writeI64(this->route);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.token) {
     xfer += oprot->writeFieldBegin("token", ::apache::thrift::protocol::T_STRING, 75);
     xfer += oprot->writeString(this->token);
@@ -1764,6 +1782,7 @@ void swap(EncodedBatch &a, EncodedBatch &b) {
   swap(a.body, b.body);
   swap(a.timeoutMs, b.timeoutMs);
   swap(a.version, b.version);
+  swap(a.route, b.route);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
@@ -1775,6 +1794,7 @@ EncodedBatch::EncodedBatch(const EncodedBatch& other56) {
   body = other56.body;
   timeoutMs = other56.timeoutMs;
   version = other56.version;
+  route = other56.route;
   token = other56.token;
   __isset = other56.__isset;
 }
@@ -1785,6 +1805,7 @@ EncodedBatch::EncodedBatch(EncodedBatch&& other57) noexcept {
   body = std::move(other57.body);
   timeoutMs = other57.timeoutMs;
   version = std::move(other57.version);
+  route = other57.route;
   token = std::move(other57.token);
   __isset = other57.__isset;
 }
@@ -1795,6 +1816,7 @@ EncodedBatch& EncodedBatch::operator=(const EncodedBatch& other58) {
   body = other58.body;
   timeoutMs = other58.timeoutMs;
   version = other58.version;
+  route = other58.route;
   token = other58.token;
   __isset = other58.__isset;
   return *this;
@@ -1806,6 +1828,7 @@ EncodedBatch& EncodedBatch::operator=(EncodedBatch&& other59) noexcept {
   body = std::move(other59.body);
   timeoutMs = other59.timeoutMs;
   version = std::move(other59.version);
+  route = other59.route;
   token = std::move(other59.token);
   __isset = other59.__isset;
   return *this;
@@ -1819,6 +1842,7 @@ void EncodedBatch::printTo(std::ostream& out) const {
   out << ", " << "body=" << to_string(body);
   out << ", " << "timeoutMs="; (__isset.timeoutMs ? (out << to_string(timeoutMs)) : (out << "<null>"));
   out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));
+  out << ", " << "route="; (__isset.route ? (out << to_string(route)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }

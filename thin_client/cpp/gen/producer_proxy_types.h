@@ -769,10 +769,11 @@ void swap(WritableQueues &a, WritableQueues &b);
 std::ostream& operator<<(std::ostream& out, const WritableQueues& obj);
 
 typedef struct _EncodedBatch__isset {
-  _EncodedBatch__isset() : qid(false), timeoutMs(false), version(false), token(false) {}
+  _EncodedBatch__isset() : qid(false), timeoutMs(false), version(false), route(false), token(false) {}
   bool qid :1;
   bool timeoutMs :1;
   bool version :1;
+  bool route :1;
   bool token :1;
 } _EncodedBatch__isset;
 
@@ -794,6 +795,7 @@ class EncodedBatch : public virtual ::apache::thrift::TBase {
                  body(),
                  timeoutMs(0),
                  version(),
+                 route(0),
                  token() {
   }
 
@@ -823,6 +825,12 @@ class EncodedBatch : public virtual ::apache::thrift::TBase {
    */
   std::string version;
   /**
+   * Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+   * writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+   * key may have another place. Absent: not compared.
+   */
+  int64_t route;
+  /**
    * Authenticates the client.
    */
   std::string token;
@@ -840,6 +848,8 @@ class EncodedBatch : public virtual ::apache::thrift::TBase {
   void __set_timeoutMs(const int64_t val);
 
   void __set_version(const std::string& val);
+
+  void __set_route(const int64_t val);
 
   void __set_token(const std::string& val);
 
@@ -862,6 +872,10 @@ class EncodedBatch : public virtual ::apache::thrift::TBase {
     if (__isset.version != rhs.__isset.version)
       return false;
     else if (__isset.version && !(version == rhs.version))
+      return false;
+    if (__isset.route != rhs.__isset.route)
+      return false;
+    else if (__isset.route && !(route == rhs.route))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;

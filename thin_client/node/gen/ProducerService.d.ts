@@ -59,15 +59,15 @@ declare class Client {
 
     /**
      * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-     * to be stored may be.
+     * or if the topic has no such queue, or other queues than those of the route (code 11). After
+     * code 12 or 10, messages that are not known to be stored may be.
      */
     sendEncoded(batch: EncodedBatch): Promise<EncodedResult>;
 
     /**
      * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-     * to be stored may be.
+     * or if the topic has no such queue, or other queues than those of the route (code 11). After
+     * code 12 or 10, messages that are not known to be stored may be.
      */
     sendEncoded(batch: EncodedBatch, callback?: (error: void, response: EncodedResult)=>void): void;
 

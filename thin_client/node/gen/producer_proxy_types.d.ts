@@ -117,9 +117,10 @@ declare class EncodedBatch {
     public body: Buffer;
     public timeoutMs?: Int64;
     public version?: string;
+    public route?: Int64;
     public token?: string;
 
-      constructor(args?: { topic: string; qid?: string; count: number; body: Buffer; timeoutMs?: Int64; version?: string; token?: string; });
+      constructor(args?: { topic: string; qid?: string; count: number; body: Buffer; timeoutMs?: Int64; version?: string; route?: Int64; token?: string; });
   }
 
 /**

@@ -947,6 +947,7 @@ const EncodedBatch = module.exports.EncodedBatch = class {
     this.body = null;
     this.timeoutMs = null;
     this.version = null;
+    this.route = null;
     this.token = null;
     if (args) {
       if (args.topic !== undefined && args.topic !== null) {
@@ -972,6 +973,9 @@ const EncodedBatch = module.exports.EncodedBatch = class {
       }
       if (args.version !== undefined && args.version !== null) {
         this.version = args.version;
+      }
+      if (args.route !== undefined && args.route !== null) {
+        this.route = args.route;
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -1031,6 +1035,13 @@ const EncodedBatch = module.exports.EncodedBatch = class {
           input.skip(ftype);
         }
         break;
+        case 7:
+        if (ftype == Thrift.Type.I64) {
+          this.route = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -1077,6 +1088,11 @@ const EncodedBatch = module.exports.EncodedBatch = class {
     if (this.version !== null && this.version !== undefined) {
       output.writeFieldBegin('version', Thrift.Type.STRING, 6);
       output.writeString(this.version);
+      output.writeFieldEnd();
+    }
+    if (this.route !== null && this.route !== undefined) {
+      output.writeFieldBegin('route', Thrift.Type.I64, 7);
+      output.writeI64(this.route);
       output.writeFieldEnd();
     }
     if (this.token !== null && this.token !== undefined) {

@@ -45,8 +45,8 @@ class Iface(object):
     def sendEncoded(self, batch):
         """
         Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-        or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-        to be stored may be.
+        or if the topic has no such queue, or other queues than those of the route (code 11). After
+        code 12 or 10, messages that are not known to be stored may be.
 
         Parameters:
          - batch
@@ -200,8 +200,8 @@ class Client(Iface):
     def sendEncoded(self, batch):
         """
         Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-        or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-        to be stored may be.
+        or if the topic has no such queue, or other queues than those of the route (code 11). After
+        code 12 or 10, messages that are not known to be stored may be.
 
         Parameters:
          - batch

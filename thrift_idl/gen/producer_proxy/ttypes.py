@@ -955,6 +955,9 @@ class EncodedBatch(object):
     message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
      - timeoutMs: Milliseconds; absent or 0: 3000.
      - version: Name and version of the client library; for statistics only.
+     - route: Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+    writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+    key may have another place. Absent: not compared.
      - token: Authenticates the client.
 
     """
@@ -966,17 +969,19 @@ class EncodedBatch(object):
         'body',
         'timeoutMs',
         'version',
+        'route',
         'token',
     )
 
 
-    def __init__(self, topic=None, qid=None, count=None, body=None, timeoutMs=None, version=None, token=None,):
+    def __init__(self, topic=None, qid=None, count=None, body=None, timeoutMs=None, version=None, route=None, token=None,):
         self.topic = topic
         self.qid = qid
         self.count = count
         self.body = body
         self.timeoutMs = timeoutMs
         self.version = version
+        self.route = route
         self.token = token
 
     def read(self, iprot):
@@ -1018,6 +1023,11 @@ class EncodedBatch(object):
                     self.version = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.I64:
+                    self.route = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -1056,6 +1066,10 @@ class EncodedBatch(object):
         if self.version is not None:
             oprot.writeFieldBegin('version', TType.STRING, 6)
             oprot.writeString(self.version.encode('utf-8') if sys.version_info[0] == 2 else self.version)
+            oprot.writeFieldEnd()
+        if self.route is not None:
+            oprot.writeFieldBegin('route', TType.I64, 7)
+            oprot.writeI64(self.route)
             oprot.writeFieldEnd()
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 75)
@@ -2194,7 +2208,7 @@ EncodedBatch.thrift_spec = (
     (4, TType.STRING, 'body', 'BINARY', None, ),  # 4
     (5, TType.I64, 'timeoutMs', None, None, ),  # 5
     (6, TType.STRING, 'version', 'UTF8', None, ),  # 6
-    None,  # 7
+    (7, TType.I64, 'route', None, None, ),  # 7
     None,  # 8
     None,  # 9
     None,  # 10

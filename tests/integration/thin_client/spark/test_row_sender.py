@@ -14,6 +14,7 @@ from broker_core.remoting.message_batch import decode_batch
 from testkit.scripted_proxy import Request, ScriptedProxy
 from tests.integration.thin_client.spark.bulk_site import Script, hangs_up
 from thin_client.delivery import UNIQUE_ID
+from thin_client.encoded_requests import route_number
 from thin_client.errors import SendFailed
 from thin_client.key_hash import key_hash
 from thin_client.spark.encoded_producer import EncodedProducer, Support
@@ -91,6 +92,7 @@ async def test_rows_go_to_the_queues_of_their_keys() -> None:
         proxy.script("writableQueues", names(*queues))
         await write(proxy, range(20), range(20, 40), lanes=2)
         assert all(each.token == "secret" for each in proxy.encoded)
+        assert {each.route for each in proxy.encoded} == {route_number(queues)}
         # The proxy gives up before the client, which waits for 5 s.
         assert {each.timeoutMs for each in proxy.encoded} == {2500}
         assert all(each.count == len(decode_batch(each.body)) for each in proxy.encoded)
@@ -107,6 +109,7 @@ async def test_rows_without_a_key_go_where_the_proxy_decides() -> None:
         proxy.script("writableQueues", names("broker-a_0"))
         await write(proxy, range(8), keyed=False, lanes=4)
         assert sorted(encoded(proxy)) == [(None, [n, n + 1]) for n in (0, 2, 4, 6)]
+        assert {each.route for each in proxy.encoded} == {None}
 
 
 async def test_a_request_is_repeated_and_stored_messages_are_not_sent_again() -> None:

@@ -95,7 +95,7 @@ def test_an_error_of_a_lane_is_the_tasks_and_closes_all() -> None:
 
 def test_encoded_messages_of_a_queue_stay_in_its_lane_and_in_order() -> None:
     def part(number: int, name: bytes) -> Part:
-        return Part(Place("t", f"broker-a_{number}", number), [name], list)
+        return Part(Place("t", f"broker-a_{number}", number, 0), [name], list)
 
     producers = [Recorder(), Recorder()]
     waiting = iter(producers)
@@ -111,7 +111,7 @@ def test_encoded_messages_of_a_queue_stay_in_its_lane_and_in_order() -> None:
 def test_encoded_messages_for_any_queue_take_turns() -> None:
     producers = [Recorder(), Recorder()]
     waiting = iter(producers)
-    parts = [Part(Place("t", None, -1), [b"x"], list) for _ in range(4)]
+    parts = [Part(Place("t", None, -1, 0), [b"x"], list) for _ in range(4)]
     with Lanes(2, lambda: next(waiting)) as lanes:
         lanes.send_encoded(parts)
     assert [len(each.parts) for each in producers] == [2, 2]

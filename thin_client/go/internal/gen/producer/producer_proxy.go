@@ -2403,6 +2403,9 @@ func (p *WritableQueues) String() string {
 // message's id, KEYS with the key and TAGS with the tag if there is one, and the application's.
 //  - TimeoutMs: Milliseconds; absent or 0: 3000.
 //  - Version: Name and version of the client library; for statistics only.
+//  - Route: Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+// writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+// key may have another place. Absent: not compared.
 //  - Token: Authenticates the client.
 type EncodedBatch struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
@@ -2411,7 +2414,8 @@ type EncodedBatch struct {
   Body []byte `thrift:"body,4,required" db:"body" json:"body"`
   TimeoutMs *int64 `thrift:"timeoutMs,5" db:"timeoutMs" json:"timeoutMs,omitempty"`
   Version *string `thrift:"version,6" db:"version" json:"version,omitempty"`
-  // unused fields # 7 to 74
+  Route *int64 `thrift:"route,7" db:"route" json:"route,omitempty"`
+  // unused fields # 8 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -2452,6 +2456,13 @@ func (p *EncodedBatch) GetVersion() string {
   }
 return *p.Version
 }
+var EncodedBatch_Route_DEFAULT int64
+func (p *EncodedBatch) GetRoute() int64 {
+  if !p.IsSetRoute() {
+    return EncodedBatch_Route_DEFAULT
+  }
+return *p.Route
+}
 var EncodedBatch_Token_DEFAULT string
 func (p *EncodedBatch) GetToken() string {
   if !p.IsSetToken() {
@@ -2469,6 +2480,10 @@ func (p *EncodedBatch) IsSetTimeoutMs() bool {
 
 func (p *EncodedBatch) IsSetVersion() bool {
   return p.Version != nil
+}
+
+func (p *EncodedBatch) IsSetRoute() bool {
+  return p.Route != nil
 }
 
 func (p *EncodedBatch) IsSetToken() bool {
@@ -2547,6 +2562,16 @@ func (p *EncodedBatch) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 6:
       if fieldTypeId == thrift.STRING {
         if err := p.ReadField6(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 7:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField7(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -2642,6 +2667,15 @@ func (p *EncodedBatch)  ReadField6(ctx context.Context, iprot thrift.TProtocol) 
   return nil
 }
 
+func (p *EncodedBatch)  ReadField7(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 7: ", err)
+} else {
+  p.Route = &v
+}
+  return nil
+}
+
 func (p *EncodedBatch)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -2661,6 +2695,7 @@ func (p *EncodedBatch) Write(ctx context.Context, oprot thrift.TProtocol) error 
     if err := p.writeField4(ctx, oprot); err != nil { return err }
     if err := p.writeField5(ctx, oprot); err != nil { return err }
     if err := p.writeField6(ctx, oprot); err != nil { return err }
+    if err := p.writeField7(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -2736,6 +2771,18 @@ func (p *EncodedBatch) writeField6(ctx context.Context, oprot thrift.TProtocol) 
   return err
 }
 
+func (p *EncodedBatch) writeField7(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetRoute() {
+    if err := oprot.WriteFieldBegin(ctx, "route", thrift.I64, 7); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 7:route: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.Route)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.route (7) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 7:route: ", p), err) }
+  }
+  return err
+}
+
 func (p *EncodedBatch) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -2774,6 +2821,12 @@ func (p *EncodedBatch) Equals(other *EncodedBatch) bool {
       return false
     }
     if (*p.Version) != (*other.Version) { return false }
+  }
+  if p.Route != other.Route {
+    if p.Route == nil || other.Route == nil {
+      return false
+    }
+    if (*p.Route) != (*other.Route) { return false }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
@@ -4551,8 +4604,8 @@ type ProducerService interface {
   //  - Messages
   SendBatchSync(ctx context.Context, messages []*Message) (_r *Result_, _err error)
   // Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-  // or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-  // to be stored may be.
+  // or if the topic has no such queue, or other queues than those of the route (code 11). After
+  // code 12 or 10, messages that are not known to be stored may be.
   //
   // Parameters:
   //  - Batch
@@ -4672,8 +4725,8 @@ func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*M
 }
 
 // Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-// or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-// to be stored may be.
+// or if the topic has no such queue, or other queues than those of the route (code 11). After
+// code 12 or 10, messages that are not known to be stored may be.
 //
 // Parameters:
 //  - Batch

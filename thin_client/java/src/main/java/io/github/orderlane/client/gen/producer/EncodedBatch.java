@@ -20,6 +20,7 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
   private static final org.apache.thrift.protocol.TField BODY_FIELD_DESC = new org.apache.thrift.protocol.TField("body", org.apache.thrift.protocol.TType.STRING, (short)4);
   private static final org.apache.thrift.protocol.TField TIMEOUT_MS_FIELD_DESC = new org.apache.thrift.protocol.TField("timeoutMs", org.apache.thrift.protocol.TType.I64, (short)5);
   private static final org.apache.thrift.protocol.TField VERSION_FIELD_DESC = new org.apache.thrift.protocol.TField("version", org.apache.thrift.protocol.TType.STRING, (short)6);
+  private static final org.apache.thrift.protocol.TField ROUTE_FIELD_DESC = new org.apache.thrift.protocol.TField("route", org.apache.thrift.protocol.TType.I64, (short)7);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new EncodedBatchStandardSchemeFactory();
@@ -31,6 +32,7 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
   private @org.apache.thrift.annotation.Nullable java.nio.ByteBuffer body; // required
   private long timeoutMs; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String version; // optional
+  private long route; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
@@ -59,6 +61,12 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
      * Name and version of the client library; for statistics only.
      */
     VERSION((short)6, "version"),
+    /**
+     * Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+     * writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+     * key may have another place. Absent: not compared.
+     */
+    ROUTE((short)7, "route"),
     /**
      * Authenticates the client.
      */
@@ -90,6 +98,8 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
           return TIMEOUT_MS;
         case 6: // VERSION
           return VERSION;
+        case 7: // ROUTE
+          return ROUTE;
         case 75: // TOKEN
           return TOKEN;
         default:
@@ -137,8 +147,9 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
   // isset id assignments
   private static final int __COUNT_ISSET_ID = 0;
   private static final int __TIMEOUTMS_ISSET_ID = 1;
+  private static final int __ROUTE_ISSET_ID = 2;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.QID,_Fields.TIMEOUT_MS,_Fields.VERSION,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.QID,_Fields.TIMEOUT_MS,_Fields.VERSION,_Fields.ROUTE,_Fields.TOKEN};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -154,6 +165,8 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
     tmpMap.put(_Fields.VERSION, new org.apache.thrift.meta_data.FieldMetaData("version", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
+    tmpMap.put(_Fields.ROUTE, new org.apache.thrift.meta_data.FieldMetaData("route", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
@@ -194,6 +207,7 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
     if (other.isSetVersion()) {
       this.version = other.version;
     }
+    this.route = other.route;
     if (other.isSetToken()) {
       this.token = other.token;
     }
@@ -214,6 +228,8 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
     setTimeoutMsIsSet(false);
     this.timeoutMs = 0;
     this.version = null;
+    setRouteIsSet(false);
+    this.route = 0;
     this.token = null;
   }
 
@@ -409,6 +425,39 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
   }
 
   /**
+   * Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+   * writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+   * key may have another place. Absent: not compared.
+   */
+  public long getRoute() {
+    return this.route;
+  }
+
+  /**
+   * Identifies the queues among which qid was selected: the CRC-32 of their names, as returned by
+   * writableQueues and joined by commas. Code 11 if the topic has other queues by now, in which a
+   * key may have another place. Absent: not compared.
+   */
+  public EncodedBatch setRoute(long route) {
+    this.route = route;
+    setRouteIsSet(true);
+    return this;
+  }
+
+  public void unsetRoute() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __ROUTE_ISSET_ID);
+  }
+
+  /** Returns true if field route is set (has been assigned a value) and false otherwise */
+  public boolean isSetRoute() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __ROUTE_ISSET_ID);
+  }
+
+  public void setRouteIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __ROUTE_ISSET_ID, value);
+  }
+
+  /**
    * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
@@ -494,6 +543,14 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       }
       break;
 
+    case ROUTE:
+      if (value == null) {
+        unsetRoute();
+      } else {
+        setRoute((java.lang.Long)value);
+      }
+      break;
+
     case TOKEN:
       if (value == null) {
         unsetToken();
@@ -527,6 +584,9 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
     case VERSION:
       return getVersion();
 
+    case ROUTE:
+      return getRoute();
+
     case TOKEN:
       return getToken();
 
@@ -554,6 +614,8 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       return isSetTimeoutMs();
     case VERSION:
       return isSetVersion();
+    case ROUTE:
+      return isSetRoute();
     case TOKEN:
       return isSetToken();
     }
@@ -627,6 +689,15 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
         return false;
     }
 
+    boolean this_present_route = true && this.isSetRoute();
+    boolean that_present_route = true && that.isSetRoute();
+    if (this_present_route || that_present_route) {
+      if (!(this_present_route && that_present_route))
+        return false;
+      if (this.route != that.route)
+        return false;
+    }
+
     boolean this_present_token = true && this.isSetToken();
     boolean that_present_token = true && that.isSetToken();
     if (this_present_token || that_present_token) {
@@ -664,6 +735,10 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
     hashCode = hashCode * 8191 + ((isSetVersion()) ? 131071 : 524287);
     if (isSetVersion())
       hashCode = hashCode * 8191 + version.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetRoute()) ? 131071 : 524287);
+    if (isSetRoute())
+      hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(route);
 
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
@@ -736,6 +811,16 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
     }
     if (isSetVersion()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.version, other.version);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetRoute(), other.isSetRoute());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetRoute()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.route, other.route);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -817,6 +902,12 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       } else {
         sb.append(this.version);
       }
+      first = false;
+    }
+    if (isSetRoute()) {
+      if (!first) sb.append(", ");
+      sb.append("route:");
+      sb.append(this.route);
       first = false;
     }
     if (isSetToken()) {
@@ -931,6 +1022,14 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 7: // ROUTE
+            if (schemeField.type == org.apache.thrift.protocol.TType.I64) {
+              struct.route = iprot.readI64();
+              struct.setRouteIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           case 75: // TOKEN
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.token = iprot.readString();
@@ -990,6 +1089,11 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
           oprot.writeFieldEnd();
         }
       }
+      if (struct.isSetRoute()) {
+        oprot.writeFieldBegin(ROUTE_FIELD_DESC);
+        oprot.writeI64(struct.route);
+        oprot.writeFieldEnd();
+      }
       if (struct.token != null) {
         if (struct.isSetToken()) {
           oprot.writeFieldBegin(TOKEN_FIELD_DESC);
@@ -1028,10 +1132,13 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       if (struct.isSetVersion()) {
         optionals.set(2);
       }
-      if (struct.isSetToken()) {
+      if (struct.isSetRoute()) {
         optionals.set(3);
       }
-      oprot.writeBitSet(optionals, 4);
+      if (struct.isSetToken()) {
+        optionals.set(4);
+      }
+      oprot.writeBitSet(optionals, 5);
       if (struct.isSetQid()) {
         oprot.writeString(struct.qid);
       }
@@ -1040,6 +1147,9 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       }
       if (struct.isSetVersion()) {
         oprot.writeString(struct.version);
+      }
+      if (struct.isSetRoute()) {
+        oprot.writeI64(struct.route);
       }
       if (struct.isSetToken()) {
         oprot.writeString(struct.token);
@@ -1055,7 +1165,7 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
       struct.setCountIsSet(true);
       struct.body = iprot.readBinary();
       struct.setBodyIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(4);
+      java.util.BitSet incoming = iprot.readBitSet(5);
       if (incoming.get(0)) {
         struct.qid = iprot.readString();
         struct.setQidIsSet(true);
@@ -1069,6 +1179,10 @@ public class EncodedBatch implements org.apache.thrift.TBase<EncodedBatch, Encod
         struct.setVersionIsSet(true);
       }
       if (incoming.get(3)) {
+        struct.route = iprot.readI64();
+        struct.setRouteIsSet(true);
+      }
+      if (incoming.get(4)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
       }

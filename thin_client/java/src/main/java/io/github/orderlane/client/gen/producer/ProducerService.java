@@ -30,8 +30,8 @@ public class ProducerService {
 
     /**
      * Stores messages of one queue in order. Nothing is stored if one of them is illegal (code 11),
-     * or if the topic has no such queue (code 11). After code 12 or 10, messages that are not known
-     * to be stored may be.
+     * or if the topic has no such queue, or other queues than those of the route (code 11). After
+     * code 12 or 10, messages that are not known to be stored may be.
      *
      * @param batch
      */
