@@ -16,6 +16,7 @@ from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.client.results import EncodedReceipt
+from broker_core.client.sending import LEAST_TRY_S
 from broker_core.client.slow_brokers import SlowBrokers
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
@@ -128,7 +129,8 @@ class EncodedSends:
                     if self._on_doubt is not None:
                         self._on_doubt(batch.topic, body, error)
                 moved = await has_moved(self._client, to.queue, error)
-                if not (moved or error.retriable) or _left_s(deadline_ns) <= pause_s:
+                too_late = _left_s(deadline_ns) <= pause_s + LEAST_TRY_S
+                if too_late or not (moved or error.retriable):
                     raise (doubt or error) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)

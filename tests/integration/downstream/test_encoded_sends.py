@@ -117,7 +117,7 @@ async def test_nothing_is_stored_of_what_cannot_be_sent(
         (RequestTimeout("no answer"), 12),
         (BrokerError(17, "no such topic"), 14),
         (BrokerError(13, "too large"), 11),
-        (BrokerError(2, "busy"), 10),
+        (BrokerError(2, "busy"), 70),
         (ConnectionLost("gone"), 10),
     ],
 )
