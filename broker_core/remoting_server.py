@@ -133,10 +133,16 @@ class RemotingServer:
         self._tls_listeners.append(listener)
         return listener.listen(host, port)
 
-    def refuse(self, *, but: Container[int] = ()) -> None:
-        """Refuse requests from now on, except those with codes *but* and one-way ones: this server
-        is about to close. Their clients know that nothing was done.
+    async def refuse(self, *, but: Container[int] = ()) -> None:
+        """Refuse connections and, except those with codes *but* and one-way ones, requests from now
+        on: this server is about to close. Their clients know that nothing was done.
         """
+        for plain in self._listeners:
+            stop_accepting(plain)
+        await asyncio.sleep(0)
+        for listener in self._tls_listeners:
+            await listener.close()
+        # Not before: clients connect again, and the end of the listener would reset them.
         self._served = but
         for channel in self._channels:
             channel.refuse(but=but)
@@ -147,13 +153,8 @@ class RemotingServer:
 
         No handler runs on return.
         """
+        await self.refuse()
         self._closed = True
-        self.refuse()
-        for plain in self._listeners:
-            stop_accepting(plain)
-        await asyncio.sleep(0)
-        for listener in self._tls_listeners:
-            await listener.close()
         await cancel_and_wait(*self._regular)
         ending = (*self._channels, *self._handling_on)
         await asyncio.gather(*(channel.close(grace_s=grace_s) for channel in ending))

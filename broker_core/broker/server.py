@@ -234,10 +234,10 @@ class Broker:
             self._elector.attach(None)
         if self._registration is not None:
             await self._registration.close()
-        self.server.refuse(but=BETWEEN_REPLICAS)
+        await self.server.refuse(but=BETWEEN_REPLICAS)
         self.components.long_polls.close()
         await self._confirm_sends()
-        self.server.refuse()
+        await self.server.refuse()
         await self._end_asking()
         await self.server.close()
         await self._end_writing()

@@ -253,7 +253,8 @@ async def test_a_server_that_closes_serves_what_it_is_told_to(
     peer: Peer, pool: ConnectionPool
 ) -> None:
     address = await peer.server.listen("127.0.0.1", 0)
-    peer.server.refuse(but={ECHO})
+    await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    await peer.server.refuse(but={ECHO})
     assert (await pool.request(address, RemotingCommand(ECHO), timeout_s=5)).code == 0
     assert (await pool.request(address, RemotingCommand(HELD), timeout_s=5)).code == 14
 

@@ -19,9 +19,9 @@ async def test_the_next_nameserver_is_asked() -> None:
     pool = ConnectionPool()
     routes = RouteCache([stopping.address, other.address], pool, timeout_s=5)
     await routes.clusters()
-    stopping.server.refuse()
+    await stopping.server.refuse()
     assert (await routes.clusters()).brokers == {}
-    other.server.refuse()
+    await other.server.refuse()
     with pytest.raises(ConnectionLost, match="no nameserver of"):
         await routes.clusters()
     await asyncio.gather(pool.close(), stopping.close(), other.close())
