@@ -168,6 +168,16 @@ async def test_messages_that_are_not_on_disk_are_not_known_to_be_stored() -> Non
     assert "was not flushed to disk in time" in result.msg
 
 
+async def test_nothing_is_sent_behind_messages_that_are_not_on_disk() -> None:
+    """They are sent again together, and would be stored twice."""
+    broker = FakeBrokerClient(orders=3)
+    broker.status = SendStatus.FLUSH_DISK_TIMEOUT
+    async with sending(broker) as client:
+        result = await send(client, *[b"x"] * (MOST_ENCODED + 1))
+    assert (result.code, result.stored) == (12, 0)
+    assert [len(entries) for _, entries in broker.encoded] == [MOST_ENCODED]
+
+
 @pytest.mark.parametrize(
     "later",
     [NotConnected("refused"), BrokerError(17, "no such queue"), BrokerError(13, "too large")],
