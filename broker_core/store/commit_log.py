@@ -219,11 +219,11 @@ class CommitLog:
         try:
             write_at(self._active, data, self.end_offset - self.segments[-1].start)
         except OSError as error:
-            failure = self._undone() if error.errno in _NO_ROOM else error
-            if failure is None:
+            if error.errno in _NO_ROOM and self._undo():
                 raise
-            self.fail(failure)
-            raise MayBeStored(failure.errno, failure.strerror) from failure
+            if self._failure is None:
+                self.fail(error)
+            raise MayBeStored(error.errno, error.strerror) from error
         self.end_offset += len(data)
 
     def append_copied(
@@ -375,13 +375,14 @@ class CommitLog:
             os.close(self._active)
             self._active = None
 
-    def _undone(self) -> OSError | None:
-        """Undo a write that found no room; return the error if that fails."""
+    def _undo(self) -> bool:
+        """Undo a write that found no room; if that fails, the log has failed: return False."""
         try:
             self._give_back_room()
         except OSError as error:
-            return error
-        return None
+            self.fail(error)
+            return False
+        return True
 
     def _give_back_room(self) -> None:
         """Remove bytes after the end: a complete message there would reappear at a start."""

@@ -88,10 +88,10 @@ class Disk:
         self._full.discard(f"{host}{os.sep}")
 
     def fail_syncs(self, host: Path) -> None:
-        """Fail all syncs below *host* until ``mend``; what is written stays in its files."""
+        """Fail all syncs below *host* until ``repair``; what is written stays in its files."""
         self._failing.add(f"{host}{os.sep}")
 
-    def mend(self, host: Path) -> None:
+    def repair(self, host: Path) -> None:
         """Let syncs succeed again."""
         self._failing.discard(f"{host}{os.sep}")
 

@@ -219,7 +219,7 @@ def test_a_send_is_in_doubt_if_the_disk_fails_but_not_if_it_is_full(
         assert [await is_doubtful(), await is_doubtful()] == [not is_full, False]
         broker.kill()
         world.disk.free(broker.folder)
-        world.disk.mend(broker.folder)
+        world.disk.repair(broker.folder)
         assert len(stored(broker)) == (1 if is_full else 2)
 
     played(main, seed=1)

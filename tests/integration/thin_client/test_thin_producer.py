@@ -209,7 +209,7 @@ async def test_a_batch_over_a_limit_is_not_stored(
 ) -> None:
     proxy.script("sendBatchSync" if count > 1 else "sendSync", answer(15, "over a limit"))
     async with kind(proxy.address, timeout_s=0.01) as sender:
-        with pytest.raises(SendFailed, match="over a limit .*: not stored") as caught:
+        with pytest.raises(SendFailed, match=r"over a limit .*: not stored") as caught:
             await sender.send_batch(batch(count))
     assert (caught.value.code, caught.value.outcome_unknown) == (15, False)
 

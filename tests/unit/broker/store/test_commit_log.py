@@ -243,9 +243,9 @@ def test_a_write_without_room_that_cannot_be_undone_may_be_found(
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", fails(28))
         patched.setattr(os, "ftruncate", fails(5))
-        with pytest.raises(MayBeStored, match="Input/output"):
+        with pytest.raises(MayBeStored, match="No space left"):
             append_to(log, [message()])
-    with pytest.raises(OSError, match="failed before"):
+    with pytest.raises(OSError, match="failed before: Input/output"):
         append_to(log, [message()])
     log.close()
 
