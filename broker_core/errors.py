@@ -46,7 +46,7 @@ class ConnectionLost(RemotingError):
 
 
 class NotConnected(ConnectionLost):
-    """The connection could not be made, so nothing was sent: no effect."""
+    """The connection could not be made, or had ended before, so nothing was sent: no effect."""
 
     unsent = True
 
@@ -101,10 +101,14 @@ _MISSING_CODE = 17
 _MISSING_QUEUE = "request queueId["
 _FORBIDDEN_CODE = 16
 _UNAVAILABLE_CODE = 14
+#: Flush and replica timeouts, too few replicas.
+_STORED_CODES = frozenset({10, 11, 12})
 #: Beginning of our brokers' remark to a request that only a master serves.
 NOT_MASTER = "this broker is not the master"
-#: Beginning of an elected master's remark to a write that may be stored or lost.
-UNCONFIRMED = "not confirmed by a majority of the replicas in time"
+#: Beginning of our brokers' remark to a write that may be stored or lost.
+UNCONFIRMED = "not confirmed by "
+#: Our servers' remark to a request that comes while they stop.
+STOPPING = "this server is stopping: nothing was done"
 
 
 class BrokerError(RemotingError):
@@ -139,10 +143,20 @@ class BrokerError(RemotingError):
 
     @property
     def says_unconfirmed(self) -> bool:
-        """True if an elected master has written it, and the next one may not have it. Effect
-        unknown.
+        """True if the broker has written it, and its disk or the next elected master may not have
+        it. Effect unknown.
         """
         return self.remark.startswith(UNCONFIRMED)
+
+    @property
+    def says_stored(self) -> bool:
+        """True if it is stored or done, but less durably than the broker requires."""
+        return self.code in _STORED_CODES
+
+    @property
+    def says_stopping(self) -> bool:
+        """True if the server is about to close the connection: nothing was done."""
+        return self.code == _UNAVAILABLE_CODE and self.remark == STOPPING
 
     @property
     def says_forbidden(self) -> bool:
@@ -152,6 +166,10 @@ class BrokerError(RemotingError):
 
 class StoreError(Exception):
     """The data folder cannot be used; the text says what was found and what would be right."""
+
+
+class MayBeStored(OSError):
+    """The log failed after data was written to it: the next start may find that data."""
 
 
 class TlsError(Exception):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -22,10 +22,12 @@ import structlog
 from broker_core import chance, forks
 from broker_core.clock import now_ns
 from broker_core.errors import (
+    STOPPING,
     BrokerError,
     ConnectionLost,
     InvalidCommand,
     LocalProtocolError,
+    NotConnected,
     NotSentInTime,
     RemoteProtocolError,
     RequestTimeout,
@@ -54,6 +56,8 @@ SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers: disconnect the peer
 MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled: stop reading
 _MAX_REMARK_CHARS = 1000
 _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged for this time: the peer is dead
+#: Silence of a peer after which a stopping server disconnects it: longer than a round trip.
+_QUIET_NS = 50_000_000
 
 _log = structlog.get_logger("remoting")
 
@@ -103,6 +107,7 @@ class RemotingChannel(asyncio.Protocol):
         self._unread_ns = 0  # time since which answers are unread; 0: none are
         self._begun_ns = 0  # time since which a command is incomplete
         self._closing = False
+        self._served: Container[int] | None = None  # codes, once others are refused
         self._writable = asyncio.Event()
         self._writable.set()
         self._closed = asyncio.Event()
@@ -220,25 +225,35 @@ class RemotingChannel(asyncio.Protocol):
             del answer, command
 
     def send_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that gets no answer; raise ConnectionLost if already closed."""
+        """Send a request that gets no answer; raise NotConnected if already closed."""
         self._refuse_if_closed()
         command.number(next(self._opaques) & 0x7FFFFFFF)
         self._write(self._connection.send(command.oneway()))
 
+    def refuse(self, *, but: Container[int] = ()) -> None:
+        """Refuse requests from now on, except those with codes *but* and one-way ones, which get no
+        answer: the server stops.
+        """
+        self._served = but
+
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Stop reading, wait up to *grace_s* for running handlers to answer, then disconnect.
+        """Disconnect; first wait up to *grace_s* until running handlers have answered and the peer
+        sends nothing more, since it cannot know whether an unanswered request has been executed.
 
         No handler runs on return, not even if the connection was lost before.
         """
         if self._transport is None:
             return
-        if self._is_lost:
-            await self._end_handling(grace_s)
-            return
+        if grace_s > 0:
+            until_ns = now_ns() + int(grace_s * 1e9)
+            await self._wait_handled(grace_s)
+            await self._wait_quiet(until_ns)
         self._closing = True
-        if self._transport.is_reading():
+        if not self._is_lost and self._transport.is_reading():
             self._transport.pause_reading()
-        await self._end_handling(grace_s)
+        await cancel_and_wait(*self._handling)
+        if self._is_lost:
+            return
         self._transport.close()
         try:
             async with asyncio.timeout(1.0):
@@ -246,11 +261,6 @@ class RemotingChannel(asyncio.Protocol):
         except TimeoutError:  # the peer does not read the rest
             self._transport.abort()
             await self._closed.wait()
-
-    async def _end_handling(self, grace_s: float) -> None:
-        if grace_s > 0:
-            await self._wait_handled(grace_s)
-        await cancel_and_wait(*self._handling)
 
     async def _wait_handled(self, grace_s: float) -> None:
         handling: set[asyncio.Future[None]] = set(self._handling)
@@ -260,9 +270,16 @@ class RemotingChannel(asyncio.Protocol):
         if handling:
             await asyncio.wait(handling, timeout=grace_s)
 
+    async def _wait_quiet(self, until_ns: int) -> None:
+        while not self.is_closed:
+            rest_ns = min(self.last_activity_ns + _QUIET_NS, until_ns) - now_ns()
+            if rest_ns <= 0:
+                return
+            await asyncio.sleep(rest_ns / 1e9)
+
     def _refuse_if_closed(self) -> None:
         if self.is_closed:
-            raise ConnectionLost(f"the connection to {self.peer} is closed")
+            raise NotConnected(f"the connection to {self.peer} is closed")
 
     def _write(self, frame: bytes) -> None:
         transport: Any = self._transport  # open, or the caller would not write
@@ -379,6 +396,10 @@ class RemotingChannel(asyncio.Protocol):
         handler = self._handlers.get(request.code)
         if handler is None:
             self._answer(request, _unsupported(request))
+            return
+        served = self._served
+        if served is not None and request.code not in served and not request.is_oneway:
+            self._answer(request, request.response(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPING))
             return
         memory = self._memory
         if memory is not None and not memory.admits(request.weight):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from broker_core.clock import now_ns
 from broker_core.connection_counts import ConnectionCounts
@@ -78,6 +78,7 @@ class RemotingServer:
         self.refused_connections = 0
         self._listeners: list[asyncio.Server] = []
         self._closed = False
+        self._served: Container[int] | None = None  # codes, once others are refused
         self._tls_listeners: list[TlsListener] = []
         self._channels: dict[RemotingChannel, None] = {}
         self._handling_on: list[RemotingChannel] = []  # lost, with handlers that still run
@@ -132,17 +133,28 @@ class RemotingServer:
         self._tls_listeners.append(listener)
         return listener.listen(host, port)
 
-    async def close(self, *, grace_s: float = 1.0) -> None:
-        """Stop accepting, give running handlers *grace_s* to answer, and disconnect all.
-
-        No handler runs on return.
+    async def refuse(self, *, but: Container[int] = ()) -> None:
+        """Refuse connections and, except those with codes *but* and one-way ones, requests from now
+        on: this server is about to close. Their clients know that nothing was done.
         """
-        self._closed = True
         for plain in self._listeners:
             stop_accepting(plain)
         await asyncio.sleep(0)
         for listener in self._tls_listeners:
             await listener.close()
+        # Not before: clients connect again, and the end of the listener would reset them.
+        self._served = but
+        for channel in self._channels:
+            channel.refuse(but=but)
+
+    async def close(self, *, grace_s: float = 1.0) -> None:
+        """Stop accepting, refuse what comes, give running handlers *grace_s* to answer, and
+        disconnect all: clients that send requests nevertheless after *grace_s*, others sooner.
+
+        No handler runs on return.
+        """
+        await self.refuse()
+        self._closed = True
         await cancel_and_wait(*self._regular)
         ending = (*self._channels, *self._handling_on)
         await asyncio.gather(*(channel.close(grace_s=grace_s) for channel in ending))
@@ -180,6 +192,8 @@ class RemotingServer:
 
     def _opened(self, channel: RemotingChannel) -> None:
         self._channels[channel] = None
+        if self._served is not None:
+            channel.refuse(but=self._served)
         if not self._counts.enter(channel, channel.address):
             self._refuse_full(channel.address)
             channel.abort()

@@ -46,8 +46,9 @@ ADD, CANCEL = 1, 2  # DelayMessage.action
 #: Codes after which the message is sent again under the same ID: unknown error, time-out, too fast,
 #: shutting down, behind a failed message. After the first two it may have been stored.
 AGAIN, UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
-#: Codes after which no message of a batch was stored: illegal, no token.
-_REFUSED_WHOLE = frozenset({11, 71})
+#: Codes after which no message of a batch was stored, if they come without results of the messages:
+#: illegal, too fast, no token.
+_REFUSED_WHOLE = frozenset({11, 15, 71})
 #: The code for a transaction that ended otherwise.
 _ENDED = 72
 
@@ -424,8 +425,9 @@ def each_answer(answer: Answer, requests: Sequence[Delivery]) -> list[Answer] | 
             reason = result.msg or reason  # without a reason: that of the message before
             answers.append(producer.Result(code=result.code, msg=reason))
         return answers
-    if answer.code in AGAIN:  # some of them may be stored
-        return [producer.Result(code=10, msg=answer.msg)] * len(requests)
+    if answer.code in AGAIN:
+        code = answer.code if answer.code in _REFUSED_WHOLE else 10  # some of them may be stored
+        return [producer.Result(code=code, msg=answer.msg)] * len(requests)
     if answer.code not in _REFUSED_WHOLE:
         for request in requests:
             request.doubt()

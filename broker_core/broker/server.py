@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -14,6 +15,7 @@ from broker_core.broker.housekeeping import repeated, retried
 from broker_core.broker.registration import EVERY_S, Registration
 from broker_core.broker.replicas.elector import Elector, Life
 from broker_core.broker.replicas.replica import Replica, open_store
+from broker_core.broker.replicas.role import BETWEEN_REPLICAS
 from broker_core.broker.replicas.table_updates import table_updates
 from broker_core.broker.request_codes import handlers_of
 from broker_core.broker.settings import BrokerSettings
@@ -32,6 +34,7 @@ RETENTION_EVERY_S = 60.0
 #: Elected masters register more often, in case an older registration arrived late.
 ELECTED_EVERY_S = 5.0
 LOOK_EVERY_S = 0.1  # whether an elected master serves
+CONFIRM_S = 1.0  # longest time for which a stop waits for replicas
 
 _log = structlog.get_logger("broker")
 
@@ -229,10 +232,13 @@ class Broker:
         self.is_open = False
         if self._elector is not None:
             self._elector.attach(None)
-        await self._end_asking()
         if self._registration is not None:
             await self._registration.close()
+        await self.server.refuse(but=BETWEEN_REPLICAS)
         self.components.long_polls.close()
+        await self._confirm_sends()
+        await self.server.refuse()
+        await self._end_asking()
         await self.server.close()
         await self._end_writing()
         try:
@@ -244,6 +250,13 @@ class Broker:
             await self.components.store.close()
         except OSError as error:
             _log.error("store not closed; the next start recovers it", reason=str(error))
+
+    async def _confirm_sends(self) -> None:
+        """Let replicas confirm what is stored, so that its senders get an answer that says so."""
+        if self.components.replica.serves:  # otherwise it has no replicas that could
+            with suppress(OSError):  # or the time is up
+                async with asyncio.timeout(CONFIRM_S):
+                    await self.components.store.confirmed()
 
     async def abandon(self) -> None:
         """End as in a crash: without answers, saves or syncs. For tests."""
@@ -298,7 +311,7 @@ class Broker:
     async def _find_master(self) -> str | None:
         if self._elector is not None:
             return self._elector.master_address
-        if self._registration is None:
+        if self._registration is None or not self.is_open:  # or it would register again
             return None
         await self._registration.refresh()
         return self._registration.master_address

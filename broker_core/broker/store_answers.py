@@ -1,10 +1,12 @@
-"""Response code and remark of a send, by the durability of the stored message."""
+"""Response code and remark of a write, by the durability of what is stored, or by the error."""
 
 from __future__ import annotations
 
-from broker_core.errors import UNCONFIRMED, BrokerError
+from broker_core.errors import UNCONFIRMED, BrokerError, MayBeStored
 from broker_core.remoting.codes import ResponseCode
 from broker_core.store.pending import Kept
+
+_UNKNOWN = "the change may be kept or lost; repeat the request"
 
 #: Code and remark, as RocketMQ's; the message is stored with each of them. Clients take 11 and 12
 #: for success, so an elected master answers an error: without a majority the message may be lost.
@@ -17,7 +19,7 @@ ANSWERS = {
     ),
     Kept.UNCONFIRMED: (
         ResponseCode.SYSTEM_ERROR,
-        f"{UNCONFIRMED}: the change may be kept or lost; repeat the request",
+        f"{UNCONFIRMED}a majority of the replicas in time: {_UNKNOWN}",
     ),
 }
 
@@ -30,3 +32,15 @@ def check_confirmed(kept: Kept) -> None:
     if kept is Kept.UNCONFIRMED:
         code, remark = ANSWERS[kept]
         raise BrokerError(code, remark or "")
+
+
+def not_written(error: OSError) -> BrokerError:
+    """Return the answer to a write that failed with *error*."""
+    if isinstance(error, MayBeStored):
+        return BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"{UNCONFIRMED}the disk ({error.strerror}): {_UNKNOWN}"
+        )
+    return BrokerError(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        f"the broker cannot write its log now: {error.strerror}",
+    )

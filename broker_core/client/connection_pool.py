@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.errors import ConnectionLost, NotConnected, NotSentInTime, reason_of
+from broker_core.errors import STOPPING, ConnectionLost, NotConnected, NotSentInTime, reason_of
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import Role
@@ -70,7 +70,11 @@ class ConnectionPool:
                     f"{name}: not connected to {address} within {timeout_s:.3g} s"
                 ) from None
             timeout_s -= asyncio.get_running_loop().time() - started
-        return await self.request_over(channel, command, timeout_s=timeout_s)
+        answer = await self.request_over(channel, command, timeout_s=timeout_s)
+        if answer.remark == STOPPING and self._channels.get(address) is channel:
+            # Later requests do not meet the end of the connection, which leaves a doubt.
+            del self._channels[address]
+        return answer
 
     async def connected(self, address: str, *, timeout_s: float) -> RemotingChannel:
         """Return the open connection to *address*, for requests that must share one.

@@ -18,10 +18,11 @@ from typing import NamedTuple
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.queue_moves import has_moved, is_in_doubt
-from broker_core.client.results import EncodedReceipt
+from broker_core.client.results import EncodedReceipt, SendStatus
+from broker_core.client.sending import LEAST_TRY_S
 from broker_core.client.slow_brokers import SlowBrokers
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import NotSent, RemotingError
 from broker_core.names import Group, QueueName, Topic
 
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
@@ -110,6 +111,9 @@ class EncodedSends:
             nonlocal to
             to, receipt = await self._until_stored(batch, to, begin, end, deadline_ns)
             receipts.append((receipt, end - begin))
+            if receipt.status is SendStatus.FLUSH_DISK_TIMEOUT:
+                # Their sender sends them again, with all that follow.
+                raise NotSent("not sent: messages before it were not on disk in time")
 
         try:
             to = await self._choose(batch)
@@ -138,7 +142,8 @@ class EncodedSends:
                     if self._on_doubt is not None:
                         self._on_doubt(batch.topic, body, error)
                 moved = await has_moved(self._client, to.queue, error)
-                if not (moved or error.retriable) or _left_s(deadline_ns) <= pause_s:
+                too_late = _left_s(deadline_ns) <= pause_s + LEAST_TRY_S
+                if too_late or not (moved or error.retriable):
                     raise (doubt or error) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, NotConnected, RemotingError
+from broker_core.errors import BrokerError, ConnectionLost, NotConnected, RemotingError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.together import MAX_ENTRIES
 from broker_core.tasks import cancel_and_wait, spawn
@@ -138,7 +138,8 @@ class Gathered(Generic[E, R]):
             return
         except BaseException:  # the client is being closed
             for _, result in part:
-                _fail(result, self._is_closed(broker))
+                text = f"{self._what} at {broker}: this client was closed before the answer"
+                _fail(result, ConnectionLost(text))
             raise
         for (_, result), found in zip(part, results, strict=True):
             if isinstance(found, RemotingError):

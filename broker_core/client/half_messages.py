@@ -9,7 +9,7 @@ from broker_core.client.broker_client import BrokerClient
 from broker_core.client.queue_moves import send_where_it_is
 from broker_core.client.results import SendReceipt, SendStatus
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, RemotingError, RequestTimeout
+from broker_core.errors import BrokerError, NotSent, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.half_place import HalfPlace
@@ -20,8 +20,6 @@ from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 PRODUCER_GROUP = "PGROUP"
 _PREPARED = "TRAN_MSG"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-#: Codes of the answer to an end that is stored, but not as durably as the broker requires.
-_ENDED_LESS_DURABLY = frozenset(each.value for each in SendStatus if each is not SendStatus.OK)
 
 
 async def prepare(
@@ -36,8 +34,8 @@ async def prepare(
     """Store *message* invisibly, once, in the queue that *find_queue* returns.
 
     After ConnectionLost or RequestTimeout that is not ``unsent`` it may be stored: the broker asks
-    *group*, and the answer must be a roll-back. Raises RemotingError; BrokerError if it was stored
-    less durably than the broker requires, and rolled back. *timeout_s* limits all of it.
+    *group*, and the answer must be a roll-back. Raises RemotingError; NotSent if it was stored less
+    durably than the broker requires, and rolled back. *timeout_s* limits all of it.
 
     *check_after_s*: seconds before the broker's first question, instead of its default (6).
     """
@@ -56,7 +54,7 @@ async def prepare(
         if timeout_s is not None:
             timeout_s = max(0.001, timeout_s - (now_ns() - began_ns) / 1e9)
         await _roll_back(client, place_of_half(receipt, group), timeout_s)
-        raise BrokerError(receipt.status.value, "stored less durably than required: rolled back")
+        raise NotSent("stored less durably than required, and so rolled back")
     return receipt
 
 
@@ -67,7 +65,7 @@ async def _roll_back(client: BrokerClient, place: HalfPlace, timeout_s: float | 
     try:
         await end(client, place, End.ROLLBACK, timeout_s=timeout_s)
     except RemotingError as error:
-        if isinstance(error, BrokerError) and error.code in _ENDED_LESS_DURABLY:
+        if isinstance(error, BrokerError) and error.says_stored:
             return
         raise RequestTimeout(
             f"stored less durably than required, and perhaps not rolled back: {error}"

@@ -35,16 +35,14 @@ from broker_core.client.encoded_sends import (
 from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
-from broker_core.client.sending import size_of, with_id
+from broker_core.client.sending import LEAST_TRY_S, size_of, with_id
 from broker_core.client.slow_brokers import SlowBrokers
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
-    ConnectionLost,
     NoSuchQueue,
     NotSent,
     RemotingError,
-    RequestTimeout,
 )
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -215,7 +213,7 @@ class Producer:
         those = [i for i, each in enumerate(batch.messages) if each.lane not in turn.overtaken]
         pause_s = FIRST_PAUSE_S
         while those := await self._send_to_queues(those, batch):
-            if batch.left_s() <= pause_s:
+            if batch.left_s() <= pause_s + LEAST_TRY_S:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
@@ -299,7 +297,7 @@ class Producer:
                 if not error.retriable:
                     raise
                 self._slow.failed(queue.broker, now_ns=now_ns())
-                if batch.left_s() <= pause_s:
+                if batch.left_s() <= pause_s + LEAST_TRY_S:
                     raise
             else:
                 ended_ns = now_ns()
@@ -325,10 +323,10 @@ class Producer:
     async def _route(self, topic: Topic) -> list[QueueName] | RemotingError:
         try:
             queues = await self._find_queues(topic)
-        except (ConnectionLost, RequestTimeout) as error:
-            return NotSent(f"not sent: no nameserver returned the route of topic {topic}: {error}")
-        except RemotingError as error:
+        except BrokerError as error:
             return error
+        except RemotingError as error:
+            return NotSent(f"not sent: no nameserver returned the route of topic {topic}: {error}")
         if queues:
             return queues
         remark = f"topic {topic} has no writable queue"

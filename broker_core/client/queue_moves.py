@@ -16,11 +16,9 @@ from broker_core.client.broker_client import BrokerClient
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
-    ConnectionLost,
     NotConnected,
     NotSent,
     RemotingError,
-    RequestTimeout,
 )
 from broker_core.names import QueueName
 
@@ -32,8 +30,8 @@ T = TypeVar("T")
 def is_in_doubt(error: RemotingError) -> bool:
     """Return whether the message may be stored in spite of *error*."""
     if isinstance(error, BrokerError):
-        return error.says_unconfirmed
-    return isinstance(error, ConnectionLost | RequestTimeout) and not error.unsent
+        return error.says_unconfirmed or error.says_stored
+    return not (error.unsent or error.illegal)
 
 
 def says_not_there(error: RemotingError) -> bool:
@@ -50,8 +48,8 @@ def before_a_send() -> Iterator[None]:
     """
     try:
         yield
-    except (ConnectionLost, RequestTimeout) as error:
-        if error.unsent:
+    except RemotingError as error:
+        if not is_in_doubt(error):
             raise
         raise NotSent(f"not sent: {error}") from None
 

@@ -73,7 +73,7 @@ class BrokerRequests:
             raise
         if answer.code not in ok:
             refused = BrokerError(answer.code, answer.remark or "", request=request_name(code))
-            if refused.says_not_master:
+            if refused.says_not_master or refused.says_stopping:
                 self._routes.doubt(broker)
             raise refused
         return answer

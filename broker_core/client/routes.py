@@ -19,7 +19,6 @@ from broker_core.errors import (
     ConnectionLost,
     NotRegistered,
     RemotingError,
-    RequestTimeout,
 )
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
@@ -232,13 +231,15 @@ class RouteCache:
         for address in list(self._nameservers):
             try:
                 answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
-            except (ConnectionLost, RequestTimeout) as error:
+                _check(command, answer)
+            except RemotingError as error:
+                if isinstance(error, BrokerError) and not error.says_stopping:
+                    raise
                 problem = error.with_traceback(None)
                 # Moved to the end of the list.
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
                 continue
-            _check(command, answer)
             return answer
         raise ConnectionLost(f"no nameserver of {self._names()} answers: {problem}")
 

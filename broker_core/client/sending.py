@@ -19,6 +19,9 @@ from broker_core.remoting.message_batch import encode_batch
 _STATUSES = {int(status.value): status for status in SendStatus}
 message_ids = MessageIds()
 
+#: Least time for a repeated send, in s: one that ends before its answer comes is in doubt.
+LEAST_TRY_S = 0.05
+
 #: Template topics: with the first, a broker that creates topics on sends gives a new one all queues
 #: allowed; the second does not exist and prevents the creation.
 _ALL_QUEUES, _NO_MODEL = 1024, "#"

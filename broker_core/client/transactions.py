@@ -139,8 +139,8 @@ class TransactionProducer:
 
         Sent once, by the current route: after ConnectionLost or RequestTimeout the half message may
         be stored, and the work must not be done; the broker asks, and the answer is ROLLBACK. Then
-        prepare again. Raises RemotingError; BrokerError if it is stored less durably than the
-        broker requires.
+        prepare again. Raises RemotingError; NotSent if it was stored less durably than the broker
+        requires, and rolled back.
 
         Args:
             message: the message

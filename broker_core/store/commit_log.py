@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_core.errors import StoreError
+from broker_core.errors import MayBeStored, StoreError
 from broker_core.private_files import FILE_MODE, make_folder
 from broker_core.remoting.message import MAGIC_BLANK
 from broker_core.store.files import OpenFiles, sync_file, sync_folder, write_at
@@ -212,17 +212,18 @@ class CommitLog:
     def write(self, data: bytes) -> None:
         """Append complete messages, encoded for the offset that ``make_room`` returned.
 
-        They are on disk only after a sync. Raises OSError, with nothing appended.
+        They are on disk only after a sync. Raises OSError, with nothing appended, and MayBeStored
+        if a start may find some of them.
         """
         assert self._active is not None
         try:
             write_at(self._active, data, self.end_offset - self.segments[-1].start)
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._give_back_room()
-            else:
+            if error.errno in _NO_ROOM and self._undo():
+                raise
+            if self._failure is None:
                 self.fail(error)
-            raise
+            raise MayBeStored(error.errno, error.strerror) from error
         self.end_offset += len(data)
 
     def append_copied(
@@ -373,6 +374,15 @@ class CommitLog:
         if self._active is not None:
             os.close(self._active)
             self._active = None
+
+    def _undo(self) -> bool:
+        """Undo a write that found no room; if that fails, the log has failed: return False."""
+        try:
+            self._give_back_room()
+        except OSError as error:
+            self.fail(error)
+            return False
+        return True
 
     def _give_back_room(self) -> None:
         """Remove bytes after the end: a complete message there would reappear at a start."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from broker_core.errors import MayBeStored
 from broker_core.store.appending import Part
 from broker_core.store.pending import Stored
 
@@ -62,8 +63,9 @@ class GatheredPuts:
         try:
             return list(zip(dones, self._append(parts, self._store_ms), strict=True))
         except Exception as error:
-            if len(parts) == 1:
-                complete(dones[0], error)
+            if len(parts) == 1 or isinstance(error, MayBeStored):
+                for done in dones:
+                    complete(done, error)
                 return []
         # Perhaps one of them is at fault: append each separately, so that the others are stored.
         results: PutResults = []

@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from broker_core.errors import MayBeStored
 from broker_core.store.commit_log import CommitLog, Sync
 
 _log = structlog.get_logger("store")
@@ -45,7 +46,9 @@ class GroupCommit:
         self.synced_offset = log.end_offset
 
     async def wait(self, end: int) -> None:
-        """Return once the log is on disk up to *end* (now appended). Raise OSError if it fails."""
+        """Return once the log is on disk up to *end* (now appended). Raise MayBeStored if it
+        fails.
+        """
         if end <= self.synced_offset:
             return
         done: asyncio.Future[None] = self._loop.create_future()
@@ -79,7 +82,7 @@ class GroupCommit:
             self._loop.call_soon(self._start)
 
     def close(self) -> None:
-        """End the thread after the sync under way; remaining waiters get an OSError."""
+        """End the thread after the sync under way; remaining waiters get MayBeStored."""
         self._end(OSError(errno.ESHUTDOWN, "the store was closed"))
         self._thread.shutdown()
 
@@ -99,7 +102,7 @@ class GroupCommit:
             _log.error(
                 "commit log cannot be synced; sends are refused until a restart", error=error
             )
-            self._end(error if isinstance(error, OSError) else OSError(str(error)))
+            self._end(error if isinstance(error, OSError) else OSError(errno.EIO, str(error)))
             return
         self._log.finish_sync(sync)
         self.synced_offset = sync.end
@@ -113,8 +116,8 @@ class GroupCommit:
         self._start()
 
     def _end(self, failure: OSError) -> None:
-        self._failure = failure
         self._log.fail(failure)
+        self._failure = MayBeStored(failure.errno, failure.strerror)
         while self._waiting:
-            self._waiting.popleft()[1](failure)
+            self._waiting.popleft()[1](self._failure)
         self._start()  # waiters of the next sync get the error

@@ -16,6 +16,7 @@ from typing import Literal
 
 import structlog
 
+from broker_core.errors import MayBeStored
 from broker_core.names import Topic
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store.appending import Appender, Part
@@ -185,7 +186,8 @@ class MessageStore:
 
         Messages of a queue get their offsets in the order of the calls. Raises OSError if the disk
         is full or fails, ValueError if they exceed a segment, and LocalProtocolError as
-        ``encode_stored``; nothing is visible then. A caller that is cancelled has stored them.
+        ``encode_stored``; nothing is visible then, and of these errors only MayBeStored means that
+        the next start may find them. A caller that is cancelled has stored them.
         """
         (stored,) = await self.put_all([(envelope, entries)], store_ms=store_ms)
         return stored
@@ -240,7 +242,12 @@ class MessageStore:
 
     async def _once_kept(self, stored: list[Stored]) -> list[Stored]:
         assert self._group_commit is not None
-        await self._as_flushed(self._group_commit)
+        try:
+            await self._as_flushed(self._group_commit)
+        except MayBeStored:
+            raise
+        except OSError as error:  # they are in the log, and are not visible yet
+            raise MayBeStored(error.errno, error.strerror) from error
         if self._replicas is not None and stored:
             kept = await self._replicas(stored[-1].log_end)
             if kept is not Kept.WELL:

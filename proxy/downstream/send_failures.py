@@ -7,22 +7,12 @@ from typing import NamedTuple
 from broker_core.client import SendReceipt, SendStatus
 from broker_core.client.producer import Outcome
 from broker_core.client.queue_moves import is_in_doubt
-from broker_core.errors import (
-    BrokerError,
-    NoSuchQueue,
-    RemotingError,
-    RequestTimeout,
-)
+from broker_core.errors import BrokerError, RemotingError, RequestTimeout
 from broker_core.names import QueueName
 from broker_core.remoting.codes import ResponseCode
 
 OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, TOO_FAST = 0, 10, 11, 12, 14, 15
 NOT_SENT, NOT_ALLOWED = 70, 71  # orderlane's own codes
-
-_CODE_OF_ANSWER = {
-    int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
-    int(ResponseCode.MESSAGE_ILLEGAL): ILLEGAL,
-}
 
 
 class Failure(NamedTuple):
@@ -55,16 +45,13 @@ def failure_on_disk(status: SendStatus, queue: QueueName) -> Failure | None:
 
 
 def code_of(error: RemotingError) -> int:
-    """Return the code of a send that ended with *error*."""
-    if error.unsent:
-        return NOT_SENT
-    if isinstance(error, NoSuchQueue):
+    """Return the code of a send that ended with *error*: TIMED_OUT or UNKNOWN if it is in doubt."""
+    if is_in_doubt(error):
+        return TIMED_OUT if isinstance(error, RequestTimeout) else UNKNOWN
+    if error.illegal:
         return ILLEGAL
-    if isinstance(error, RequestTimeout):
-        return TIMED_OUT
-    if isinstance(error, BrokerError):
-        return _CODE_OF_ANSWER.get(error.code, UNKNOWN)
-    return UNKNOWN
+    missing = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+    return NO_TOPIC if missing else NOT_SENT
 
 
 def summary(failed: int, of: int, worst: Failure) -> str:

@@ -20,7 +20,6 @@ from broker_core.client.half_messages import end, place_of_half, prepare
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, queue_of
 from broker_core.client.producer_groups import ProducerGroups
 from broker_core.client.producer_groups import Question as Asked
-from broker_core.client.queue_moves import is_in_doubt
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand, RemotingError
 from broker_core.names import Group, QueueName, Topic, check_name
@@ -33,10 +32,8 @@ from proxy.downstream.port.connection import Connection, Reply
 from proxy.downstream.port.requests import user_properties
 from proxy.downstream.send_failures import (
     ILLEGAL,
-    NOT_SENT,
     OK,
     TIMED_OUT,
-    UNKNOWN,
     code_of,
 )
 from proxy.downstream.transaction_checks import Question, TransactionChecks
@@ -153,10 +150,7 @@ class Transactions:
                 timeout_s=timeout_s,
             )
         except RemotingError as error:
-            code = code_of(error)
-            if code == UNKNOWN and error.retriable and not is_in_doubt(error):
-                code = NOT_SENT  # the client may repeat it
-            return producer.Prepared(code=code, msg=str(error))
+            return producer.Prepared(code=code_of(error), msg=str(error))
         return producer.Prepared(code=OK, transaction=place_of_half(receipt, group).to_text())
 
     async def end(self, request: Any, *, verify: bool) -> Any:

@@ -360,8 +360,8 @@ SENDS: dict[str, MetricDefinition] = {
 SEND_FAILURES = MetricDefinition(
     "send_failures_total",
     "Sends that failed, batches with one failed message included, by reason: illegal (request),"
-    " no_topic, timed_out, not_sent (no broker reached), limit (a limit or quota), not_allowed (no"
-    " right), unknown (other answers)",
+    " no_topic, timed_out, not_sent (no broker reached, or refused by it), limit (a limit or"
+    " quota), not_allowed (no right), unknown (perhaps stored)",
     ("reason",),
     counter=True,
     values=("illegal", "no_topic", "timed_out", "not_sent", "limit", "not_allowed", "unknown"),

@@ -73,6 +73,7 @@ class Disk:
         self._files: dict[int, _File] = {}  # by inode
         self._entries: dict[str, list[tuple[str, Callable[[], None]]]] = {}  # by folder: undo steps
         self._full: set[str] = set()
+        self._failing: set[str] = set()  # hosts whose syncs fail
         self._awaited: dict[str, tuple[bool, Callable[[], None]]] = {}  # by host
         self._unsynced: set[str] = set()  # hosts that lose their power in this pass of the loop
 
@@ -85,6 +86,14 @@ class Disk:
     def free(self, host: Path) -> None:
         """Allow writes again."""
         self._full.discard(f"{host}{os.sep}")
+
+    def fail_syncs(self, host: Path) -> None:
+        """Fail all syncs below *host* until ``repair``; what is written stays in its files."""
+        self._failing.add(f"{host}{os.sep}")
+
+    def repair(self, host: Path) -> None:
+        """Let syncs succeed again."""
+        self._failing.discard(f"{host}{os.sep}")
 
     def when_writing(self, host: Path, call: Callable[[], None], *, new_file: bool = False) -> None:
         """Call *call* once, at the next write below *host*, or at the next *new_file*.
@@ -317,6 +326,8 @@ class Disk:
         if known is not None:
             inode, _, path = known
             self._require_room(path)
+            if any(path.startswith(host) for host in self._failing):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
             if os.path.isdir(path):
                 self._entries.pop(path, None)
             elif any(path.startswith(host) for host in self._unsynced):

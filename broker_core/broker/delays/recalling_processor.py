@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.delays.delivery import DelayedDelivery
-from broker_core.broker.store_answers import check_confirmed
+from broker_core.broker.store_answers import check_confirmed, not_written
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
@@ -39,10 +39,7 @@ class RecallProcessor:
         try:
             kept = await self._delayed.recall(handle)
         except OSError as error:
-            raise BrokerError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker cannot write its log now: {error.strerror}",
-            ) from error
+            raise not_written(error) from error
         if kept is None:
             raise _refused(
                 f"message {handle.message_id} does not wait: it was delivered or recalled before,"

@@ -198,7 +198,9 @@ class Replication:
             self._shows_more.cancel()
         for _, _, done in self._waiting:
             _end(done, False)
-        self._wake()
+        for slave in self._slaves.values():
+            if slave.wake is not None:
+                _end(slave.wake, True)
 
     # -- requests of slaves ---------------------------------------------------------------------
 

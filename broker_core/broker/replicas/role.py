@@ -43,6 +43,15 @@ CHANGES_OF_TABLES = frozenset(
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
     }
 )
+#: Replicas still exchange them with a broker that stops, and so confirm what it has stored.
+BETWEEN_REPLICAS = frozenset(
+    {
+        RequestCode.FETCH_LOG,
+        RequestCode.FETCH_TABLES,
+        RequestCode.REQUEST_VOTE,
+        RequestCode.MASTER_BEAT,
+    }
+)
 #: The others are refused.
 SERVED_BY_SLAVES = frozenset(
     {

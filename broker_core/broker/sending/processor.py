@@ -12,7 +12,7 @@ from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.counts import SendCounts
 from broker_core.broker.sending.placement import Placement, any_says_prepared, place
 from broker_core.broker.settings import BrokerSettings
-from broker_core.broker.store_answers import ANSWERS
+from broker_core.broker.store_answers import ANSWERS, not_written
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import RESERVED_TOPICS, TEMPLATE_TOPIC, named_topic
 from broker_core.clock import wall_ms
@@ -195,10 +195,7 @@ class SendProcessor:
             return _illegal(str(error))
         if isinstance(error, OSError):
             self._warnings.warn("message not stored", peer=channel.peer, reason=error.strerror)
-            return BrokerError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker cannot write its log now: {error.strerror}",
-            )
+            return not_written(error)
         return error
 
     def _envelope(

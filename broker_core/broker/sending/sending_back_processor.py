@@ -8,7 +8,7 @@ from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.groups.retries import is_given_up, most_times, sent_back
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.placement import place
-from broker_core.broker.store_answers import check_confirmed
+from broker_core.broker.store_answers import check_confirmed, not_written
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import SYSTEM_TOPICS
 from broker_core.clock import wall_ms
@@ -75,10 +75,7 @@ class SendBackProcessor:
         except (ValueError, LocalProtocolError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except OSError as error:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker cannot write its log now: {error.strerror}",
-            ) from error
+            raise not_written(error) from error
         check_confirmed(stored.kept)
         return request.response()
 

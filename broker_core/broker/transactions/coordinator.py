@@ -20,6 +20,7 @@ import structlog
 
 from broker_core.broker.check_rules import CheckRules
 from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.store_answers import not_written
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import HALF_OP_TOPIC, HALF_TOPIC
@@ -160,7 +161,8 @@ class TransactionCoordinator:
 
         Raises BrokerError: 1 if there is no such half message or the transaction ended otherwise,
         17 if its queue is gone (it stays undecided) or its topic was deleted since, perhaps created
-        again (it is rolled back), 14 if the log cannot be written.
+        again (it is rolled back), 14 if the log cannot be written; ``says_unconfirmed`` if it has
+        failed with the decision, which the next start may find.
         """
         decision = _DECISIONS.get(header.commit_or_rollback)
         if decision is None:
@@ -258,7 +260,7 @@ class TransactionCoordinator:
         except (ValueError, LocalProtocolError) as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         except OSError as error:
-            raise _not_written(error) from error
+            raise not_written(error) from error
 
     async def _end_again(self, half: Half, decision: Decision) -> Kept:
         """Confirm a repeated decision as the first one; refuse a different one."""
@@ -271,7 +273,7 @@ class TransactionCoordinator:
         try:
             return await self._store.confirmed()
         except OSError as error:
-            raise _not_written(error) from error
+            raise not_written(error) from error
 
     def _sees_all(self) -> bool:
         """Return False while unseen decisions of the time before the start may be in the log.
@@ -380,13 +382,6 @@ class _CheckReport:
                 transactions=len(self.given_up),
                 among_them=self.given_up[:5],
             )
-
-
-def _not_written(error: OSError) -> BrokerError:
-    return BrokerError(
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        f"the broker cannot write its log now: {error.strerror}",
-    )
 
 
 def _wrong(remark: str) -> BrokerError:

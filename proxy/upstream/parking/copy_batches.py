@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+from broker_core.client.queue_moves import is_in_doubt
 from broker_core.errors import BrokerError, LocalProtocolError, RemotingError
 from broker_core.remoting.compression import SYS_COMPRESSED
 from proxy.core.jobs.chains import Job
@@ -57,7 +58,7 @@ async def copy_each(
         try:
             await copy([job for run in batch for job in run])
         except (BrokerError, LocalProtocolError) as error:
-            if len(batch) == 1:
+            if len(batch) == 1 or is_in_doubt(error):
                 _fail(batch, error, failed)
             else:
                 for run in batch:

@@ -33,6 +33,9 @@ from proxy.upstream.records.ownership_log import OwnershipLog, TooLong
 _log = structlog.get_logger("recorder")
 _noisy = NoisyLog(_log)
 
+#: Answers of a broker that may take the record soon.
+_PASSING = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
+
 #: Drops a queue for the given reason.
 Lose = Callable[[str], Coroutine[Any, Any, None]]
 
@@ -65,7 +68,7 @@ class _Base(NamedTuple):
 
 def _is_refusal(error: BrokerError) -> bool:
     """Return whether the record is not stored, and will not be soon."""
-    return error.code != ResponseCode.SERVICE_NOT_AVAILABLE and not is_in_doubt(error)
+    return error.code not in _PASSING and not is_in_doubt(error)
 
 
 class Recorder:

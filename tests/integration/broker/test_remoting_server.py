@@ -17,6 +17,7 @@ from broker_core.errors import (
     ConnectionLost,
     InvalidCommand,
     LocalProtocolError,
+    NotConnected,
     RequestTimeout,
 )
 from broker_core.late_answer import LateAnswer
@@ -224,6 +225,38 @@ async def test_a_server_that_closes_lets_requests_in_hand_be_answered(
     await peer.server.close(grace_s=5)
 
     assert (await held).remark == "released"
+
+
+async def test_a_server_that_closes_refuses_requests_that_come_meanwhile(
+    peer: Peer, pool: ConnectionPool
+) -> None:
+    """Their client knows that nothing was done, and uses the connection no more."""
+    address = await peer.server.listen("127.0.0.1", 0)
+    held = spawn(pool.request(address, RemotingCommand(HELD), timeout_s=5), name="held")
+    await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    closing = spawn(peer.server.close(grace_s=5), name="close")
+    await asyncio.sleep(0.01)
+    (channel,) = peer.server.channels
+    channel.data_received(RemotingCommand(ECHO).oneway().encode())
+    assert len(peer.seen) == 2  # it has no answer that could say that it was refused
+    refused = await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    assert BrokerError(refused.code, refused.remark or "").says_stopping
+    with pytest.raises(NotConnected):
+        await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    assert (len(peer.seen), closing.done()) == (2, False)
+    peer.release.set()
+    assert (await held).remark == "released"
+    await closing
+
+
+async def test_a_server_that_closes_serves_what_it_is_told_to(
+    peer: Peer, pool: ConnectionPool
+) -> None:
+    address = await peer.server.listen("127.0.0.1", 0)
+    await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    await peer.server.refuse(but={ECHO})
+    assert (await pool.request(address, RemotingCommand(ECHO), timeout_s=5)).code == 0
+    assert (await pool.request(address, RemotingCommand(HELD), timeout_s=5)).code == 14
 
 
 @pytest.mark.parametrize("released", [True, False])

@@ -133,7 +133,7 @@ async def test_nothing_is_stored_of_what_cannot_be_sent(
         (RequestTimeout("no answer"), 12),
         (BrokerError(17, "no such topic"), 14),
         (BrokerError(13, "too large"), 11),
-        (BrokerError(2, "busy"), 10),
+        (BrokerError(2, "busy"), 70),
         (ConnectionLost("gone"), 10),
     ],
 )
@@ -182,6 +182,16 @@ async def test_messages_that_are_not_on_disk_are_not_known_to_be_stored() -> Non
     assert (result.code, result.stored, counts.messages) == (12, 0, 0)
     assert "1 of 1 messages are not known to be stored: " in result.msg
     assert "was not flushed to disk in time" in result.msg
+
+
+async def test_nothing_is_sent_behind_messages_that_are_not_on_disk() -> None:
+    """They are sent again together, and would be stored twice."""
+    broker = FakeBrokerClient(orders=3)
+    broker.status = SendStatus.FLUSH_DISK_TIMEOUT
+    async with sending(broker) as client:
+        result = await send(client, *[b"x"] * (MOST_ENCODED + 1))
+    assert (result.code, result.stored) == (12, 0)
+    assert [len(entries) for _, entries in broker.encoded] == [MOST_ENCODED]
 
 
 @pytest.mark.parametrize(

@@ -382,8 +382,8 @@ async def test_a_name_that_only_looks_like_theirs_is_taken(name: str) -> None:
         (RequestTimeout("no answer"), 12),
         (BrokerError(17, "no such topic"), 14),
         (BrokerError(13, "too large"), 11),
-        (BrokerError(2, "busy"), 10),
-        (BrokerError(4711, "never heard of"), 10),
+        (BrokerError(2, "busy"), 70),
+        (BrokerError(4711, "never heard of"), 70),
         (ConnectionLost("gone"), 10),
     ],
 )
@@ -480,7 +480,7 @@ async def test_a_topic_without_a_writable_queue_is_an_error_and_no_crash() -> No
     broker = FakeBrokerClient(orders=1)
     broker.fails["writable_queues"] = BrokerError(16, "no permission")
     async with sending(broker) as client:
-        assert (await send(client)).code == 10
+        assert (await send(client)).code == 70
 
 
 # ---- order --------------------------------------------------------------------------------------

@@ -203,6 +203,18 @@ async def test_a_failed_batch_says_what_of_it_is_not_stored(
 
 
 @both
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_batch_over_a_limit_is_not_stored(
+    proxy: ScriptedProxy, kind: Any, count: int
+) -> None:
+    proxy.script("sendBatchSync" if count > 1 else "sendSync", answer(15, "over a limit"))
+    async with kind(proxy.address, timeout_s=0.01) as sender:
+        with pytest.raises(SendFailed, match=r"over a limit .*: not stored") as caught:
+            await sender.send_batch(batch(count))
+    assert (caught.value.code, caught.value.outcome_unknown) == (15, False)
+
+
+@both
 async def test_an_older_proxy_says_nothing_of_each(proxy: ScriptedProxy, kind: Any) -> None:
     proxy.script("sendBatchSync", answer(14, "no such topic"))
     async with kind(proxy.address) as sender:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.errors import StoreError
+from broker_core.errors import MayBeStored, StoreError
 from broker_core.remoting.message import MAGIC_BLANK, decode_message
 from broker_core.store import commit_log
 from broker_core.store.commit_log import CommitLog
@@ -127,7 +127,7 @@ def test_after_a_failed_write_the_log_takes_nothing_more(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", broken)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(MayBeStored, match="Input/output"):
             append_to(log, [message()])
     with pytest.raises(OSError, match="failed before: Input/output error"):
         append_to(log, [message()])
@@ -226,6 +226,27 @@ def test_a_write_without_room_leaves_nothing_that_a_start_could_take_for_a_messa
 
     assert append_to(log, [message()]) == [SIZE]  # there is room again, all of the segment
     assert (tmp_path / ("0" * 20)).read_bytes()[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
+    log.close()
+
+
+def test_a_write_without_room_that_cannot_be_undone_may_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+
+    def fails(number: int) -> Callable[..., int]:
+        def call(*_: object) -> int:
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fails(28))
+        patched.setattr(os, "ftruncate", fails(5))
+        with pytest.raises(MayBeStored, match="No space left"):
+            append_to(log, [message()])
+    with pytest.raises(OSError, match="failed before: Input/output"):
+        append_to(log, [message()])
     log.close()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.errors import MayBeStored
 from broker_core.remoting.message import decode_messages
 from broker_core.store.commit_log import CommitLog, Sync
 from broker_core.store.message_store import Flush, MessageStore
@@ -120,6 +121,8 @@ async def test_puts_after_the_disk_failed_raise_its_error(
     put(store, [b"c"], outcomes)
     await eventually(lambda: len(outcomes) == 3)
     assert all(isinstance(outcome, OSError) for outcome in outcomes)
+    # The first two were written, or part of them; the last one was not.
+    assert [isinstance(outcome, MayBeStored) for outcome in outcomes] == [True, True, False]
     assert bodies(store, 0) == []
     store.abandon()
 
