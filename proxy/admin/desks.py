@@ -26,7 +26,7 @@ from proxy.admin.topics import TopicSurface
 from proxy.lane.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.operator.broker_desk import BrokerDesk
-from proxy.operator.broker_questions import Readers
+from proxy.operator.readers import Readers
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.group_reset import GroupReset
 from proxy.operator.hand_over_desk import HandoffDesk

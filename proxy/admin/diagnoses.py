@@ -215,10 +215,11 @@ class Diagnoses:
         keys = KeyLists()
         for topic in topics if any(queue.unfinished for queue in group.queues) else ():
             keys.add("blocked", topic, await board.blocked(name, topic, _KEYS), limit=_KEYS)
-            keys.add("paused", topic, await board.paused(name, topic, _KEYS), limit=_KEYS)
+            paused = await board.paused(name, topic, _KEYS)
+            keys.add("paused", topic, paused.rows, limit=_KEYS)
             keys.add("top", topic, await board.top(name, topic, _TOP), limit=_TOP)
             parked = await self._desk.parked(name, topic, ParkedWish(limit=_PARKED))
-            keys.add("parked", topic, parked, limit=_PARKED)
+            keys.add("parked", topic, parked.rows, limit=_PARKED)
         return ProxyFacts(
             http=self._context.http,
             proxy=process["proxy"],

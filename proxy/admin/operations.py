@@ -25,6 +25,9 @@ CONSOLE, CONSOLE_FILE = "/", "/console/{file}"
 #: comes from the API.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", CONSOLE, CONSOLE_FILE})
 
+#: Header of a list: the brokers, separated by commas, whose rows it lacks.
+UNANSWERED = "Orderlane-Unanswered"
+
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 #: Path parameters. An unknown name is answered by 404, never 400.
@@ -85,7 +88,8 @@ class Operation:
 
     ``answer`` is any type supported by pydantic; texts and streams have another ``media`` type.
     ``errors`` lists error statuses; those of malformed requests are added automatically.
-    ``documented``: listed in the OpenAPI document.
+    ``documented``: listed in the OpenAPI document. ``partly``: returns ``Listed``, a list that may
+    lack the rows of some brokers, which the header ``Orderlane-Unanswered`` names.
     """
 
     method: str
@@ -98,6 +102,7 @@ class Operation:
     errors: Sequence[int] = ()
     media: str = JSON
     documented: bool = True
+    partly: bool = False
 
     @property
     def parameters(self) -> list[str]:

@@ -23,6 +23,7 @@ from proxy.admin.operations import (
     JSON,
     NDJSON,
     TEXT,
+    UNANSWERED,
     Call,
     ErrorAnswer,
     Following,
@@ -39,6 +40,7 @@ from proxy.errors import (
     WrongState,
 )
 from proxy.net.tls import common_name
+from proxy.operator.request_models import Listed
 
 #: Header of a 421 response: addresses of the proxies that own other queues.
 OWNERS = "Orderlane-Owners"
@@ -108,7 +110,12 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             return await _stream(request, answer)
         if operation.media == EVENTS:
             return await _follow(request, answer)
-        response = web.Response(text=answer) if operation.media == TEXT else _json(answer)
+        if isinstance(answer, Listed):
+            response = _json(answer.rows)
+            if answer.unanswered:
+                response.headers[UNANSWERED] = ", ".join(sorted(answer.unanswered))
+        else:
+            response = web.Response(text=answer) if operation.media == TEXT else _json(answer)
         guard.spend(who, response.content_length or 0)
         return response
 

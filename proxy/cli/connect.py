@@ -9,7 +9,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -132,12 +132,16 @@ def ask_proxy(
     body: bytes | None = None,
     timeout_s: float = _TIMEOUT_S,
     method: str | None = None,
+    on_unanswered: Callable[[str], None] = lambda _: None,
 ) -> bytes:
     """GET *path* from a proxy's HTTP port, or send *body* by POST or *method*.
 
-    A request that is refused because of a hand-over is repeated for 10 s. Raises OrderlaneError.
+    A request that is refused because of a hand-over is repeated for 10 s. *on_unanswered* is called
+    with the names of brokers whose rows are missing in a list. Raises OrderlaneError.
     """
     with _asked_patiently(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
+        if (silent := answer.headers.get("Orderlane-Unanswered")) is not None:
+            on_unanswered(silent)
         try:
             return bytes(answer.read())
         except TimeoutError:

@@ -24,7 +24,7 @@ from proxy.cli.output import (
     print_text,
     say,
 )
-from proxy.cli.owner_requests import change, look, path_of
+from proxy.cli.owner_requests import change, look, path_of, say_unanswered
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -104,8 +104,7 @@ def ls(
         asked = {"key": key, "id": message_id, "limit": min(limit, MOST_SHOWN), **start}
         found = look(http, _place(topic), **asked)
         rows = found["messages"][-limit:]
-        for broker, why in found["unanswered"].items():
-            say(f"{broker} did not answer: {why}")
+        say_unanswered(found)
         if not found["complete"] or len(rows) < len(found["messages"]):
             # With fewer, a broker's limit of bytes was reached.
             can_raise = len(rows) == limit < MOST_SHOWN

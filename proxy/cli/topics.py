@@ -22,7 +22,7 @@ from proxy.cli.connect import (
 )
 from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_preview, print_rows, say
-from proxy.cli.owner_requests import look, path_of
+from proxy.cli.owner_requests import look, path_of, say_unanswered
 from proxy.diagnosis.findings import number
 
 app = typer.Typer(
@@ -92,8 +92,7 @@ def describe(
     print_rows(found["broker_list"], columns=_BROKERS, output=output)
     say("")
     print_rows(found["groups"], columns=_GROUPS, output=output)
-    for broker, why in found["unanswered"].items():
-        say(f"{broker} did not answer: {why}")
+    say_unanswered(found)
     if not found["complete"]:
         say("the figures are incomplete: a broker did not answer, or there are too many")
 

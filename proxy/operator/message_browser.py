@@ -32,7 +32,7 @@ from broker_core.time_slices import TimeSlices
 from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import NotSendable, content_of, queue_for, sent_again
 from proxy.errors import UnknownName, WrongState
-from proxy.operator.broker_questions import Readers
+from proxy.operator.readers import Readers
 from proxy.operator.message_lookup import found_by, message_at, parse_place
 from proxy.operator.message_pages import (
     MOST_QUEUES,

@@ -5,7 +5,9 @@ A field's description completes the error "NAME should be …" for an invalid va
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -51,3 +53,13 @@ class Answer(BaseModel):
     """Base of answers."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of a list, without those of brokers that did not answer: ``unanswered``, errors by
+    name.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    unanswered: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Questions to brokers and readers are limited, and one slow broker or reader stops no other."""
+"""Readers are limited, one slow reader stops no other, and viewers share answers."""
 
 from __future__ import annotations
 
@@ -6,40 +6,10 @@ import asyncio
 
 import pytest
 
-from broker_core.errors import BrokerError, RequestTimeout
+from broker_core.errors import RequestTimeout
 from broker_core.tasks import spawn
 from proxy.errors import Overloaded
-from proxy.operator.broker_questions import BrokerQuestions, Readers, SharedAnswers
-
-
-async def test_a_broker_that_failed_is_asked_no_more() -> None:
-    """A page over a thousand queues of a dead broker would otherwise wait a thousand times."""
-    asked: list[str] = []
-
-    async def fails() -> int:
-        asked.append("a")
-        await asyncio.sleep(3)
-        raise RequestTimeout("no answer")
-
-    async def answers() -> int:
-        return 1
-
-    questions = BrokerQuestions()
-    found = await asyncio.gather(
-        *(questions.ask("a", fails) for _ in range(100)), questions.ask("b", answers)
-    )
-    assert found == [None] * 100 + [1]
-    assert len(asked) == 16, "those asked before the first failure"
-    assert questions.unanswered == {"a": "no answer"}
-
-
-async def test_an_optional_question_may_be_refused() -> None:
-    async def refuses() -> int:
-        raise BrokerError(16, "no permission", request="GET_BROKER_CONFIG")
-
-    questions = BrokerQuestions()
-    assert await questions.ask_optional("a", refuses) is None
-    assert questions.unanswered == {}
+from proxy.operator.readers import Readers, SharedAnswers
 
 
 async def test_readers_are_admitted_in_turn_and_refused_after_a_wait() -> None:
