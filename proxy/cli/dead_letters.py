@@ -13,6 +13,7 @@ from proxy.cli.connect import actor, ask_proxy, body_of, given_reason
 from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import say_unanswered
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 
@@ -71,8 +72,11 @@ def ls(
             break
     rows.sort(key=lambda row: int(row["store_ms"]))
     print_rows(rows, columns=_COLUMNS, output=output)
-    say(f"{number(found['waiting'], 'dead letter')} of {group} not redriven, {len(rows):,} shown")
-    if not found["complete"]:
+    waiting = found["waiting"]
+    left = "an unknown number of dead letters" if waiting is None else number(waiting, "dead letter")
+    say(f"{left} of {group} not redriven, {len(rows):,} shown")
+    say_unanswered(found)
+    if not (found["complete"] or (found.get("unanswered") and len(rows) < limit)):
         how = "raise --limit" if limit < _MOST else f"orderlane dead-letters export {group} has all"
         say(f"the list may be incomplete: {how}")
     if (redrive := found["redrive"]) is not None:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.errors import BrokerError, NotRegistered, RemotingError
 from broker_core.names import QueueName
 from proxy.errors import Unavailable
 
@@ -46,6 +46,11 @@ class BrokerQuestions:
                     self._silent.add(broker)
                 self.note(broker, error)
                 return None
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Errors of the brokers that did not answer; the others refused a question."""
+        return {broker: self.unanswered[broker] for broker in self._silent}
 
     def note(self, who: str, error: RemotingError) -> None:
         """Keep the *error* of *who* does not tell something: a broker, or the brokers of a topic."""
@@ -90,6 +95,11 @@ class BrokerQuestions:
     def sentence(self) -> str:
         """The errors of the brokers that failed."""
         return failures(self.unanswered)
+
+
+def no_route(queue: QueueName) -> NotRegistered:
+    """Return the error for a *queue* that was known before, and whose broker is in no route now."""
+    return NotRegistered(f"the nameservers have no route to {queue.broker}")
 
 
 def failures(unanswered: Mapping[str, str]) -> str:
