@@ -136,8 +136,8 @@ class WholeDeadLetterView(DeadLetterView):
 
 
 class DeadLettersView(Answer):
-    """Dead letters of a group. ``complete``: no matching one is left out; ``positions``: of the
-    next page; ``waiting``: those not redriven, null while a broker does not answer; ``unanswered``:
+    """Dead letters of a group. ``complete``: no matching one is left out, as far as brokers answered;
+    ``positions``: of the next page; ``waiting``: those not redriven, null while a broker does not answer; ``unanswered``:
     errors of such brokers.
     """
 

@@ -76,7 +76,7 @@ def ls(
     left = "an unknown number of dead letters" if waiting is None else number(waiting, "dead letter")
     say(f"{left} of {group} not redriven, {len(rows):,} shown")
     say_unanswered(found)
-    if not (found["complete"] or (found.get("unanswered") and len(rows) < limit)):
+    if not found["complete"]:
         how = "raise --limit" if limit < _MOST else f"orderlane dead-letters export {group} has all"
         say(f"the list may be incomplete: {how}")
     if (redrive := found["redrive"]) is not None:

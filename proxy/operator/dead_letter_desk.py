@@ -83,8 +83,8 @@ class DeadLetterDesk:
         """Return dead letters of a group, oldest first, and the number not yet redriven: None if a
         broker does not answer, whose errors are in ``unanswered`` by name.
 
-        ``complete``: no selected dead letter is left out; ``positions``: where the next page
-        begins. Raises UnknownName, RemotingError; Unavailable if no broker answers.
+        ``complete``: no selected dead letter of the other brokers is left out; ``positions``: where
+        the next page begins. Raises UnknownName, RemotingError; Unavailable if no broker answers.
         """
         group, queues = await self._look(name)
         given, ask = _positions(wish, queues), BrokerQuestions()
@@ -113,13 +113,12 @@ class DeadLetterDesk:
         for letter in found[wish.limit :] if wish.limit is not None else ():
             reached[letter.queue] = min(reached[letter.queue], letter.offset)
         waiting = sum(end - first for _, first, end in bounds.values())
-        everything = complete and (wish.limit is None or len(found) <= wish.limit)
         return {
             "group": group,
             "positions": positions_text(reached),
             "waiting": None if ask.unanswered else waiting,
             "dead_letters": [_row(letter) for letter in found[: wish.limit]],
-            "complete": everything and not ask.unanswered,
+            "complete": complete and (wish.limit is None or len(found) <= wish.limit),
             "redrive": self._view(group),
             "unanswered": ask.unanswered,
         }
