@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.operator.request_models import Answer, RequestModel
+from proxy.operator.request_models import Answer, RequestModel, Streamed
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -25,7 +25,7 @@ CONSOLE, CONSOLE_FILE = "/", "/console/{file}"
 #: comes from the API.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", CONSOLE, CONSOLE_FILE})
 
-#: Header of a list: the brokers, separated by commas, whose rows it lacks.
+#: Header of a list or export: the brokers, separated by commas, whose rows it lacks.
 UNANSWERED = "Orderlane-Unanswered"
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -134,7 +134,7 @@ def post(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
 
 
 #: Result of a streaming handler.
-Pieces = AsyncIterator[bytes]
+Pieces = Streamed
 
 
 class Following(Protocol):

@@ -47,7 +47,7 @@ def say_unanswered(found: Mapping[str, Any]) -> None:
 
 def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
     asked = partial(
-        ask_proxy, path=path, body=body, timeout_s=timeout_s, on_unanswered=_say_missing
+        ask_proxy, path=path, body=body, timeout_s=timeout_s, on_unanswered=say_missing
     )
     try:
         return orjson.loads(asked(http))
@@ -64,5 +64,6 @@ def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
         raise OrderlaneError("; ".join(refusals)) from None
 
 
-def _say_missing(brokers: str) -> None:
-    say(f"not shown, if there is any, is what these would tell, which did not answer: {brokers}")
+def say_missing(brokers: str) -> None:
+    """Print which *brokers* did not answer, so that their rows are missing."""
+    say(f"rows may be missing, because these brokers did not answer: {brokers}")

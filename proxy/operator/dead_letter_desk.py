@@ -27,6 +27,7 @@ from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
 from proxy.errors import OrderlaneError, Unavailable, UnknownName
 from proxy.operator.message_pages import SEARCHING, parse_positions, positions_text
+from proxy.operator.request_models import Streamed
 from proxy.upstream.broker_questions import BrokerQuestions, no_route
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
@@ -148,15 +149,21 @@ class DeadLetterDesk:
             else f"group {group!r} has no dead letter {which}: {queue.qid} is empty"
         )
 
-    async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
-        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
+    def export(self, name: str, wish: Wish) -> Streamed:
+        """Return dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
         ``SEARCHING`` for each batch without any.
 
-        Dead letters that arrive later are not included. Raises UnknownName, RemotingError;
+        Dead letters that arrive later are not included. The pieces raise UnknownName, RemotingError;
         Unavailable, at the end, if some are missing, because their broker does not answer.
         """
+        ask = BrokerQuestions()
+        return Streamed(self._exported(ask, name, wish), ask.unanswered)
+
+    async def _exported(
+        self, ask: BrokerQuestions, name: str, wish: Wish
+    ) -> AsyncIterator[bytes]:
         group, queues = await self._look(name)
-        left, ask = wish.limit, BrokerQuestions()
+        left = wish.limit
         for queue, (start, first, end) in (await self._all_bounds(ask, group, queues)).items():
             batches = self._batches(queue, start if wish.everything else first, end)
             while left != 0:

@@ -26,7 +26,7 @@ from proxy.operator.key_models import KeyBody
 from proxy.operator.key_table import KeyVerb, Reach, Wish
 from proxy.operator.key_verbs import Act, KeyVerbs
 from proxy.operator.recorded_keys import RecordedKeys, RecordedQueues, without
-from proxy.operator.request_models import ChangeBody, Listed
+from proxy.operator.request_models import ChangeBody, Listed, Streamed
 from proxy.upstream.broker_questions import failures
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
@@ -83,15 +83,22 @@ class KeyDesk:
                 break
         return Listed(found[: wish.limit], recorded.unanswered)
 
-    async def export_parked(self, group: str, topic: str, wish: ParkedWish) -> AsyncIterator[bytes]:
-        """Yield all parked keys that match as lines of JSON. Raises UnknownName; Unavailable, at
-        the end, if some are unknown, because a broker does not answer.
+    def export_parked(self, group: str, topic: str, wish: ParkedWish) -> Streamed:
+        """Return all parked keys that match as lines of JSON. The pieces raise UnknownName;
+        Unavailable, at the end, if some are unknown, because a broker does not answer.
         """
+        unanswered: dict[str, str] = {}
+        return Streamed(self._exported(group, topic, wish, unanswered), unanswered)
+
+    async def _exported(
+        self, group: str, topic: str, wish: ParkedWish, unanswered: dict[str, str]
+    ) -> AsyncIterator[bytes]:
         recorded = await self._without_owner(group, topic)
+        unanswered |= recorded.unanswered
         async for rows in self._parked(group, topic, wish, recorded):
             yield b"".join(orjson.dumps(row) + b"\n" for row in rows)
-        if recorded.unanswered:
-            raise Unavailable(f"keys are missing: {failures(recorded.unanswered)}")
+        if unanswered:
+            raise Unavailable(f"keys are missing: {failures(unanswered)}")
 
     async def _without_owner(self, group: str, topic: str) -> RecordedQueues:
         owned = [each.pipeline.queue for each in self._owned(group, topic)]

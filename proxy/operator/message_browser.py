@@ -48,6 +48,7 @@ from proxy.operator.message_pages import (
     positions_text,
     short,
 )
+from proxy.operator.request_models import Streamed
 from proxy.upstream.broker_questions import BrokerQuestions, no_route
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.records.durable import check_on_disk
@@ -196,15 +197,20 @@ class MessageBrowser:
             "complete": found.complete,
         }
 
-    async def export(self, name: str, wish: PageWish, count: int | None) -> AsyncIterator[bytes]:
-        """Yield messages with their bodies as lines of JSON, up to the ends at the beginning, and
+    def export(self, name: str, wish: PageWish, count: int | None) -> Streamed:
+        """Return messages with their bodies as lines of JSON, up to the ends at the beginning, and
         ``SEARCHING`` for each piece of the topic without any.
 
-        Raises UnknownName, WrongState, RemotingError, Overloaded; Unavailable, at the end, if some
-        are missing, because their broker does not answer.
+        The pieces raise UnknownName, WrongState, RemotingError, Overloaded; Unavailable, at the end,
+        if some messages are missing, because their broker does not answer.
         """
-        topic, left = _topic(name), count
         reading = _Reading(BrokerQuestions())
+        return Streamed(self._exported(reading, name, wish, count), reading.ask.unanswered)
+
+    async def _exported(
+        self, reading: _Reading, name: str, wish: PageWish, left: int | None
+    ) -> AsyncIterator[bytes]:
+        topic = _topic(name)
         async with self._readers.place():
             await self._begin(reading, topic, wish)
         while left != 0:

@@ -5,7 +5,7 @@ A field's description completes the error "NAME should be …" for an invalid va
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -53,6 +53,16 @@ class Answer(BaseModel):
     """Base of answers."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The pieces of an export. Errors of brokers that do not answer come into ``unanswered``, by
+    name, before the first piece or later; then the last piece is followed by Unavailable.
+    """
+
+    pieces: AsyncIterator[bytes]
+    unanswered: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
