@@ -65,7 +65,7 @@ class AuditView(Answer):
     """The newest records, oldest first. Pass ``position`` as ``after`` to get later ones.
 
     ``complete``: there are no older ones (behind ``after``), and all brokers answered. A request
-    looks at the newest 10,000 records of each broker. ``unanswered``: errors of brokers that failed.
+    looks at the newest 10,000 records of each broker. ``unanswered``: errors of those that failed.
     """
 
     records: list[AuditRow]

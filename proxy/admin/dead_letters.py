@@ -136,9 +136,9 @@ class WholeDeadLetterView(DeadLetterView):
 
 
 class DeadLettersView(Answer):
-    """Dead letters of a group. ``complete``: no matching one is left out, as far as brokers answered;
-    ``positions``: of the next page; ``waiting``: those not redriven, null while a broker does not answer; ``unanswered``:
-    errors of such brokers.
+    """Dead letters of a group. ``complete``: no matching one is left out, as far as brokers
+    answered; ``positions``: of the next page; ``waiting``: those not redriven, null while a broker
+    does not answer; ``unanswered``: errors of such brokers.
     """
 
     group: str

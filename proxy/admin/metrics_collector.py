@@ -191,9 +191,7 @@ class _Queues:
                 self._found.put(self._definitions[name], [*labels], value)
 
 
-def _place(
-    definition: MetricDefinition, labels: Sequence[str]
-) -> tuple[str, tuple[str, ...]]:
+def _place(definition: MetricDefinition, labels: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return name and labels of the sum that a sample belongs to."""
     group, topic, _, *more = labels
     return definition.name, (group, topic, "", *more)

@@ -352,9 +352,7 @@ def _unreadable_view(lane: GroupLane) -> dict[str, Any]:
     }
 
 
-def _silent(
-    owned: Iterable[QueuePipeline], others: Iterable[KnownQueue], now: int
-) -> list[str]:
+def _silent(owned: Iterable[QueuePipeline], others: Iterable[KnownQueue], now: int) -> list[str]:
     """Return the brokers of queues whose figures are not new: they do not confirm the lock of an
     owned queue, or were not asked successfully about another one.
     """

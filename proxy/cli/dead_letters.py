@@ -73,8 +73,10 @@ def ls(
     rows.sort(key=lambda row: int(row["store_ms"]))
     print_rows(rows, columns=_COLUMNS, output=output)
     waiting = found["waiting"]
-    left = "an unknown number of dead letters" if waiting is None else number(waiting, "dead letter")
-    say(f"{left} of {group} not redriven, {len(rows):,} shown")
+    known = "an unknown number of dead letters"
+    if waiting is not None:
+        known = number(waiting, "dead letter")
+    say(f"{known} of {group} not redriven, {len(rows):,} shown")
     say_unanswered(found)
     if not found["complete"]:
         how = "raise --limit" if limit < _MOST else f"orderlane dead-letters export {group} has all"

@@ -131,9 +131,7 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
     found: dict[str, ProxyFacts] = {}
     left = list(dict.fromkeys(addresses))
     while left:
-        answers = await asyncio.gather(
-            *(_proxy(at, group) for at in left), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(_proxy(at, group) for at in left), return_exceptions=True)
         more: list[str] = []
         for at, answer in zip(left, answers, strict=True):
             if isinstance(answer, OwnedElsewhere):

@@ -338,7 +338,7 @@ def _place(group: str) -> str:
 
 
 def _age(row: dict[str, Any], now_ms: int) -> str | None:
-    """Return the age of the oldest figures, None if all are of queues that the proxy surely owns."""
+    """Return the age of the oldest figures; None if the proxy surely owns all queues."""
     if not (row["unowned"] or row["unsure"]) or row["at_ms"] is None:
         return None
     return span((now_ms - row["at_ms"]) / 1000)

@@ -74,8 +74,8 @@ def lag(
     shown = rows if output is OutputFormat.JSON else _with_age(rows)
     print_rows(shown, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
     for broker, why in unanswered.items():
-        known = ", its figures are the last ones of the proxy" if queues else ""
-        say(f"{broker} did not answer{known}: {why}")
+        shown_for_it = ", its figures are the last ones of the proxy" if queues else ""
+        say(f"{broker} did not answer{shown_for_it}: {why}")
     for trouble in sorted({row["trouble"] for row in rows if row["trouble"]}):
         places = [f"{row['topic']}/{row['queue']}" for row in rows if row["trouble"] == trouble]
         say(f"figures of {some(places)} are not newer: {trouble}")

@@ -46,9 +46,7 @@ def say_unanswered(found: Mapping[str, Any]) -> None:
 
 
 def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
-    asked = partial(
-        ask_proxy, path=path, body=body, timeout_s=timeout_s, on_unanswered=say_missing
-    )
+    asked = partial(ask_proxy, path=path, body=body, timeout_s=timeout_s, on_unanswered=say_missing)
     try:
         return orjson.loads(asked(http))
     except OwnedElsewhere as elsewhere:

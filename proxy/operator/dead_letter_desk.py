@@ -153,15 +153,13 @@ class DeadLetterDesk:
         """Return dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
         ``SEARCHING`` for each batch without any.
 
-        Dead letters that arrive later are not included. The pieces raise UnknownName, RemotingError;
-        Unavailable, at the end, if some are missing, because their broker does not answer.
+        Dead letters that arrive later are not included. The pieces raise UnknownName,
+        RemotingError; Unavailable, at the end, if some are missing, as a broker does not answer.
         """
         ask = BrokerQuestions()
         return Streamed(self._exported(ask, name, wish), ask.unanswered)
 
-    async def _exported(
-        self, ask: BrokerQuestions, name: str, wish: Wish
-    ) -> AsyncIterator[bytes]:
+    async def _exported(self, ask: BrokerQuestions, name: str, wish: Wish) -> AsyncIterator[bytes]:
         group, queues = await self._look(name)
         left = wish.limit
         for queue, (start, first, end) in (await self._all_bounds(ask, group, queues)).items():

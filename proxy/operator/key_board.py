@@ -20,8 +20,8 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
 from proxy.errors import Unavailable, UnknownName
-from proxy.operator.readers import SharedAnswers
 from proxy.operator.key_verbs import KeyVerbs
+from proxy.operator.readers import SharedAnswers
 from proxy.operator.recorded_keys import RecordedKeys, RecordedQueues
 from proxy.operator.request_models import Listed
 from proxy.upstream.context import UpstreamContext

@@ -33,7 +33,6 @@ from broker_core.time_slices import TimeSlices
 from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import NotSendable, content_of, queue_for, sent_again
 from proxy.errors import Unavailable, UnknownName, WrongState
-from proxy.operator.readers import Readers
 from proxy.operator.message_lookup import found_by, message_at, parse_place
 from proxy.operator.message_pages import (
     MOST_QUEUES,
@@ -48,6 +47,7 @@ from proxy.operator.message_pages import (
     positions_text,
     short,
 )
+from proxy.operator.readers import Readers
 from proxy.operator.request_models import Streamed
 from proxy.upstream.broker_questions import BrokerQuestions, no_route
 from proxy.upstream.context import UpstreamContext
@@ -201,8 +201,8 @@ class MessageBrowser:
         """Return messages with their bodies as lines of JSON, up to the ends at the beginning, and
         ``SEARCHING`` for each piece of the topic without any.
 
-        The pieces raise UnknownName, WrongState, RemotingError, Overloaded; Unavailable, at the end,
-        if some messages are missing, because their broker does not answer.
+        The pieces raise UnknownName, WrongState, RemotingError, Overloaded; Unavailable, at the
+        end, if some messages are missing, as a broker does not answer.
         """
         reading = _Reading(BrokerQuestions())
         return Streamed(self._exported(reading, name, wish, count), reading.ask.unanswered)

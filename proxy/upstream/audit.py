@@ -138,11 +138,12 @@ class Audit:
         """
         queues = await self._queues(fresh=True)
         ask, known = BrokerQuestions(), position or {}
-        parts = await ask.ask_each(
-            queues, lambda there: self._parts(there, wish, position=known)
-        )
+        parts = await ask.ask_each(queues, lambda there: self._parts(there, wish, position=known))
         ask.refuse_if_silent({queue.broker for queue in queues})
-        merged, places = Merged(), {each.qid: known[each.qid] for each in queues if each.qid in known}
+        merged, places = (
+            Merged(),
+            {each.qid: known[each.qid] for each in queues if each.qid in known},
+        )
         for part in (part for there in parts for part in there):
             merged.add(part.records)
             places[part.queue.qid] = part.end

@@ -22,8 +22,8 @@ _AT_ONCE = 16
 
 
 class BrokerQuestions:
-    """Asks brokers, each 16 questions at a time. One that does not answer is asked no more; one that
-    refuses a question, such as for one group, may answer another.
+    """Asks brokers, each 16 questions at a time. One that does not answer is asked no more; one
+    that refuses a question, such as for one group, may answer another.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class BrokerQuestions:
         return {broker: self.unanswered[broker] for broker in self._silent}
 
     def note(self, who: str, error: RemotingError) -> None:
-        """Keep the *error* of *who* does not tell something: a broker, or the brokers of a topic."""
+        """Keep the first *error* of *who*: a broker, or the brokers of a topic."""
         self.unanswered.setdefault(who, str(error))
 
     async def ask_optional(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:

@@ -15,6 +15,7 @@ from proxy.errors import Unavailable
 from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
 from proxy.operator.message_browser import MessageBrowser, PageWish
 from proxy.operator.readers import Readers
+from proxy.operator.request_models import Streamed
 from testkit.messages import message
 from tests.support.fake_broker_client import FakeBrokerClient
 
@@ -50,28 +51,32 @@ def desk() -> DeadLetterDesk:
     return DeadLetterDesk(context, is_known=lambda _: True)
 
 
-async def lines_of(pieces: Any) -> list[int]:
-    """Return the offsets of the exported messages. Raises what the pieces raise, at their end."""
-    found: list[int] = []
+async def lines_of(export: Streamed) -> list[int]:
+    """Return the offsets of the exported messages; then the export has to fail."""
+    pieces: list[bytes] = []
+
+    async def read() -> None:
+        async for piece in export.pieces:
+            pieces.append(piece)  # noqa: PERF401  # those before the failure count
+
     with pytest.raises(Unavailable, match="are missing: broker-b: no answer in time"):
-        async for piece in pieces:
-            rows = map(orjson.loads, piece.splitlines())
-            places = (row.get("message", row.get("dead_letter")) for row in rows)
-            found += (int(place.rpartition("@")[2]) for place in places)
-    return found
+        await read()
+    rows = [orjson.loads(line) for line in b"".join(pieces).splitlines()]
+    places = (row.get("message", row.get("dead_letter")) for row in rows)
+    return [int(place.rpartition("@")[2]) for place in places]
 
 
 async def test_an_export_of_messages_has_those_of_the_others_before_it_fails() -> None:
     topic = Topic("orders")
     context: Any = SimpleNamespace(client=OneSilent(topic))
     export = MessageBrowser(context, Readers()).export(topic, PageWish(start="oldest"), None)
-    assert await lines_of(export.pieces) == [0, 1, 2]
+    assert await lines_of(export) == [0, 1, 2]
     assert [*export.unanswered] == ["broker-b"]
 
 
 async def test_an_export_of_dead_letters_has_those_of_the_others_before_it_fails() -> None:
     export = desk().export("billing", Wish(limit=None))
-    assert await lines_of(export.pieces) == [0, 1, 2]
+    assert await lines_of(export) == [0, 1, 2]
     assert [*export.unanswered] == ["broker-b"]
 
 

@@ -11,7 +11,9 @@ from broker_core.names import QueueName, Topic
 from proxy.errors import Unavailable
 from proxy.upstream.broker_questions import BrokerQuestions
 
-QUEUES = [QueueName(Topic("orders"), f"broker-{name}", number) for name in "abc" for number in (0, 1)]
+QUEUES = [
+    QueueName(Topic("orders"), f"broker-{name}", number) for name in "abc" for number in (0, 1)
+]
 
 
 async def test_a_broker_that_failed_is_asked_no_more() -> None:
