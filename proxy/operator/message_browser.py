@@ -111,7 +111,7 @@ def _budget() -> _Budget:
 
 @dataclass(slots=True)
 class _Reading:
-    """What one request reads. ``unread``: where the next one begins in the queues of brokers that
+    """The queues that one request reads. ``unread``: where the next one begins in the queues of brokers that
     do not answer, unless it is at the first message.
     """
 

@@ -278,7 +278,7 @@ class _TopicLook:
         except RemotingError as error:
             self.failed = True
             self._complain(error)
-            if not isinstance(error, BrokerError):  # one that refuses this group tells of others
+            if not isinstance(error, BrokerError):  # a refusal is about this group alone
                 for queue in earlier:
                     self._away.setdefault(queue.broker, str(error))
             return {queue: _troubled(seen, str(error)) for queue, seen in earlier.items()}

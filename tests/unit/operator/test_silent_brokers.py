@@ -57,7 +57,7 @@ async def lines_of(export: Streamed) -> list[int]:
 
     async def read() -> None:
         async for piece in export.pieces:
-            pieces.append(piece)  # noqa: PERF401  # those before the failure count
+            pieces.append(piece)  # those before the failure count
 
     with pytest.raises(Unavailable, match="are missing: broker-b: no answer in time"):
         await read()
