@@ -111,8 +111,8 @@ def _budget() -> _Budget:
 
 @dataclass(slots=True)
 class _Reading:
-    """The queues that one request reads. ``unread``: where the next one begins in the queues of brokers that
-    do not answer, unless it is at the first message.
+    """The queues that one request reads. ``unread``: where the next one begins in those of brokers
+    that do not answer, unless it is at the first message.
     """
 
     ask: BrokerQuestions
