@@ -54,6 +54,19 @@ async def test_viewers_share_an_answer_for_nine_times_as_long_as_it_took() -> No
     assert await shared.of("other keys", Slow(0.0)) == 1
 
 
+async def test_an_answer_without_what_a_silent_broker_has_counts_only_as_long_as_it_took() -> None:
+    """Most of that time was a wait, and the broker may answer again."""
+    shared: SharedAnswers[int] = SharedAnswers(is_partial=lambda found: found == 1)
+    slow = Slow(3.0)
+    assert await shared.of("keys", slow) == 1
+    await asyncio.sleep(2.9)
+    assert await shared.of("keys", slow) == 1
+    await asyncio.sleep(0.2)
+    assert await shared.of("keys", slow) == 2
+    await asyncio.sleep(26)
+    assert await shared.of("keys", slow) == 2
+
+
 async def test_an_answer_counts_on_its_own_basis_alone_and_does_not_return() -> None:
     """A queue that was owned for a verb is released again: what was known before is old."""
     shared: SharedAnswers[int] = SharedAnswers()
