@@ -24,7 +24,8 @@ from broker_core.remoting.queue_ranges import (
     ranges_from_bytes,
 )
 
-#: Requests of one call under way at a time: others of the client go between them.
+#: Requests to one broker under way at a time: others of the client go between them, and a silent
+#: broker keeps no other waiting.
 _AT_ONCE = 4
 
 
@@ -48,7 +49,9 @@ class QueueRanges:
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
         self._refused_ns: dict[str, int] = {}  # when a broker refused the extension
-        self._free = asyncio.Semaphore(_AT_ONCE)
+        self._free: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_AT_ONCE)
+        )
 
     async def read(
         self, queues: Iterable[QueueName], group: Group | None
@@ -94,7 +97,7 @@ class QueueRanges:
         header = ReadRangesHeader(
             topic=topic, queue_id=part.start, count=len(part), consumer_group=group
         )
-        async with self._free:
+        async with self._free[broker]:
             answer = await self._requests.ask(broker, RequestCode.READ_RANGES, header.to_ext())
         life = ReadRangesResponse.from_ext(answer.ext).life
         entries = ranges_from_bytes(answer.body, len(part))
@@ -107,7 +110,7 @@ class QueueRanges:
         self, broker: str, topic: Topic, ids: Sequence[int]
     ) -> dict[QueueName, QueueRange]:
         code = RequestCode.GET_TOPIC_STATS_INFO
-        async with self._free:
+        async with self._free[broker]:
             answer = await self._requests.ask(broker, code, TopicOnlyHeader(topic=topic).to_ext())
         _, table = object_with_queue_map(answer.body, "offsetTable", what="topic statistics")
         found = {}

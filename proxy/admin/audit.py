@@ -64,13 +64,14 @@ class AuditRow(Answer):
 class AuditView(Answer):
     """The newest records, oldest first. Pass ``position`` as ``after`` to get later ones.
 
-    ``complete``: there are no older ones (behind ``after``). A request looks at the newest 10,000
-    records of each broker.
+    ``complete``: there are no older ones (behind ``after``), and all brokers answered. A request
+    looks at the newest 10,000 records of each broker. ``unanswered``: errors of those that failed.
     """
 
     records: list[AuditRow]
     position: str
     complete: bool
+    unanswered: dict[str, str] = Field(default_factory=dict)
 
 
 class AuditSurface:
@@ -103,4 +104,5 @@ class AuditSurface:
             "records": [record.row() for record in page.records],
             "position": ",".join(f"{queue}:{offset}" for queue, offset in page.position.items()),
             "complete": page.complete,
+            "unanswered": page.unanswered,
         }

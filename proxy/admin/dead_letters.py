@@ -136,16 +136,18 @@ class WholeDeadLetterView(DeadLetterView):
 
 
 class DeadLettersView(Answer):
-    """Dead letters of a group. ``complete``: no matching one is left out; ``positions``: of the
-    next page.
+    """Dead letters of a group. ``complete``: no matching one is left out, as far as brokers
+    answered; ``positions``: of the next page; ``waiting``: those not redriven, null while a broker
+    does not answer; ``unanswered``: errors of such brokers.
     """
 
     group: str
     positions: str
-    waiting: int
+    waiting: int | None
     dead_letters: list[DeadLetterView]
     complete: bool
     redrive: RedriveView | None
+    unanswered: dict[str, str] = Field(default_factory=dict)
 
 
 class DeadLetterSurface:

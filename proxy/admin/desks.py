@@ -26,7 +26,6 @@ from proxy.admin.topics import TopicSurface
 from proxy.lane.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.operator.broker_desk import BrokerDesk
-from proxy.operator.broker_questions import Readers
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.group_reset import GroupReset
 from proxy.operator.hand_over_desk import HandoffDesk
@@ -40,6 +39,7 @@ from proxy.operator.message_states import MessageStates
 from proxy.operator.offset_desk import OffsetDesk
 from proxy.operator.order_key_desk import OrderKeyDesk
 from proxy.operator.owner_desk import Doors, OwnerDesk
+from proxy.operator.readers import Readers
 from proxy.operator.topic_desk import TopicDesk
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership

@@ -42,8 +42,9 @@ from proxy.upstream.context import UpstreamContext
 
 #: A diagnosis is made again when it is older than this.
 _FRESH_S = 10.0
-#: Pause after each diagnosis in the background, as a multiple of the time that it took.
-_PAUSE = 99
+#: Pause after each diagnosis in the background, as a multiple of the time that it took; and if most
+#: of that was a wait for brokers that do not answer, so that each group has its turn even then.
+_PAUSE, _PAUSE_AFTER_WAIT = 99, 1
 #: Keys of each kind that a diagnosis looks at, per topic.
 _KEYS, _PARKED, _TOP = 1_000, 10_000, 20
 
@@ -163,19 +164,23 @@ class Diagnoses:
             lane = self._lanes.find(name)
             if lane is None:
                 continue
-            began_ns = now_ns()
+            began_ns, waited = now_ns(), False
             try:
                 async with self._turn:
-                    await self._diagnose(lane)
+                    waited = await self._diagnose(lane)
             except OrderlaneError:
                 continue  # the group has gone meanwhile
-            except Exception:  # a bug must not end the others
+            except Exception:  # a bug must not end the others, nor leave an old sentence
                 _log.exception("a diagnosis failed", group=name)
-            await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
+                self._made.pop(name, None)
+            pause = _PAUSE_AFTER_WAIT if waited else _PAUSE
+            await asyncio.sleep(pause * (now_ns() - began_ns) / 1e9)
 
-    async def _diagnose(self, lane: GroupLane) -> None:
-        found = diagnosis(await self._facts(lane))
-        self._made[lane.name] = _Made(found, wall_ms(), now_ns())
+    async def _diagnose(self, lane: GroupLane) -> bool:
+        """Diagnose a group; return whether a broker did not answer."""
+        facts = await self._facts(lane)
+        self._made[lane.name] = _Made(diagnosis(facts), wall_ms(), now_ns())
+        return bool(facts.brokers_away)
 
     async def _facts(self, lane: GroupLane) -> Facts:
         context = self._context
@@ -215,10 +220,11 @@ class Diagnoses:
         keys = KeyLists()
         for topic in topics if any(queue.unfinished for queue in group.queues) else ():
             keys.add("blocked", topic, await board.blocked(name, topic, _KEYS), limit=_KEYS)
-            keys.add("paused", topic, await board.paused(name, topic, _KEYS), limit=_KEYS)
+            paused = await board.paused(name, topic, _KEYS)
+            keys.add("paused", topic, paused.rows, limit=_KEYS)
             keys.add("top", topic, await board.top(name, topic, _TOP), limit=_TOP)
             parked = await self._desk.parked(name, topic, ParkedWish(limit=_PARKED))
-            keys.add("parked", topic, parked, limit=_PARKED)
+            keys.add("parked", topic, parked.rows, limit=_PARKED)
         return ProxyFacts(
             http=self._context.http,
             proxy=process["proxy"],

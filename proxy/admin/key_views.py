@@ -11,7 +11,7 @@ from pydantic import Field
 from proxy.admin.operations import LOOKS, Call, Operation, get
 from proxy.operator.key_board import KeyBoard
 from proxy.operator.key_models import KeyRow
-from proxy.operator.request_models import PLAIN_KEY, Answer, RequestModel
+from proxy.operator.request_models import PLAIN_KEY, Answer, Listed, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000
@@ -80,7 +80,7 @@ class KeyViewSurface:
             self._list("top", board.top, f"the keys with the most unfinished messages {_OWNED}"),
             self._list("hot", board.hot, f"the keys with most recent deliveries {_OWNED}"),
             self._list("blocked", board.blocked, f"keys blocked by their first message {_OWNED}"),
-            self._list("paused", board.paused, f"paused keys {_OWNED} or by none"),
+            self._list("paused", board.paused, f"paused keys {_OWNED} or by none", partly=True),
             get(
                 f"{_PLACE}/show",
                 "Show one key, in all queues owned by this proxy or by none.",
@@ -88,6 +88,7 @@ class KeyViewSurface:
                 query=KeyQuery,
                 answer=list[KeyRow],
                 errors=LOOKS,
+                partly=True,
             ),
             get(
                 f"{_PLACE}/history",
@@ -96,14 +97,17 @@ class KeyViewSurface:
                 query=KeyHistoryQuery,
                 answer=list[KeyEventView],
                 errors=LOOKS,
+                partly=True,
             ),
         ]
 
     def _list(
         self,
         name: str,
-        rows: Callable[[str, str, int], Awaitable[list[dict[str, Any]]]],
+        rows: Callable[[str, str, int], Awaitable[list[dict[str, Any]] | Listed]],
         what: str,
+        *,
+        partly: bool = False,
     ) -> Operation:
         return get(
             f"{_PLACE}/{name}",
@@ -112,18 +116,19 @@ class KeyViewSurface:
             query=KeysQuery,
             answer=list[ListedKey],
             errors=LOOKS,
+            partly=partly,
         )
 
-    async def _rows(self, rows: Any, call: Call) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await rows(
+    async def _rows(self, rows: Any, call: Call) -> list[dict[str, Any]] | Listed:
+        found: list[dict[str, Any]] | Listed = await rows(
             call.path["group"], call.path["topic"], call.query.limit
         )
         return found
 
-    async def _show(self, call: Call) -> list[dict[str, Any]]:
+    async def _show(self, call: Call) -> Listed:
         return await self._board.show(call.path["group"], call.path["topic"], call.query.key)
 
-    async def _history(self, call: Call) -> list[dict[str, Any]]:
+    async def _history(self, call: Call) -> Listed:
         asked: KeyHistoryQuery = call.query
         return await self._board.history(
             call.path["group"], call.path["topic"], asked.key, asked.limit

@@ -11,7 +11,7 @@ from proxy.admin.operations import LOOKS, NDJSON, OWNED, Call, Operation, Pieces
 from proxy.operator.key_desk import KeyDesk, ParkedWish
 from proxy.operator.key_models import RedriveAllBody
 from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS, KeyVerb, OfGroup, Reach
-from proxy.operator.request_models import Answer, ChangeBody, RequestModel
+from proxy.operator.request_models import Answer, ChangeBody, Listed, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_PARKED = 10_000
@@ -94,6 +94,7 @@ class KeySurface:
             query=ParkedQuery,
             answer=list[ParkedKeyView],
             errors=LOOKS,
+            partly=True,
         )
         export = get(
             f"{_PLACE}/parked/export",
@@ -129,7 +130,7 @@ class KeySurface:
             errors=OWNED,
         )
 
-    async def _parked(self, call: Call) -> list[dict[str, Any]]:
+    async def _parked(self, call: Call) -> Listed:
         asked: ParkedQuery = call.query
         wish = ParkedWish(limit=asked.limit, reason=asked.reason, after=asked.after)
         return await self._desk.parked(call.path["group"], call.path["topic"], wish)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -23,6 +24,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.send_counts import SendCounts
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import Confined, NoisyLog
 from proxy.observe.metrics import (
     ACCESS,
     BUILD,
@@ -61,6 +63,7 @@ from proxy.observe.metrics import (
     definitions,
 )
 
+_noisy = NoisyLog(structlog.get_logger("metrics"))
 _TOPS = [int(top) for top in HOT_KEYS.values]
 
 
@@ -115,7 +118,8 @@ class ProxyCollector(Collector):
         put(BUILD, build_labels("proxy"), 1)
         queues = _Queues(found, per_queue=self.per_queue)
         for lane in list(self.lanes):
-            yield from _lane(found, lane, queues)
+            with _without(lane):
+                yield from _lane(found, lane, queues)
         if self.unowned is not None:
             yield from _unowned(found, self.lanes, self.unowned, queues)
         queues.finish()
@@ -155,6 +159,7 @@ class _Queues:
         self._found = found
         self._per_queue = per_queue
         self._combined: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._unknown: set[tuple[str, tuple[str, ...]]] = set()  # sums that lack a queue
         self._definitions = {
             each.name: each
             for each in (*QUEUE_GAUGES.values(), KEYS, *UNOWNED.values(), UNOWNED_KEYS)
@@ -165,10 +170,13 @@ class _Queues:
         if self._per_queue:
             self._found.put(definition, [*labels], value)
             return
-        group, topic, _, *more = labels
-        place = definition.name, (group, topic, "", *more)
+        place = _place(definition, labels)
         before = self._combined.get(place, 0)
         self._combined[place] = max(before, value) if definition.highest else before + value
+
+    def leave_out(self, definition: MetricDefinition, labels: Sequence[str]) -> None:
+        """Leave out a sample that is unknown, and the sum that would lack it."""
+        self._unknown.add(_place(definition, labels))
 
     def put_epoch(self, labels: Sequence[str], epoch: int) -> None:
         """Add the epoch of a queue, which means nothing for several."""
@@ -177,8 +185,16 @@ class _Queues:
 
     def finish(self) -> None:
         """Add the combined samples. Call once, at the end."""
-        for (name, labels), value in self._combined.items():
-            self._found.put(self._definitions[name], [*labels], value)
+        for place, value in self._combined.items():
+            if place not in self._unknown:
+                name, labels = place
+                self._found.put(self._definitions[name], [*labels], value)
+
+
+def _place(definition: MetricDefinition, labels: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return name and labels of the sum that a sample belongs to."""
+    group, topic, _, *more = labels
+    return definition.name, (group, topic, "", *more)
 
 
 def _sends(found: MetricFamilies, sends: SendCounts) -> None:
@@ -215,9 +231,12 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[N
             continue
         figures = pipeline.statistics()
         labels = [lane.name, figures.queue.topic, figures.queue.qid]
+        sure = pipeline.is_owned(now)
         for name, definition in QUEUE_GAUGES.items():
             value = _queue_value(figures, name, now=now, wall=wall)
-            if value is not None:
+            if name == "lag" and not sure:  # a broker that does not answer may have more by now
+                queues.leave_out(definition, labels)
+            elif value is not None:
                 queues.put(definition, labels, value)
         queues.put_epoch(labels, figures.epoch)
         if not pipeline.is_twin:  # parked keys are counted at their original queue
@@ -246,22 +265,34 @@ def _unowned(
     for without, lag in unowned.lag_without_clients().items():
         found.put(WITHOUT_CLIENTS, [*without], lag)
     for lane in list(lanes):
-        dead_letters, _ = unowned.dead_letters(lane.name)
-        if dead_letters is not None:
-            found.put(DEAD_LETTERS, [lane.name], dead_letters)
-        known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
-        for topic, number in Counter(each.queue.topic for each in known).items():
-            found.put(UNOWNED_QUEUES, [lane.name, topic], number)
-        for each in known:
-            yield
-            labels = [lane.name, each.queue.topic, each.queue.qid]
-            for name, definition in UNOWNED.items():
-                value = _unowned_value(each, name, wall=wall)
-                if value is not None:
-                    queues.put(definition, labels, value)
-            for state, count in (("parked", each.parked_keys), ("paused", each.paused_keys)):
-                if count is not None:
-                    queues.put(UNOWNED_KEYS, [*labels, state], count)
+        with _without(lane):
+            yield from _unowned_of(found, lane, unowned, queues, wall=wall)
+
+
+def _without(lane: GroupLane) -> Confined:
+    """Return a context in which a bug with *lane* costs its own samples only."""
+    return _noisy.confined(lane.name, "metrics of a group not collected", group=lane.name)
+
+
+def _unowned_of(
+    found: MetricFamilies, lane: GroupLane, unowned: UnownedFigures, queues: _Queues, *, wall: int
+) -> Iterator[None]:
+    dead_letters, _ = unowned.dead_letters(lane.name)
+    if dead_letters is not None:
+        found.put(DEAD_LETTERS, [lane.name], dead_letters)
+    known = [each for each in unowned.of(lane) if each.owned is not QueueOwner.ELSEWHERE]
+    for topic, number in Counter(each.queue.topic for each in known).items():
+        found.put(UNOWNED_QUEUES, [lane.name, topic], number)
+    for each in known:
+        yield
+        labels = [lane.name, each.queue.topic, each.queue.qid]
+        for name, definition in UNOWNED.items():
+            value = _unowned_value(each, name, wall=wall)
+            if value is not None:
+                queues.put(definition, labels, value)
+        for state, count in (("parked", each.parked_keys), ("paused", each.paused_keys)):
+            if count is not None:
+                queues.put(UNOWNED_KEYS, [*labels, state], count)
 
 
 def _unowned_value(known: KnownQueue, name: str, *, wall: int) -> float | None:

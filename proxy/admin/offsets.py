@@ -105,10 +105,13 @@ class OffsetView(Answer):
 
 
 class OffsetsView(Answer):
-    """Offsets of all queues of a group."""
+    """Offsets of the queues of a group. ``unanswered``: errors of brokers that failed, whose queues
+    are left out.
+    """
 
     group: str
     queues: list[OffsetView]
+    unanswered: dict[str, str] = Field(default_factory=dict)
 
 
 class ResetView(Answer):

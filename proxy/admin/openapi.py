@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from proxy.admin.operations import JSON, PARAMETERS, TEXT, ErrorAnswer, Operation
+from proxy.admin.operations import JSON, PARAMETERS, TEXT, UNANSWERED, ErrorAnswer, Operation
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -40,7 +40,10 @@ def document(operations: Iterable[Operation], *, version: str) -> dict[str, Any]
 def _operation(
     operation: Operation, schemas: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
-    done = {"description": "success", "content": _answer(operation, schemas)}
+    done: dict[str, Any] = {"description": "success", "content": _answer(operation, schemas)}
+    if operation.partly:
+        about = "brokers that did not answer: their rows are missing"
+        done["headers"] = {UNANSWERED: {"description": about, "schema": {"type": "string"}}}
     answers: dict[str, Any] = {"200": done}
     failed = {"type": "string"} if operation.media == TEXT else error
     media = TEXT if operation.media == TEXT else JSON

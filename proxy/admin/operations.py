@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.operator.request_models import Answer, RequestModel
+from proxy.operator.request_models import Answer, RequestModel, Streamed
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -24,6 +24,9 @@ CONSOLE, CONSOLE_FILE = "/", "/console/{file}"
 #: Paths without authentication, for probes, Prometheus and the console's files. The console's data
 #: comes from the API.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", CONSOLE, CONSOLE_FILE})
+
+#: Header of a list or export: the brokers, separated by commas, whose rows it lacks.
+UNANSWERED = "Orderlane-Unanswered"
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -85,7 +88,8 @@ class Operation:
 
     ``answer`` is any type supported by pydantic; texts and streams have another ``media`` type.
     ``errors`` lists error statuses; those of malformed requests are added automatically.
-    ``documented``: listed in the OpenAPI document.
+    ``documented``: listed in the OpenAPI document. ``partly``: returns ``Listed``, a list that may
+    lack the rows of some brokers, which the header ``Orderlane-Unanswered`` names.
     """
 
     method: str
@@ -98,6 +102,7 @@ class Operation:
     errors: Sequence[int] = ()
     media: str = JSON
     documented: bool = True
+    partly: bool = False
 
     @property
     def parameters(self) -> list[str]:
@@ -129,7 +134,7 @@ def post(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
 
 
 #: Result of a streaming handler.
-Pieces = AsyncIterator[bytes]
+Pieces = Streamed
 
 
 class Following(Protocol):

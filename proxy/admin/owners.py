@@ -32,8 +32,8 @@ class ProxyView(Answer):
 class OwnerView(Answer):
     """A queue.
 
-    ``state``: owned, gone (the owner ended without a final record) or free; ``since_ms``: start of
-    that state, in milliseconds since 1970.
+    ``state``: owned, gone (the owner ended without a final record), free, or unknown (its broker
+    did not answer); ``since_ms``: start of that state, in milliseconds since 1970.
     """
 
     group: str
@@ -47,9 +47,12 @@ class OwnerView(Answer):
 
 
 class OwnersView(ProxyView):
-    """The state of this proxy, and the owners of its groups' queues."""
+    """The state of this proxy, and the owners of its groups' queues. ``unanswered``: errors of
+    brokers that failed.
+    """
 
     queues: list[OwnerView]
+    unanswered: dict[str, str] = Field(default_factory=dict)
 
 
 class OwnerSurface:

@@ -23,6 +23,7 @@ from proxy.admin.operations import (
     JSON,
     NDJSON,
     TEXT,
+    UNANSWERED,
     Call,
     ErrorAnswer,
     Following,
@@ -39,6 +40,7 @@ from proxy.errors import (
     WrongState,
 )
 from proxy.net.tls import common_name
+from proxy.operator.request_models import Listed, Streamed
 
 #: Header of a 421 response: addresses of the proxies that own other queues.
 OWNERS = "Orderlane-Owners"
@@ -108,11 +110,20 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             return await _stream(request, answer)
         if operation.media == EVENTS:
             return await _follow(request, answer)
-        response = web.Response(text=answer) if operation.media == TEXT else _json(answer)
+        if isinstance(answer, Listed):
+            response = _json(answer.rows)
+            _name_missing(response, answer.unanswered)
+        else:
+            response = web.Response(text=answer) if operation.media == TEXT else _json(answer)
         guard.spend(who, response.content_length or 0)
         return response
 
     return serve
+
+
+def _name_missing(response: web.StreamResponse, unanswered: Mapping[str, str]) -> None:
+    if unanswered:
+        response.headers[UNANSWERED] = ", ".join(sorted(unanswered))
 
 
 def _certificate_name(request: web.Request) -> str | None:
@@ -168,10 +179,12 @@ async def _read(request: web.Request, within_s: float | None) -> bytes:
         raise Malformed(_WRONG_ENCODING) from None
 
 
-async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
+async def _stream(request: web.Request, streamed: Streamed) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
+    pieces: Any = streamed.pieces
     async with aclosing(pieces):
         first = await anext(pieces, b"")  # an immediate failure is answered like other errors
+        _name_missing(response, streamed.unanswered)
         try:
             await response.prepare(request)
             await response.write(first)

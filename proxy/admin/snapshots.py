@@ -7,17 +7,19 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, Protocol
 
+import structlog
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
 from broker_core.tasks import Turns
-from proxy.core.group.group_state import GroupPicture, Handled, state_of
+from proxy.core.group.group_state import GroupPicture, GroupState, Handled, Kind, state_of
 from proxy.core.group.known_queue import KnownQueue, figures_of, known_here
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
 from proxy.operator.request_models import Answer
 
 #: Queues looked at without a pause: less than a millisecond of the event loop.
@@ -27,6 +29,9 @@ _SHOWN = tuple(
     each.name for each in fields(PipelineStatistics) if each.name not in ("queue", "committed_ns")
 )
 _shown = attrgetter(*_SHOWN)
+_MS = 1_000_000
+
+_noisy = NoisyLog(structlog.get_logger("admin"))
 
 
 class FiguresView(Answer):
@@ -213,19 +218,24 @@ async def groups_view(
     """Return every group with its topics, owned queues, *bulk_readers*, push *deliveries*, and what
     is known of its *unowned* queues.
 
-    Other tasks work meanwhile, so groups are shown as they are at slightly different times.
+    Other tasks work meanwhile, so groups are shown as they are at slightly different times. One
+    whose figures cannot be read, because of a bug, is shown without any, and hides no other.
     """
     reading, turns = bulk_readers or {}, Turns(_AT_ONCE)
-    return {
-        lane.name: await _group_view(
-            lane,
-            [] if deliveries is None else deliveries(lane.name),
-            turns,
-            bulk_readers=reading.get(lane.name, 0),
-            unowned=unowned,
-        )
-        for lane in list(lanes)
-    }
+    found: dict[str, Any] = {}
+    for lane in list(lanes):
+        bug = _noisy.confined(f"view {lane.name}", "a group cannot be shown", group=lane.name)
+        with bug:
+            found[lane.name] = await _group_view(
+                lane,
+                [] if deliveries is None else deliveries(lane.name),
+                turns,
+                bulk_readers=reading.get(lane.name, 0),
+                unowned=unowned,
+            )
+        if bug.failed:
+            found[lane.name] = _unreadable_view(lane)
+    return found
 
 
 async def _group_view(
@@ -236,7 +246,7 @@ async def _group_view(
     bulk_readers: int,
     unowned: Unowned | None,
 ) -> dict[str, Any]:
-    wall = wall_ms()
+    wall, now = wall_ms(), now_ns()
     others = () if unowned is None else unowned.of(lane)
     missed: frozenset[str] = frozenset() if unowned is None else unowned.missed(lane)
     dead_letters = (None, None) if unowned is None else unowned.dead_letters(lane.name)
@@ -249,7 +259,10 @@ async def _group_view(
             queues.append(_queue_view(pipeline, seen))
     owned = [(each, figures) for each, figures in figures_here if each.origin is each]
     known = [
-        *(known_here(each, figures, wall_ms=wall) for each, figures in owned),
+        *(
+            known_here(each, figures, wall_ms=wall - each.unconfirmed_ns(now) // _MS)
+            for each, figures in owned
+        ),
         *others,
     ]
     pause = lane.buffer.paused_whole or next((each.pause for each in known if each.pause), None)
@@ -265,6 +278,7 @@ async def _group_view(
         paused="" if pause is None else f"by {pause.by}: {pause.reason}",
         refused={str(queue): why for queue, (why, _) in lane.refused.items()},
         complete=not missed,
+        silent=_silent([each for each, _ in owned], others, now),
         ever_owned=any(each.ever_owned is not False for each in known),
         dead_letters=dead_letters[0],
         handled=Handled(
@@ -297,6 +311,53 @@ async def _group_view(
         "queues": queues,
         "others": [each.row() for each in others],
     }
+
+
+def _unreadable_view(lane: GroupLane) -> dict[str, Any]:
+    """Return the view of a group of which only the settings are known."""
+    settings, unknown = lane.settings, asdict(figures_of((), complete=False))
+    sentence = "its figures cannot be read: see the proxy's log"
+    return {
+        "state": asdict(GroupState("error", Kind.BAD, sentence)),
+        "figures": unknown,
+        "dead_letters": None,
+        "dead_letters_at_ms": None,
+        "max_rate": settings.max_rate,
+        "hand_out": settings.hand_out,
+        "start_from": str(settings.start_from),
+        "mode": settings.mode,
+        "paused": None,
+        "topics": [
+            {
+                "name": topic.name,
+                "order_key": topic.order_key,
+                "max_rate": topic.max_rate,
+                "rate_limited": False,
+                "wanted": False,
+                "missing_key": topic.missing_key,
+                **_passing(None),
+                "figures": unknown,
+            }
+            for topic in settings.topics
+        ],
+        "taking_part": False,
+        "waiting_pulls": 0,
+        "bulk_readers": 0,
+        "deliveries": [],
+        "refused": {},
+        "denied": {},
+        "clients_seen_s": None,
+        "queues": [],
+        "others": [],
+    }
+
+
+def _silent(owned: Iterable[QueuePipeline], others: Iterable[KnownQueue], now: int) -> list[str]:
+    """Return the brokers of queues whose figures are not new: they do not confirm the lock of an
+    owned queue, or were not asked successfully about another one.
+    """
+    unsure = {each.queue.broker for each in owned if not each.is_owned(now)}
+    return sorted(unsure | {each.queue.broker for each in others if each.trouble})
 
 
 def _at_work(figures: Sequence[PipelineStatistics]) -> dict[str, Any]:

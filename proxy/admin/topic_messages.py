@@ -133,8 +133,9 @@ class TopicMessagesView(Answer):
     """Messages, oldest first. ``positions``: of the next page, None for a search by key or id.
 
     ``complete``: the page reaches the end of all queues, or a search by key or id has no older
-    messages; ``older``: messages from before the page are stored, None for such a search;
-    ``read``: messages that were looked at; ``unanswered``: errors of brokers that failed.
+    messages, as far as brokers answered; ``older``: messages from before the page are stored, None
+    for such a search; ``read``: messages that were looked at; ``unanswered``: errors of brokers
+    that failed, whose queues ``positions`` leave to the next page.
     """
 
     topic: str

@@ -16,6 +16,7 @@ from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.cli.owner_requests import look, path_of
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
+from proxy.upstream.broker_questions import failures
 
 Rows = list[dict[str, Any]]
 
@@ -95,14 +96,21 @@ def query_all_owners(
     seen = TopicAnswers(rows, recorded=recorded, cut=cut)
     owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
+    unknown: list[str] = []
     for row in owners["queues"]:
         if row["topic"] != topic:
             continue
         seen.queues += 1
-        if row["state"] != "owned":
+        if row["state"] == "unknown":
+            unknown.append(row["queue"])
+        elif row["state"] != "owned":
             seen.unowned.append(row["queue"])
         elif row["owner"] != owners["proxy"]:
             owned[row["http"]].append(row["queue"])
+    ours = {row["queue"] for row in rows}
+    if hidden := [queue for queue in unknown if queue not in ours]:
+        why = failures(owners.get("unanswered", {}))
+        seen.hidden[f"their owners are unknown: {why}"] = hidden
     for address, queues in owned.items():
         if address is None:
             seen.hidden[_NO_ADDRESS] = queues

@@ -12,6 +12,7 @@ import typer
 from proxy.cli.connect import ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.cli.owner_requests import say_unanswered
 from proxy.cli.times import time_text
 from proxy.core.access.audit_record import AUDIT_TOPIC
 from proxy.diagnosis.findings import number
@@ -46,7 +47,9 @@ def ls(
     found = _ask(http, group=group, target=target, limit=limit)
     records = found["records"]
     _show(records, output)
-    if not found.get("complete", len(records) < limit):  # an older proxy does not say
+    say_unanswered(found)
+    cut = len(records) == limit or not found.get("unanswered")  # else nothing else is missing
+    if cut and not found.get("complete", len(records) < limit):  # an older proxy does not say
         how = "raise --limit"
         if len(records) < limit or limit == _MOST:
             how = f"orderlane messages export {AUDIT_TOPIC} has all"
@@ -63,7 +66,11 @@ def tail(
 ) -> None:
     """Follow changes until interrupted, starting with the newest ones."""
     page = _ask(http, group=group, target=target, limit=limit)
+    silent: set[str] = set()
     while True:
+        if (now := set(page.get("unanswered", ()))) - silent:
+            say_unanswered(page)
+        silent = now
         if output is OutputFormat.JSON:
             for record in page["records"]:
                 print_json(record)
@@ -72,7 +79,7 @@ def tail(
         time.sleep(_LOOK_S)
         after = page["position"] or None
         page = _ask(http, group=group, target=target, limit=_MOST, after=after)
-        if not page.get("complete", True):
+        if not (page.get("complete", True) or page.get("unanswered")):
             say("some changes since the last look are not shown: orderlane audit ls")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
-from proxy.cli.owner_requests import look, path_of
+from proxy.cli.owner_requests import look, path_of, say_unanswered
 from proxy.cli.times import shown_time
 
 app = typer.Typer(no_args_is_help=True, help="List brokers and their replicas.")
@@ -32,8 +32,7 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
     if output is not OutputFormat.JSON:
         rows = [_shown(row) for row in rows]
     print_rows(rows, columns=_COLUMNS, output=output)
-    for broker, why in found["unanswered"].items():
-        say(f"{broker} did not answer: {why}")
+    say_unanswered(found)
     if not found["complete"]:
         say("there are more brokers than an answer lists")
 

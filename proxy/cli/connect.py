@@ -9,7 +9,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -31,6 +31,8 @@ from proxy.settings.types import host_port
 _TIMEOUT_S = 3.0
 #: Changes are audited first, and the brokers may have to create a topic for that.
 CHANGE_TIMEOUT_S = 30.0
+#: Header with the names of brokers whose rows are missing in an answer.
+_UNANSWERED = "Orderlane-Unanswered"
 _PIECE_BYTES = 1 << 16
 #: A path that is answered only by a single process.
 _PROCESS = "/api/process"
@@ -132,12 +134,16 @@ def ask_proxy(
     body: bytes | None = None,
     timeout_s: float = _TIMEOUT_S,
     method: str | None = None,
+    on_unanswered: Callable[[str], None] = lambda _: None,
 ) -> bytes:
     """GET *path* from a proxy's HTTP port, or send *body* by POST or *method*.
 
-    A request that is refused because of a hand-over is repeated for 10 s. Raises OrderlaneError.
+    A request that is refused because of a hand-over is repeated for 10 s. *on_unanswered* is called
+    with the names of brokers whose rows are missing in a list. Raises OrderlaneError.
     """
     with _asked_patiently(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
+        if (silent := answer.headers.get(_UNANSWERED)) is not None:
+            on_unanswered(silent)
         try:
             return bytes(answer.read())
         except TimeoutError:
@@ -161,11 +167,16 @@ def body_of(asked: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, ensure_ascii=False).encode()
 
 
-def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:
+def lines_of_proxy(
+    http: str, path: str, *, on_unanswered: Callable[[str], None] = lambda _: None
+) -> Iterator[bytes]:
     """Yield the lines of a stream at *path*, and an empty one for a piece without line ends, as
-    while the proxy searches. Raises OrderlaneError, also if it is cut short.
+    while the proxy searches. *on_unanswered*: see ``ask_proxy``. Raises OrderlaneError, also if it
+    is cut short.
     """
     with _asked(http, path, timeout_s=CHANGE_TIMEOUT_S) as answer:
+        if (silent := answer.headers.get(_UNANSWERED)) is not None:
+            on_unanswered(silent)
         rest = b""
         while piece := _piece(http, answer):
             lines = [each.lstrip(b" ") for each in (rest + piece).split(b"\n")]

@@ -13,6 +13,7 @@ from proxy.cli.connect import actor, ask_proxy, body_of, given_reason
 from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import say_unanswered
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 
@@ -71,7 +72,12 @@ def ls(
             break
     rows.sort(key=lambda row: int(row["store_ms"]))
     print_rows(rows, columns=_COLUMNS, output=output)
-    say(f"{number(found['waiting'], 'dead letter')} of {group} not redriven, {len(rows):,} shown")
+    waiting = found["waiting"]
+    known = "an unknown number of dead letters"
+    if waiting is not None:
+        known = number(waiting, "dead letter")
+    say(f"{known} of {group} not redriven, {len(rows):,} shown")
+    say_unanswered(found)
     if not found["complete"]:
         how = "raise --limit" if limit < _MOST else f"orderlane dead-letters export {group} has all"
         say(f"the list may be incomplete: {how}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from typing import Annotated, Any
 
 import orjson
 import typer
 
+from broker_core.client import BrokerClient
 from broker_core.client.results import ElectedReplicas
-from broker_core.names import Topic
 from broker_core.printable import printable
 from proxy.cli.connect import ask_proxy, broker_client
 from proxy.cli.group_doctor import diagnose_all, diagnose_group
@@ -29,6 +30,7 @@ from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.net.tls import broker_context, port_context
 from proxy.settings.proxy_settings import load_settings
+from proxy.upstream.broker_questions import BrokerQuestions
 
 _DISTRIBUTION = "orderlane"
 #: The distributions that may contain our packages: a checkout's, and an installation's.
@@ -94,7 +96,7 @@ def _groups(nameserver: str, http: str) -> list[dict[str, Any]]:
         found = diagnose_all(nameserver=nameserver, http=http)
     except OrderlaneError as error:
         return [{"check": "groups", "result": "wrong", "finding": f"groups unknown: {error}"}]
-    unhealthy = [each for each in found if each.findings]
+    unhealthy = [each for each in found.found if each.findings]
     rows: list[dict[str, Any]] = [
         {
             "check": "group",
@@ -106,8 +108,22 @@ def _groups(nameserver: str, http: str) -> list[dict[str, Any]]:
         }
         for each in unhealthy
     ]
-    result = "wrong" if unhealthy else "ok"
-    return [*rows, {"check": "groups", "result": result, "finding": healthy(found)}]
+    rows += (
+        {
+            "check": "group",
+            "result": "wrong",
+            "group": group,
+            "cause": "unknown",
+            "finding": f"the diagnosis failed: {why}",
+            "findings": 1,
+        }
+        for group, why in sorted(found.failed.items())
+    )
+    result = "wrong" if rows else "ok"
+    line = healthy(found.found)
+    if found.failed:
+        line += f", {number(len(found.failed), 'group')} not diagnosed"
+    return [*rows, {"check": "groups", "result": result, "finding": line}]
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -154,17 +170,15 @@ def _settings(path: Any) -> str:
 async def _brokers(nameserver: str) -> str:
     async with broker_client(nameserver) as client:
         topics = await client.topics()
-        brokers: set[str] = set()
-        for topic in topics:
-            brokers.update(await client.broker_names(Topic(topic)))
-        shown = []
-        problems = await retention_problems(client, sorted(brokers))
-        for broker in sorted(brokers):
-            replicas = await client.elected_replicas(broker)
-            shown.append(broker if replicas is None else f"{broker} ({_replicas(replicas)})")
-            if replicas is not None and replicas.behind:
-                ids = ", ".join(map(str, replicas.behind))
-                problems.append(f"{broker}: replica {ids} is not in sync: start it, or see its log")
+        brokers = await client.all_brokers()
+        ask = BrokerQuestions()
+        answers = await asyncio.gather(
+            *(ask.ask(broker, partial(_broker, client, broker)) for broker in brokers)
+        )
+        told = [each for each in answers if each is not None]
+        shown = [text for text, _ in told]
+        problems = [f"{broker} does not answer: {why}" for broker, why in ask.unanswered.items()]
+        problems += (problem for _, found in told for problem in found)
     if not brokers:
         raise OrderlaneError(
             f"no broker is registered at the nameserver {nameserver}: start one with --nameserver"
@@ -174,24 +188,54 @@ async def _brokers(nameserver: str) -> str:
     return f"{', '.join(shown)} with {number(len(topics), 'topic')}"
 
 
+async def _broker(client: BrokerClient, broker: str) -> tuple[str, list[str]]:
+    """Return *broker* with its replicas, and its problems in sentences. Raises RemotingError."""
+    problems = await retention_problems(client, [broker])
+    replicas = await client.elected_replicas(broker)
+    if replicas is None:
+        return broker, problems
+    if replicas.behind:
+        ids = ", ".join(map(str, replicas.behind))
+        problems.append(f"{broker}: replica {ids} is not in sync: start it, or see its log")
+    return f"{broker} ({_replicas(replicas)})", problems
+
+
 def _replicas(replicas: ElectedReplicas) -> str:
     in_sync = ", ".join(map(str, replicas.in_sync))
     return f"master {replicas.master}, epoch {replicas.epoch}, in sync {in_sync}"
 
 
 def _proxy(http: str) -> str:
-    answers = [(each, ask_proxy(each, "/readyz")) for each in _each(http)]
-    return "; ".join(f"{at}: {answer.decode().strip()}" for at, answer in answers)
+    answers, failed = asyncio.run(_ask_each(http, "/readyz"))
+    told = [f"{at}: {answer.decode().strip()}" for at, answer in answers.items()]
+    if failed:
+        raise OrderlaneError("; ".join([*failed, *told]))
+    return "; ".join(told)
 
 
-def _each(http: str) -> list[str]:
-    return [each.strip() for each in http.split(",") if each.strip()]
+async def _ask_each(http: str, path: str) -> tuple[dict[str, bytes], list[str]]:
+    """Ask the proxies at *http* at once; return answers by address, and errors."""
+    addresses = [each.strip() for each in http.split(",") if each.strip()]
+    found = await asyncio.gather(
+        *(asyncio.to_thread(ask_proxy, each, path) for each in addresses), return_exceptions=True
+    )
+    answers: dict[str, bytes] = {}
+    failed: list[str] = []
+    for address, answer in zip(addresses, found, strict=True):
+        if isinstance(answer, OrderlaneError):
+            failed.append(str(answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            answers[address] = answer
+    return answers, failed
 
 
 def _configuration(http: str) -> str:
-    """Return whether the proxy uses the current settings file. Raises OrderlaneError."""
-    configs = [orjson.loads(ask_proxy(each, "/api/config")) for each in _each(http)]
-    if problems := [each for config in configs for each in config["problems"]]:
+    """Return whether the proxies use the current settings file. Raises OrderlaneError."""
+    answers, failed = asyncio.run(_ask_each(http, "/api/config"))
+    configs = [orjson.loads(each) for each in answers.values()]
+    if problems := [*failed, *(each for config in configs for each in config["problems"])]:
         raise OrderlaneError("; ".join(problems))
     files = dict.fromkeys(config["file"] and config["file"]["path"] for config in configs)
     return ", ".join("no settings file" if each is None else f"as in {each}" for each in files)

@@ -6,6 +6,7 @@ import time
 
 from proxy.cli.connect import lines_of_proxy
 from proxy.cli.output import print_json_line, say
+from proxy.cli.owner_requests import say_missing
 from proxy.diagnosis.findings import number
 
 #: Time between two reports of progress.
@@ -17,7 +18,7 @@ def print_export(http: str, path: str, *, thing: str) -> int:
     the proxy searches and finds none. Return their number. Raises OrderlaneError.
     """
     printed, reported = 0, time.monotonic()
-    for line in lines_of_proxy(http, path):
+    for line in lines_of_proxy(http, path, on_unanswered=say_missing):
         if line:
             print_json_line(line)
             printed += 1

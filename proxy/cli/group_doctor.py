@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import typer
 
@@ -16,6 +17,9 @@ from proxy.cli.times import time_text
 from proxy.diagnosis.diagnose import Diagnosis, diagnosis
 from proxy.diagnosis.findings import Finding
 from proxy.errors import OrderlaneError
+
+#: Groups that are diagnosed at a time: each may wait for the same silent broker.
+_AT_ONCE = 8
 
 
 def diagnose_group(
@@ -36,30 +40,58 @@ def diagnose_group(
         raise typer.Exit(1)
 
 
-def diagnose_all(*, nameserver: str, http: str) -> list[Diagnosis]:
-    """Return the diagnoses of all groups of the proxies at *http*, by name.
+@dataclass(frozen=True, slots=True)
+class AllDiagnoses:
+    """The diagnoses of all groups, by name. ``failed``: why others could not be made, by group."""
+
+    found: Sequence[Diagnosis]
+    failed: Mapping[str, str]
+
+
+def diagnose_all(*, nameserver: str, http: str) -> AllDiagnoses:
+    """Return the diagnoses of all groups of the proxies at *http*, made at the same time.
 
     A proxy that does not answer is left out. Raises OrderlaneError for invalid addresses, and if
     none answers.
     """
     addresses = _addresses(nameserver, http)
-    names: set[str] = set()
-    refused: list[str] = []
-    for address in addresses:
-        try:
-            names |= proxy_groups(address).keys()
-        except OrderlaneError as error:
-            refused.append(str(error))
+    names, refused = asyncio.run(_names(addresses))
     if len(refused) == len(addresses):
         raise OrderlaneError("; ".join(refused))
+    return asyncio.run(_all(sorted(names), nameserver, addresses))
 
-    async def each() -> list[Diagnosis]:
-        return [
-            await _diagnosis(name, topics=(), nameserver=nameserver, http=addresses)
-            for name in sorted(names)
-        ]
 
-    return asyncio.run(each())
+async def _names(addresses: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Return the groups of the proxies at *addresses*, and the errors of those that failed."""
+    answers = await asyncio.gather(
+        *(asyncio.to_thread(proxy_groups, each) for each in addresses), return_exceptions=True
+    )
+    names: set[str] = set()
+    refused: list[str] = []
+    for answer in answers:
+        if isinstance(answer, OrderlaneError):
+            refused.append(str(answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            names |= answer.keys()
+    return names, refused
+
+
+async def _all(names: Sequence[str], nameserver: str, http: Sequence[str]) -> AllDiagnoses:
+    turns = asyncio.Semaphore(_AT_ONCE)
+    failed: dict[str, str] = {}
+
+    async def one(name: str) -> Diagnosis | None:
+        async with turns:
+            try:
+                return await _diagnosis(name, topics=(), nameserver=nameserver, http=http)
+            except Exception as error:  # also a bug: it hides no other group
+                failed[name] = str(error) or type(error).__name__
+                return None
+
+    found = await asyncio.gather(*map(one, names))
+    return AllDiagnoses([each for each in found if each is not None], failed)
 
 
 def _addresses(nameserver: str, http: str) -> list[str]:

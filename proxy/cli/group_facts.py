@@ -20,6 +20,7 @@ from proxy.cli.connect import NoAnswerInTime, ask_proxy, broker_client
 from proxy.cli.owner_requests import path_of
 from proxy.diagnosis.facts import (
     Facts,
+    HeldGroup,
     KeyLists,
     ProxyFacts,
     Refused,
@@ -32,6 +33,8 @@ from proxy.operator.broker_facts import BrokerFacts
 
 #: Keys of each kind that a proxy is asked for, per topic.
 _LISTS = {"blocked": 1_000, "paused": 1_000, "parked": 10_000, "top": 20}
+#: Time for one of them: the proxy may wait for a broker.
+_LIST_WITHIN_S = 10.0
 
 
 async def group_facts(
@@ -128,9 +131,7 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
     found: dict[str, ProxyFacts] = {}
     left = list(dict.fromkeys(addresses))
     while left:
-        answers = await asyncio.gather(
-            *(asyncio.to_thread(_proxy, at, group) for at in left), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(_proxy(at, group) for at in left), return_exceptions=True)
         more: list[str] = []
         for at, answer in zip(left, answers, strict=True):
             if isinstance(answer, OwnedElsewhere):
@@ -146,23 +147,23 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
     return found
 
 
-def _proxy(http: str, group: str) -> ProxyFacts:
+async def _proxy(http: str, group: str) -> ProxyFacts:
     """Ask one proxy. Raises OwnedElsewhere if workers share the address, OrderlaneError."""
     before_ms = wall_ms()
-    process = orjson.loads(ask_proxy(http, path_of("process")))
+    process = orjson.loads(await asyncio.to_thread(ask_proxy, http, path_of("process")))
     after_ms = wall_ms()
-    row = orjson.loads(ask_proxy(http, path_of("groups"))).get(group)
-    held = None if row is None else group_of(row)
-    if held is not None and any(topic.rate_limited for topic in held.topics):
-        described = orjson.loads(ask_proxy(http, path_of("groups", group)))
-        held = replace(held, stored=bool(described["version"]))
+    held = await asyncio.to_thread(_held, http, group)
     topics = () if held is None or not held.queues else held.topics
 
     keys = KeyLists()
-    for topic in topics:
-        for name, limit in _LISTS.items():
-            place = path_of("groups", group, "topics", topic.name, "keys", name)
-            keys.add(name, topic.name, _look(http, f"{place}?limit={limit}"), limit=limit)
+    wanted = [(topic.name, name) for topic in topics for name in _LISTS]
+    found = await asyncio.gather(
+        *(asyncio.to_thread(_look, http, group, *each) for each in wanted), return_exceptions=True
+    )
+    for (topic, name), rows in zip(wanted, found, strict=True):
+        if isinstance(rows, BaseException):
+            raise rows
+        keys.add(name, topic, rows, limit=_LISTS[name])
     return ProxyFacts(
         http=http,
         proxy=process["proxy"],
@@ -173,7 +174,7 @@ def _proxy(http: str, group: str) -> ProxyFacts:
         memory_bytes=process["memory_bytes"],
         memory_limit_bytes=process["memory_limit_bytes"],
         group=held,
-        refused=_refused(http),
+        refused=await asyncio.to_thread(_refused, http),
         **keys.facts(),
     )
 
@@ -187,10 +188,24 @@ def _refused(http: str) -> tuple[Refused, ...]:
     return tuple(refused_of(row) for row in answer["refusals"] if row["port"] == "thrift")
 
 
-def _look(http: str, path: str) -> list[dict[str, Any]]:
-    """Return the rows of a key list; none if the group has left this proxy."""
+def _held(http: str, group: str) -> HeldGroup | None:
+    """Return *group* as the proxy has it; None if it has not."""
+    row = orjson.loads(ask_proxy(http, path_of("groups"))).get(group)
+    if row is None:
+        return None
+    held = group_of(row)
+    if any(topic.rate_limited for topic in held.topics):
+        described = orjson.loads(ask_proxy(http, path_of("groups", group)))
+        held = replace(held, stored=bool(described["version"]))
+    return held
+
+
+def _look(http: str, group: str, topic: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of the key list *name*; none if the group has left this proxy."""
+    place = path_of("groups", group, "topics", topic, "keys", name)
+    path = f"{place}?limit={_LISTS[name]}"
     try:
-        return list(orjson.loads(ask_proxy(http, path)))
+        return list(orjson.loads(ask_proxy(http, path, timeout_s=_LIST_WITHIN_S)))
     except OwnedElsewhere:
         return []
 

@@ -73,15 +73,15 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
     Figures cover the queues owned by this proxy and those without an owner, which brokers and the
     last ownership records show ("age" says how old these are); orderlane lag shows each queue.
     """
-    rows = [
-        _row(name, group, topic)
-        for name, group in sorted(proxy_groups(http).items())
-        for topic in group["topics"]
-    ]
+    found = sorted(proxy_groups(http).items())
+    rows = [_row(name, group, topic) for name, group in found for topic in group["topics"]]
     if output is not OutputFormat.JSON:
         now_ms = wall_ms()
         rows = [{**row, "age": _age(row, now_ms)} for row in rows]
     print_rows(rows, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
+    if silent := {broker for _, group in found for broker in _silent(group)}:
+        brokers = ", ".join(sorted(silent))
+        say(f"figures of queues of these brokers are not new, as they do not answer: {brokers}")
 
 
 @app.command("describe")
@@ -338,8 +338,8 @@ def _place(group: str) -> str:
 
 
 def _age(row: dict[str, Any], now_ms: int) -> str | None:
-    """Return the age of the oldest figures of queues without an owner; None without such queues."""
-    if not row["unowned"] or row["at_ms"] is None:
+    """Return the age of the oldest figures; None if the proxy surely owns all queues."""
+    if not (row["unowned"] or row["unsure"]) or row["at_ms"] is None:
         return None
     return span((now_ms - row["at_ms"]) / 1000)
 
@@ -357,6 +357,7 @@ def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, A
         "order_key": topic["order_key"],
         "queues": len(owned),
         "unowned": figures.get("unowned"),
+        "unsure": sum(not queue.get("sure", True) for queue in owned),
         **{field: figures.get(field) for field in FIGURES},
         **{field: sum(queue[field] for queue in owned) for field in ("ready", "leased")},
         "paused_queues": sum(row["paused_whole"] for row in ours),
@@ -365,3 +366,10 @@ def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, A
         "dead_letters": group.get("dead_letters"),
         "at_ms": figures.get("at_ms"),
     }
+
+
+def _silent(group: dict[str, Any]) -> set[str]:
+    """Return the brokers of queues whose figures are not new."""
+    rows = [each for each in group["queues"] if not each.get("sure", True)]
+    rows += [each for each in group.get("others", ()) if each["trouble"]]
+    return {each["queue"].rpartition("_")[0] for each in rows}

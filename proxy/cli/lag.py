@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from proxy.cli.options import (
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.diagnosis.findings import some
 from proxy.errors import OrderlaneError
+from proxy.upstream.broker_questions import BrokerQuestions
 
 _COLUMNS = (
     *("topic", "queue", "owned", "end", "committed", "lag", "position", "unfinished", "blocked"),
@@ -34,6 +36,8 @@ _COLUMNS = (
 _UNKNOWN = ("owned", "end", "lag", "unfinished", "blocked", "parked")
 #: Figures that only a proxy knows.
 _OF_PROXIES = ("owned", "unfinished", "blocked", "parked", "at_ms", "oldest_ms", "trouble")
+#: Figures that brokers tell, and proxies knew.
+_OF_BROKERS = ("end", "committed", "lag")
 #: Stands for a group if no proxy answers.
 _NOTHING: dict[str, Any] = {"topics": [], "queues": [], "others": [], "paused": None}
 
@@ -61,14 +65,17 @@ def lag(
         say(each)
     queues = [each for each in known_queues([known]) if each["topic"] in names]
     try:
-        rows = asyncio.run(_rows(group, names, nameserver, queues))
+        rows, unanswered = asyncio.run(_rows(group, names, nameserver, queues))
     except OrderlaneError as error:
         if not queues:
             raise
         say(f"showing the last figures of the proxy: {error}")
-        rows = [{**dict.fromkeys(_OF_PROXIES), **each} for each in queues]
+        rows, unanswered = [{**dict.fromkeys(_OF_PROXIES), **each} for each in queues], {}
     shown = rows if output is OutputFormat.JSON else _with_age(rows)
     print_rows(shown, columns=_COLUMNS, output=output, unknown=_UNKNOWN)
+    for broker, why in unanswered.items():
+        shown_for_it = ", its figures are the last ones of the proxy" if queues else ""
+        say(f"{broker} did not answer{shown_for_it}: {why}")
     for trouble in sorted({row["trouble"] for row in rows if row["trouble"]}):
         places = [f"{row['topic']}/{row['queue']}" for row in rows if row["trouble"] == trouble]
         say(f"figures of {some(places)} are not newer: {trouble}")
@@ -96,20 +103,28 @@ def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
 
 async def _rows(
     group: str, topics: list[str], nameserver: str, held: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each queue, with what the proxy knows if its broker does not answer; and the
+    errors of such brokers. Raises OrderlaneError if no broker answers.
+    """
     by_queue = {(queue["topic"], queue["queue"]): queue for queue in held}
     unknown = dict.fromkeys(_OF_PROXIES)
+    ask = BrokerQuestions()
     async with broker_client(nameserver) as client:
         queues = [queue for topic in topics for queue in await _queues(client, topic)]
-        ranges = await client.queue_ranges(queues, group=Group(group))
-        return [
-            {
-                **unknown,
-                **by_queue.get((queue.topic, queue.qid), {}),
-                **_offsets(queue, ranges[queue]),
-            }
-            for queue in queues
-        ]
+        answers = await ask.ask_each(queues, partial(client.queue_ranges, group=Group(group)))
+    ask.refuse_if_silent({queue.broker for queue in queues})
+    ranges = {queue: each for answer in answers for queue, each in answer.items()}
+    rows = [
+        {
+            **unknown,
+            **dict.fromkeys(_OF_BROKERS),
+            **by_queue.get((queue.topic, queue.qid), {}),
+            **_offsets(queue, ranges.get(queue)),
+        }
+        for queue in queues
+    ]
+    return rows, ask.unanswered
 
 
 async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
@@ -121,7 +136,9 @@ async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
         raise OrderlaneError(f"there is no topic {topic!r}: see orderlane topics") from None
 
 
-def _offsets(queue: QueueName, found: QueueRange) -> dict[str, Any]:
+def _offsets(queue: QueueName, found: QueueRange | None) -> dict[str, Any]:
+    if found is None:
+        return {"topic": queue.topic, "queue": queue.qid}
     start = found.begin if found.committed is None else found.committed
     return {
         "topic": queue.topic,

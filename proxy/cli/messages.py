@@ -24,7 +24,7 @@ from proxy.cli.output import (
     print_text,
     say,
 )
-from proxy.cli.owner_requests import change, look, path_of
+from proxy.cli.owner_requests import change, look, path_of, say_unanswered
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -104,26 +104,29 @@ def ls(
         asked = {"key": key, "id": message_id, "limit": min(limit, MOST_SHOWN), **start}
         found = look(http, _place(topic), **asked)
         rows = found["messages"][-limit:]
-        for broker, why in found["unanswered"].items():
-            say(f"{broker} did not answer: {why}")
+        say_unanswered(found)
         if not found["complete"] or len(rows) < len(found["messages"]):
             # With fewer, a broker's limit of bytes was reached.
             can_raise = len(rows) == limit < MOST_SHOWN
             more = "raise --limit" if can_raise else "search with --grep and --from-time"
             say(f"the newest {number(len(rows), 'message')} shown, there may be older ones: {more}")
     elif from_offset is None and from_time is None and not grep:
-        rows, older = _newest(http, topic, queue, limit)
+        rows, older, unanswered = _newest(http, topic, queue, limit)
+        say_unanswered({"unanswered": unanswered})
         if older:
             shown = number(len(rows), "message")
             say(f"the newest {shown} shown, there are older ones: raise --limit or use --from-time")
     else:
         rows, complete = [], True
         passed: bool | None = None
+        unanswered = {}
         for page in _pages(http, topic, limit=limit, **start):
             rows += page["messages"]
+            unanswered |= page.get("unanswered", {})
             complete = page["complete"]
             if passed is None:
                 passed = page.get("older", False)  # messages before the first page
+        say_unanswered({"unanswered": unanswered})
         if not complete:
             say(f"the first {number(len(rows), 'message')} shown, there may be more: raise --limit")
         if passed and from_offset is None and from_time is None:
@@ -144,7 +147,11 @@ def tail(
     asked = {"queue": queue, "contains": grep or None, "limit": _LARGEST_PAGE}
     page = look(http, _place(topic), **asked, start="end")
     left = count
+    silent: set[str] = set()
     while left is None or left > 0:
+        if (now := set(page.get("unanswered", ()))) - silent:
+            say_unanswered(page)
+        silent = now
         page = look(http, _place(topic), **asked, positions=page["positions"])
         rows = page["messages"][:left]
         for row in rows:
@@ -254,18 +261,21 @@ def _place(topic: str) -> str:
     return path_of("topics", topic, "messages")
 
 
-def _newest(http: str, topic: str, queue: str | None, limit: int) -> tuple[Rows, bool]:
-    """Return the newest *limit* messages by store time, oldest first, and whether there are older
-    ones.
+def _newest(
+    http: str, topic: str, queue: str | None, limit: int
+) -> tuple[Rows, bool, dict[str, str]]:
+    """Return the newest *limit* messages by store time, oldest first, whether there are older ones,
+    and the errors of brokers that did not answer, whose queues are left out.
 
     All queues are read equally far back. Those that may have further ones of the newest messages
     are then read as far back as if they had all.
     """
-    found = look(http, _place(topic), queue=queue, start="end", limit=1)["positions"]
-    if not found:
-        return [], False  # no readable queue
-    places = (part.rpartition("@") for part in found.split(","))
-    ends = {qid: int(end) for qid, _, end in places}
+    found = look(http, _place(topic), queue=queue, start="end", limit=1)
+    unanswered: dict[str, str] = found.get("unanswered", {})
+    places = (part.rpartition("@") for part in found["positions"].split(",") if part)
+    ends = {qid: int(end) for qid, _, end in places if end.isdecimal()}
+    if not ends:
+        return [], False, unanswered  # no readable queue
     back = max(limit // len(ends) + 1, min(limit, _READ_BACK // len(ends)))
     begins = {qid: max(0, end - back) for qid, end in ends.items()}
     rows = _between(http, topic, queue, begins, ends)
@@ -274,7 +284,7 @@ def _newest(http: str, topic: str, queue: str | None, limit: int) -> tuple[Rows,
     if short and back < limit:
         begins |= {qid: max(0, ends[qid] - limit) for qid in short}
         rows = _between(http, topic, queue, begins, ends)
-    return rows[-limit:], len(rows) > limit or bool(_cut(rows, begins))
+    return rows[-limit:], len(rows) > limit or bool(_cut(rows, begins)), unanswered
 
 
 def _between(

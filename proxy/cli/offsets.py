@@ -12,10 +12,11 @@ import typer
 from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_preview, print_rows, say
-from proxy.cli.owner_requests import ReasonOption, change, look, path_of
+from proxy.cli.owner_requests import ReasonOption, change, look, path_of, say_unanswered
 from proxy.cli.times import given_ms
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
+from proxy.upstream.broker_questions import failures
 
 app = typer.Typer(
     no_args_is_help=True, help="Show and reset a group's offsets, skip damaged messages."
@@ -49,6 +50,7 @@ def show(
     """
     found = look(http, path_of("groups", group, "offsets"), topic=topic)
     print_rows(found["queues"], columns=_COLUMNS, output=output)
+    say_unanswered(found)
 
 
 @app.command("reset")
@@ -91,7 +93,13 @@ def reset(
     to = _to(to_offset, to_time, begin=to_earliest, end=skip)
     if not dry_run:
         may_ask(yes)
-    rows = _chosen(look(http, path_of("groups", group, "offsets"), topic=topic)["queues"], queue)
+    found = look(http, path_of("groups", group, "offsets"), topic=topic)
+    if not queue and (missing := found.get("unanswered")):
+        raise OrderlaneError(
+            "not all queues can be reset now, and without --queue all or none are:"
+            f" {failures(missing)}"
+        )
+    rows = _chosen(found["queues"], queue)
     expected = _expected(expect or [], rows)
     plans = [
         _ask(http, group, row, reason=reason, to=to, dry_run=True, expected=expected)

@@ -8,7 +8,7 @@ import time
 from proxy.cli.connect import ask_proxy, one_of
 from proxy.cli.order_key_sample import Known
 from proxy.cli.output import say
-from proxy.cli.owner_requests import look, path_of
+from proxy.cli.owner_requests import look, path_of, say_unanswered
 from proxy.errors import OrderlaneError
 from proxy.tuning.handling import Handling
 
@@ -24,6 +24,7 @@ def handling_of(http: str, of: Known) -> Handling:
     path = path_of("groups", of.group, "handling")
     answers = [look(http, path)]
     owners = look(http, path_of("owners"), group=of.group)
+    say_unanswered(owners)
     others = {
         row["http"]
         for row in owners["queues"]

@@ -240,7 +240,9 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
     for row in owners["queues"]:
         if row["topic"] != of.topic.name:
             continue
-        if row["state"] != "owned":
+        if row["state"] == "unknown":
+            seen.hidden[row["queue"]] = "its owner is unknown: its broker does not answer"
+        elif row["state"] != "owned":
             seen.unowned.append(row["queue"])
         elif row["owner"] != owners["proxy"]:
             if row["http"] is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -24,7 +26,9 @@ def path_of(*parts: str) -> str:
 
 
 def look(http: str, path: str, **query: Any) -> Any:
-    """GET *path* from the proxy, or from the owner that it names."""
+    """GET *path* from the proxy, or from the owner that it names. Print which brokers are missing
+    in a list.
+    """
     given = {name: value for name, value in query.items() if value is not None}
     return _ask(http, f"{path}?{urlencode(given)}" if given else path, None, _TIMEOUT_S)
 
@@ -35,17 +39,29 @@ def change(http: str, path: str, asked: dict[str, Any], *, timeout_s: float = _T
     return _ask(http, path, body_of({"by": actor(), **given}), timeout_s)
 
 
+def say_unanswered(found: Mapping[str, Any]) -> None:
+    """Print the errors of brokers that are missing in an answer."""
+    for broker, why in found.get("unanswered", {}).items():
+        say(f"{broker} did not answer: {why}")
+
+
 def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
+    asked = partial(ask_proxy, path=path, body=body, timeout_s=timeout_s, on_unanswered=say_missing)
     try:
-        return orjson.loads(ask_proxy(http, path, body=body, timeout_s=timeout_s))
+        return orjson.loads(asked(http))
     except OwnedElsewhere as elsewhere:
         refusals = [str(elsewhere)]
         for address in elsewhere.addresses:
             try:
-                answer = ask_proxy(address, path, body=body, timeout_s=timeout_s)
+                answer = asked(address)
             except OrderlaneError as error:
                 refusals.append(str(error))
             else:
                 say(f"answered by the proxy at {address}, which owns the queue")
                 return orjson.loads(answer)
         raise OrderlaneError("; ".join(refusals)) from None
+
+
+def say_missing(brokers: str) -> None:
+    """Print which *brokers* did not answer, so that their rows are missing."""
+    say(f"rows may be missing, because these brokers did not answer: {brokers}")

@@ -10,7 +10,7 @@ import typer
 from proxy.cli.connect import one_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
-from proxy.cli.owner_requests import ReasonOption, change, look, path_of
+from proxy.cli.owner_requests import ReasonOption, change, look, path_of, say_unanswered
 from proxy.cli.times import shown_time
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -41,6 +41,7 @@ def ls(
     found = look(http, path_of("owners"), group=group)
     rows = [{**row, "since": shown_time(row["since_ms"])} for row in found["queues"]]
     print_rows(rows, columns=_COLUMNS, output=output)
+    say_unanswered(found)
     if found["state"] != "serving":
         say(f"the proxy at {http} is {found['state']}: {found['reason']}")
 
@@ -146,5 +147,6 @@ def _http_of(node: str, http: str) -> str:
     for row in rows:
         if row["owner"] == node and row["http"]:
             return str(row["http"])
+    say_unanswered(found)
     known = ", ".join(sorted({row["owner"] for row in rows if row["owner"]})) or "none"
     raise OrderlaneError(f"no proxy {node!r} owns a queue; current owners: {known}")

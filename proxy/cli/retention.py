@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,9 @@ from broker_core.client import BrokerClient
 from proxy.cli.connect import actor, broker_client
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import say_unanswered
 from proxy.errors import OrderlaneError
+from proxy.upstream.broker_questions import BrokerQuestions
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="reason, recorded by the broker")]
 
@@ -32,7 +35,9 @@ def show(
     "unread_expiring" counts messages past 80 % of the retention that a group has not read,
     "unread_deleted" those deleted since the broker's start.
     """
-    print_rows(asyncio.run(_rows(nameserver)), columns=_COLUMNS, output=output)
+    rows, unanswered = asyncio.run(_rows(nameserver))
+    print_rows(rows, columns=_COLUMNS, output=output)
+    say_unanswered({"unanswered": unanswered})
 
 
 @app.command("confirm-clock")
@@ -50,9 +55,16 @@ def confirm_clock(
     say(f"the clock of {broker} is confirmed: it was {ahead_ms / 1000:.0f} s ahead")
 
 
-async def _rows(nameserver: str) -> list[dict[str, Any]]:
+async def _rows(nameserver: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each broker, and the errors of those that did not answer."""
+    ask = BrokerQuestions()
     async with broker_client(nameserver) as client:
-        return [_row(broker, await client.runtime(broker)) for broker in await client.all_brokers()]
+        brokers = await client.all_brokers()
+        answers = await asyncio.gather(
+            *(ask.ask(broker, partial(client.runtime, broker)) for broker in brokers)
+        )
+    rows = [_row(broker, told or {}) for broker, told in zip(brokers, answers, strict=True)]
+    return rows, ask.unanswered
 
 
 def _row(broker: str, figures: Mapping[str, str]) -> dict[str, Any]:

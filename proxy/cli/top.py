@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sys
@@ -9,6 +10,7 @@ import termios
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -19,13 +21,15 @@ from rich.live import Live
 from rich.text import Text
 
 from broker_core.clock import now_ns, wall_ms
-from proxy.cli.connect import ask_proxy, one_of
+from proxy.cli.connect import NoAnswerInTime, ask_proxy, one_of
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.owner_requests import path_of
 from proxy.cli.top_frame import HotKey, Look, figures_of, frame, hot_key_of
 from proxy.errors import OrderlaneError
 
 _KEYS = 5
+#: Time for the owners on record, which a silent broker delays.
+_OWNERS_WITHIN_S = 1.0
 _PIPE_WIDTH, _PIPE_HEIGHT = 80, 200
 
 
@@ -61,6 +65,17 @@ def top(
                 return
 
 
+@dataclass(slots=True)
+class _Told:
+    """The answers of one proxy; ``why``: an error instead of what is missing."""
+
+    address: str
+    groups: dict[str, Any] | None = None
+    keys: list[HotKey] = field(default_factory=list)
+    owners: set[str] = field(default_factory=set)
+    why: str = ""
+
+
 class _Proxies:
     """The given proxies, and the owners of other queues that they report."""
 
@@ -77,24 +92,12 @@ class _Proxies:
         groups: list[tuple[str, dict[str, Any]]] = []
         keys: list[HotKey] = []
         away: list[tuple[str, str]] = []
-        left = list(dict.fromkeys(map(one_of, self._addresses)))
-        asked = set(left)
-        while left:
-            address = left.pop(0)
-            try:
-                found = self._groups(address)
-            except OrderlaneError as error:
-                away.append((address, str(error)))
-                continue
-            groups.append((address, found))
-            try:
-                keys += self._hot(address, found)
-                owners = self._owners(address) - asked if found else set()
-            except OrderlaneError as error:  # it may need a broker for that
-                away.append((address, str(error)))
-                continue
-            asked |= owners
-            left += sorted(owners)
+        for each in asyncio.run(self._ask_all()):
+            if each.why:
+                away.append((each.address, each.why))
+            if each.groups is not None:
+                groups.append((each.address, each.groups))
+            keys += each.keys
         if not tolerant:
             self._check(groups, away)
         hottest = sorted(keys, key=lambda each: (-each.share, each.key, each.queue))[:_KEYS]
@@ -106,6 +109,29 @@ class _Proxies:
             away=tuple(away),
             wall_ms=wall_ms(),
         )
+
+    async def _ask_all(self) -> list[_Told]:
+        """Ask the given proxies at once, then the owners that they name."""
+        given = [asyncio.to_thread(one_of, each) for each in self._addresses]
+        left = list(dict.fromkeys(await asyncio.gather(*given)))
+        asked, told = set(left), list[_Told]()
+        while left:
+            answers = await asyncio.gather(*(asyncio.to_thread(self._ask, each) for each in left))
+            told += answers
+            left = sorted({owner for each in answers for owner in each.owners} - asked)
+            asked.update(left)
+        return told
+
+    def _ask(self, address: str) -> _Told:
+        """Ask one proxy; what it does not answer is missing."""
+        told = _Told(address)
+        try:
+            told.groups = self._groups(address)
+            told.keys = list(self._hot(address, told.groups))
+            told.owners = self._owners(address, told.groups)
+        except OrderlaneError as error:
+            told.why = str(error)
+        return told
 
     def _check(self, groups: list[Any], away: list[tuple[str, str]]) -> None:
         if not groups:
@@ -131,13 +157,22 @@ class _Proxies:
                 for row in orjson.loads(ask_proxy(address, f"{path}?limit={_KEYS}")):
                     yield hot_key_of(name, row)
 
-    def _owners(self, address: str) -> set[str]:
-        rows = orjson.loads(ask_proxy(address, path_of("owners")))["queues"]
-        named = {row["http"] for row in rows if row["state"] == "owned" and row["http"]}
-        return {each for each in named if self._group is None or self._owns(rows, each)}
-
-    def _owns(self, rows: list[dict[str, Any]], address: str) -> bool:
-        return any(row["group"] == self._group and row["http"] == address for row in rows)
+    def _owners(self, address: str, groups: dict[str, Any]) -> set[str]:
+        """Return the addresses of owners: those that the proxy knows, and those on record, unless
+        it has to wait for a broker.
+        """
+        others = (row for group in groups.values() for row in group.get("others", ()))
+        known = {row["http"] for row in others if row["owned"] == "elsewhere" and row["http"]}
+        try:
+            answer = ask_proxy(address, path_of("owners"), timeout_s=_OWNERS_WITHIN_S)
+        except NoAnswerInTime:
+            return known
+        rows = orjson.loads(answer)["queues"]
+        return known | {
+            row["http"]
+            for row in rows
+            if row["state"] == "owned" and row["http"] and self._group in (None, row["group"])
+        }
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import orjson
 import typer
 
-from broker_core.errors import BrokerError
+from broker_core.client import QueueRange
+from broker_core.errors import BrokerError, NotRegistered
+from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import (
@@ -22,8 +25,9 @@ from proxy.cli.connect import (
 )
 from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_preview, print_rows, say
-from proxy.cli.owner_requests import look, path_of
+from proxy.cli.owner_requests import look, path_of, say_unanswered
 from proxy.diagnosis.findings import number
+from proxy.upstream.broker_questions import BrokerQuestions
 
 app = typer.Typer(
     invoke_without_command=True, help="List, describe, create, update and delete topics."
@@ -68,8 +72,9 @@ def ls(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List topics with their brokers, queues and messages."""
-    rows = asyncio.run(_rows(nameserver, everything=everything))
-    print_rows(rows, columns=_COLUMNS, output=output)
+    rows, unanswered = asyncio.run(_rows(nameserver, everything=everything))
+    print_rows(rows, columns=_COLUMNS, output=output, unknown=_COLUMNS)
+    say_unanswered({"unanswered": unanswered})
 
 
 @app.command("describe")
@@ -92,8 +97,7 @@ def describe(
     print_rows(found["broker_list"], columns=_BROKERS, output=output)
     say("")
     print_rows(found["groups"], columns=_GROUPS, output=output)
-    for broker, why in found["unanswered"].items():
-        say(f"{broker} did not answer: {why}")
+    say_unanswered(found)
     if not found["complete"]:
         say("the figures are incomplete: a broker did not answer, or there are too many")
 
@@ -196,26 +200,45 @@ def _with_messages(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "messages": None if begin is None or end is None else end - begin}
 
 
-async def _rows(nameserver: str, *, everything: bool) -> list[dict[str, Any]]:
-    rows = []
+async def _rows(
+    nameserver: str, *, everything: bool
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each topic, with None for what its brokers do not tell; and the errors of
+    brokers.
+    """
+    ask = BrokerQuestions()
+    queues: dict[Topic, list[QueueName] | None] = {}
     async with broker_client(nameserver) as client:
         for topic in sorted(await client.topics()):
             if topic.startswith(_INTERNAL) and not everything:
                 continue
             try:
-                queues = await client.queues(topic)
+                queues[topic] = await client.queues(topic)
+            except NotRegistered as error:
+                queues[topic] = None
+                ask.note(f"the brokers of {topic}", error)
             except BrokerError as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                continue  # deleted in the meantime
-            ends = [await client.max_offset(queue) for queue in queues]
-            starts = [await client.min_offset(queue) for queue in queues]
-            rows.append(
-                {
-                    "topic": topic,
-                    "brokers": ",".join(sorted({queue.broker for queue in queues})),
-                    "queues": len(queues),
-                    "messages": sum(ends) - sum(starts),
-                }
-            )
-    return rows
+                    raise  # else deleted in the meantime
+        answers = await asyncio.gather(
+            *(ask.ask_each(known or (), client.queue_ranges) for known in queues.values())
+        )
+    rows = [
+        _row(topic, known, {queue: each for part in parts for queue, each in part.items()})
+        for (topic, known), parts in zip(queues.items(), answers, strict=True)
+    ]
+    return rows, ask.unanswered
+
+
+def _row(
+    topic: Topic, queues: list[QueueName] | None, ranges: Mapping[QueueName, QueueRange]
+) -> dict[str, Any]:
+    if queues is None:
+        return {"topic": topic, "brokers": None, "queues": None, "messages": None}
+    messages = sum(each.end - each.begin for each in ranges.values())
+    return {
+        "topic": topic,
+        "brokers": ",".join(sorted({queue.broker for queue in queues})),
+        "queues": len(queues),
+        "messages": messages if len(ranges) == len(queues) else None,
+    }

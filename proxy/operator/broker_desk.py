@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from broker_core.remoting.route_bodies import MASTER_ID, BrokerData
-from proxy.operator.broker_questions import BrokerQuestions
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.context import UpstreamContext
 
 #: Brokers of one answer: far more than a cluster has.

@@ -16,6 +16,7 @@ from broker_core.errors import BrokerError, NotRegistered, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicRoute
+from broker_core.tasks import all_results
 from proxy.core.keys.order_key import key_text
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.paused_key import EVERYTHING
@@ -74,14 +75,15 @@ class BrokerFacts:
                 if (queue.topic, queue.qid) not in self.skipped:
                     by_broker[queue.broker].append(queue)
         await self.check(by_broker)
-        turns = asyncio.Semaphore(_AT_ONCE)
-        for broker, queues in sorted(by_broker.items()):
-            rows = await self._owners(broker, queues)
-            ranges = await self._ranges(broker, queues)
-            found = await asyncio.gather(
-                *(self._facts(queue, rows.get(queue), ranges.get(queue), turns) for queue in queues)
-            )
-            self.queues += found
+        found = await all_results(*(self._at(*each) for each in sorted(by_broker.items())))
+        self.queues += (facts for there in found for facts in there)
+
+    async def _at(self, broker: str, queues: list[QueueName]) -> list[QueueFacts]:
+        rows = await self._owners(broker, queues)
+        ranges, turns = await self._ranges(broker, queues), asyncio.Semaphore(_AT_ONCE)
+        return await all_results(
+            *(self._facts(queue, rows.get(queue), ranges.get(queue), turns) for queue in queues)
+        )
 
     async def look_at_dead_letters(self) -> None:
         """Count the dead letters that are not redriven, at the brokers that answer."""
@@ -93,10 +95,14 @@ class BrokerFacts:
             missing = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             self.dead_letters_known = missing
             return
-        for broker, queues in by_broker.items():
-            if broker not in self.away:
-                await self._count_dead_letters(broker, queues)
-            self.dead_letters_known = self.dead_letters_known and broker not in self.away
+        await all_results(
+            *(
+                self._count_dead_letters(broker, queues)
+                for broker, queues in by_broker.items()
+                if broker not in self.away
+            )
+        )
+        self.dead_letters_known = self.dead_letters_known and not by_broker.keys() & self.away
 
     async def _count_dead_letters(self, broker: str, queues: list[QueueName]) -> None:
         try:

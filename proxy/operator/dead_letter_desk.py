@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -19,12 +20,15 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
+from broker_core.tasks import all_results
 from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_letter
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
-from proxy.errors import OrderlaneError, UnknownName
+from proxy.errors import OrderlaneError, Unavailable, UnknownName
 from proxy.operator.message_pages import SEARCHING, parse_positions, positions_text
+from proxy.operator.request_models import Streamed
+from proxy.upstream.broker_questions import BrokerQuestions, no_route
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
@@ -32,6 +36,9 @@ from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
 #: Dead letters read by one request; bounds its duration.
 _MOST_READ = 10_000
 AT_ONCE = 256
+#: Messages, and the next offset; what stands for a batch behind the last one.
+_Batch = tuple[Sequence[StoredMessage], int]
+_END: _Batch = ((), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +81,47 @@ class DeadLetterDesk:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     async def show(self, name: str, wish: Wish) -> dict[str, Any]:
-        """Return dead letters of a group, oldest first, and the number not yet redriven.
+        """Return dead letters of a group, oldest first, and the number not yet redriven: None if a
+        broker does not answer, whose errors are in ``unanswered`` by name.
 
-        ``complete``: no selected dead letter is left out; ``positions``: where the next page
-        begins. Raises UnknownName, RemotingError.
+        ``complete``: no selected dead letter of the other brokers is left out; ``positions``: where
+        the next page begins. Raises UnknownName, RemotingError; Unavailable if no broker answers.
         """
         group, queues = await self._look(name)
-        given = _positions(wish, queues)
-        reached: dict[QueueName, int] = {}
+        given, ask = _positions(wish, queues), BrokerQuestions()
+        reached = dict(given)
+        for queue in given.keys() - queues:
+            ask.note(queue.broker, no_route(queue))
+        bounds = await self._all_bounds(ask, group, queues)
         found: list[DeadLetter] = []
-        waiting, complete, room = 0, True, _MOST_READ
-        for queue in queues:
-            start, first, end = await self._bounds(group, queue)
-            waiting += max(0, end - first)
+        complete, room = True, _MOST_READ
+        for queue, (start, first, end) in bounds.items():
             begin = start if wish.everything else first
             begin = min(end, max(begin, given.get(queue, 0)))
-            letters, read_to = await self._read(
-                queue, wish, start=begin, end=min(end, begin + room)
+            to = min(end, begin + room)
+            read = await ask.ask(
+                queue.broker, partial(self._read, queue, wish, start=begin, end=to)
             )
+            if read is None:
+                continue
+            letters, read_to = read
             found += letters
             reached[queue] = read_to
             room -= read_to - begin
             complete = complete and read_to >= end
+        ask.refuse_if_silent({queue.broker for queue in queues})
         found.sort(key=lambda letter: (letter.store_ms, letter.queue, letter.offset))
         for letter in found[wish.limit :] if wish.limit is not None else ():
             reached[letter.queue] = min(reached[letter.queue], letter.offset)
+        waiting = sum(end - first for _, first, end in bounds.values())
         return {
             "group": group,
             "positions": positions_text(reached),
-            "waiting": waiting,
+            "waiting": None if ask.unanswered else waiting,
             "dead_letters": [_row(letter) for letter in found[: wish.limit]],
             "complete": complete and (wish.limit is None or len(found) <= wish.limit),
             "redrive": self._view(group),
+            "unanswered": ask.unanswered,
         }
 
     async def find(self, name: str, which: str) -> dict[str, Any]:
@@ -133,27 +149,34 @@ class DeadLetterDesk:
             else f"group {group!r} has no dead letter {which}: {queue.qid} is empty"
         )
 
-    async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
-        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
+    def export(self, name: str, wish: Wish) -> Streamed:
+        """Return dead letters with their bodies as lines of JSON, queue by queue, oldest first, and
         ``SEARCHING`` for each batch without any.
 
-        Dead letters that arrive later are not included. Raises UnknownName, RemotingError.
+        Dead letters that arrive later are not included. The pieces raise UnknownName,
+        RemotingError; Unavailable, at the end, if some are missing, as a broker does not answer.
         """
+        ask = BrokerQuestions()
+        return Streamed(self._exported(ask, name, wish), ask.unanswered)
+
+    async def _exported(self, ask: BrokerQuestions, name: str, wish: Wish) -> AsyncIterator[bytes]:
         group, queues = await self._look(name)
         left = wish.limit
-        for queue in queues:
-            start, first, end = await self._bounds(group, queue)
-            begin = start if wish.everything else first
-            async for messages, _ in self._batches(queue, begin, end):
+        for queue, (start, first, end) in (await self._all_bounds(ask, group, queues)).items():
+            batches = self._batches(queue, start if wish.everything else first, end)
+            while left != 0:
+                batch = await ask.ask(queue.broker, partial(_next, batches))
+                if batch is None or batch is _END:
+                    break
                 lines = [
                     orjson.dumps(_whole(stored, queue)) + b"\n"
-                    for stored in messages
+                    for stored in batch[0]
                     if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
                 ][:left]
                 left = None if left is None else left - len(lines)
                 yield b"".join(lines) or SEARCHING
-                if left == 0:
-                    return
+        if ask.unanswered:
+            raise Unavailable(f"dead letters are missing: {ask.sentence}")
 
     async def redrive(
         self, name: str, *, by: str, reason: str, rate: float, skip: Sequence[str], dry_run: bool
@@ -275,6 +298,19 @@ class DeadLetterDesk:
             raise OrderlaneError(f"topic {topic} is not readable: set its permission to 6 (RW)")
         return group, queues
 
+    async def _all_bounds(
+        self, ask: BrokerQuestions, group: Group, queues: Sequence[QueueName]
+    ) -> dict[QueueName, tuple[int, int, int]]:
+        """Return the offsets of those of *queues* whose brokers answer, in order."""
+
+        async def at_broker(there: list[QueueName]) -> dict[QueueName, tuple[int, int, int]]:
+            bounds = await all_results(*(self._bounds(group, queue) for queue in there))
+            return dict(zip(there, bounds, strict=True))
+
+        answers = await ask.ask_each(queues, at_broker)
+        found = {queue: bounds for answer in answers for queue, bounds in answer.items()}
+        return {queue: found[queue] for queue in queues if queue in found}
+
     async def _bounds(self, group: Group, queue: QueueName) -> tuple[int, int, int]:
         """Return the offsets of *queue*: minimum, next to redrive, end."""
         client = self._context.client
@@ -296,7 +332,7 @@ class DeadLetterDesk:
 
     async def _batches(
         self, queue: QueueName, start: int, end: int, *, at_once: int | None = None
-    ) -> AsyncIterator[tuple[Sequence[StoredMessage], int]]:
+    ) -> AsyncIterator[_Batch]:
         """Yield batches of messages of *queue*, maybe beyond *end*, each with the next offset."""
         offset = start
         while offset < end:
@@ -313,19 +349,36 @@ class DeadLetterDesk:
             if not goes_on:
                 return
 
+    async def _in_queue(
+        self, queue: QueueName, message_id: str, start: int, end: int
+    ) -> StoredMessage | None:
+        async for messages, _ in self._batches(queue, start, end):
+            for stored in messages:
+                if stored.message_id == message_id:
+                    return stored
+        return None
+
     async def _by_id(
         self, group: Group, queues: Sequence[QueueName], message_id: str
     ) -> dict[str, Any]:
-        room = _MOST_READ
-        for queue in queues:
-            start, _, end = await self._bounds(group, queue)
-            async for messages, _ in self._batches(queue, start, min(end, start + room)):
-                for stored in messages:
-                    if stored.message_id == message_id:
-                        return _whole(stored, queue)
+        room, ask = _MOST_READ, BrokerQuestions()
+        for queue, (start, _, end) in (await self._all_bounds(ask, group, queues)).items():
+            look = partial(self._in_queue, queue, message_id, start, min(end, start + room))
+            if (stored := await ask.ask(queue.broker, look)) is not None:
+                return _whole(stored, queue)
             room = max(0, room - (end - start))
+        if ask.unanswered:
+            raise Unavailable(
+                f"dead letter {message_id!r} is at none of the brokers that answer: {ask.sentence}"
+            )
         among = "" if room else f" among the first {_MOST_READ:,}: give its queue and offset"
         raise UnknownName(f"group {group!r} has no dead letter {message_id!r}{among}")
+
+
+async def _next(batches: AsyncIterator[_Batch]) -> _Batch:
+    async for batch in batches:
+        return batch
+    return _END
 
 
 def _positions(wish: Wish, queues: Sequence[QueueName]) -> dict[QueueName, int]:
@@ -333,9 +386,10 @@ def _positions(wish: Wish, queues: Sequence[QueueName]) -> dict[QueueName, int]:
     if wish.positions is None or not queues:
         return {}
     try:
-        return parse_positions(queues[0].topic, wish.positions, queues)
+        given = parse_positions(queues[0].topic, wish.positions, queues)
     except ValueError as error:
         raise UnknownName(str(error)) from None
+    return {queue: each for queue, each in given.items() if isinstance(each, int)}
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
 from proxy.errors import Unavailable, UnknownName
-from proxy.operator.broker_questions import SharedAnswers
 from proxy.operator.key_verbs import KeyVerbs
-from proxy.operator.recorded_keys import RecordedKeys, RecordedQueue
+from proxy.operator.readers import SharedAnswers
+from proxy.operator.recorded_keys import RecordedKeys, RecordedQueues
+from proxy.operator.request_models import Listed
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook
@@ -41,7 +42,9 @@ class KeyBoard:
         self._context = context
         self._ownerships = ownerships
         self._recorded = RecordedKeys(context, book)
-        self._shared: SharedAnswers[list[RecordedQueue]] = SharedAnswers()
+        self._shared: SharedAnswers[RecordedQueues] = SharedAnswers(
+            is_partial=lambda found: bool(found.unanswered)
+        )
 
     async def top(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
         """Return the keys with the most unfinished messages. O(keys). Raises UnknownName."""
@@ -77,7 +80,7 @@ class KeyBoard:
                 await asyncio.sleep(0)
         return [view.row() for view in found]
 
-    async def paused(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
+    async def paused(self, group: str, topic: str, limit: int) -> Listed:
         """Return paused keys, with or without messages."""
         found = [
             _view(pipeline, key).row()
@@ -85,11 +88,13 @@ class KeyBoard:
             for key in pipeline.paused
             if key is not None
         ]
-        for queue in await self._unowned(group, topic):
+        recorded = await self._unowned(group, topic)
+        for queue in recorded.queues:
             found += [queue.row(key) for key in queue.last.paused if key is not None]
-        return sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
+        found = sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
+        return Listed(found, recorded.unanswered)
 
-    async def show(self, group: str, topic: str, text: str) -> list[dict[str, Any]]:
+    async def show(self, group: str, topic: str, text: str) -> Listed:
         """Return a key in every owned queue where it is unfinished, parked or paused, and in queues
         without an owner where it is parked or paused.
         """
@@ -99,13 +104,14 @@ class KeyBoard:
             row = verbs.row(verbs.named(text))
             if row["state"] != "none" or row["paused"]:
                 found.append(row)
-        for queue in await self._unowned(group, topic):
+        recorded = await self._unowned(group, topic)
+        for queue in recorded.queues:
             key = queue.named(text)
             if key in queue.last.parked or key in queue.last.paused:
                 found.append(queue.row(key))
-        return found
+        return Listed(found, recorded.unanswered)
 
-    async def history(self, group: str, topic: str, text: str, limit: int) -> list[dict[str, Any]]:
+    async def history(self, group: str, topic: str, text: str, limit: int) -> Listed:
         """Return recent events of a key, oldest first.
 
         These are failures since this proxy acquired the queue, and audit records. Raises
@@ -134,11 +140,12 @@ class KeyBoard:
                     "by": change.actor,
                 }
             )
-        return sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
+        found = sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
+        return Listed(found, page.unanswered)
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    async def _unowned(self, group: str, topic: str) -> list[RecordedQueue]:
+    async def _unowned(self, group: str, topic: str) -> RecordedQueues:
         owned = [each.pipeline.queue for each in self._parkings(group, topic)]
         place = Group(group), Topic(topic)
         return await self._shared.of(

@@ -25,8 +25,9 @@ from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownNam
 from proxy.operator.key_models import KeyBody
 from proxy.operator.key_table import KeyVerb, Reach, Wish
 from proxy.operator.key_verbs import Act, KeyVerbs
-from proxy.operator.recorded_keys import RecordedKeys, without
-from proxy.operator.request_models import ChangeBody
+from proxy.operator.recorded_keys import RecordedKeys, RecordedQueues, without
+from proxy.operator.request_models import ChangeBody, Listed, Streamed
+from proxy.upstream.broker_questions import failures
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
@@ -70,28 +71,46 @@ class KeyDesk:
         self._book = book
         self._recorded = RecordedKeys(context, book)
 
-    async def parked(self, group: str, topic: str, wish: ParkedWish) -> list[dict[str, Any]]:
+    async def parked(self, group: str, topic: str, wish: ParkedWish) -> Listed:
         """Return parked keys by queue, also of queues without an owner. Raises UnknownName for an
-        unknown group or topic, Unavailable.
+        unknown group or topic.
         """
         found: list[dict[str, Any]] = []
-        async for rows in self._parked(group, topic, wish):
+        recorded = await self._without_owner(group, topic)
+        async for rows in self._parked(group, topic, wish, recorded):
             found += rows
             if len(found) >= wish.limit:
                 break
-        return found[: wish.limit]
+        return Listed(found[: wish.limit], recorded.unanswered)
 
-    async def export_parked(self, group: str, topic: str, wish: ParkedWish) -> AsyncIterator[bytes]:
-        """Yield all parked keys that match as lines of JSON. Raises UnknownName, Unavailable."""
-        async for rows in self._parked(group, topic, wish):
+    def export_parked(self, group: str, topic: str, wish: ParkedWish) -> Streamed:
+        """Return all parked keys that match as lines of JSON. The pieces raise UnknownName;
+        Unavailable, at the end, if some are unknown, because a broker does not answer.
+        """
+        unanswered: dict[str, str] = {}
+        return Streamed(self._exported(group, topic, wish, unanswered), unanswered)
+
+    async def _exported(
+        self, group: str, topic: str, wish: ParkedWish, unanswered: dict[str, str]
+    ) -> AsyncIterator[bytes]:
+        recorded = await self._without_owner(group, topic)
+        unanswered |= recorded.unanswered
+        async for rows in self._parked(group, topic, wish, recorded):
             yield b"".join(orjson.dumps(row) + b"\n" for row in rows)
+        if unanswered:
+            raise Unavailable(f"keys are missing: {failures(unanswered)}")
+
+    async def _without_owner(self, group: str, topic: str) -> RecordedQueues:
+        owned = [each.pipeline.queue for each in self._owned(group, topic)]
+        return await self._recorded.queues(Group(group), Topic(topic), but=owned)
 
     async def _parked(
-        self, group: str, topic: str, wish: ParkedWish
+        self, group: str, topic: str, wish: ParkedWish, recorded: RecordedQueues
     ) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield matching keys by queue in small lists; other tasks run in between."""
         place, _, text = wish.after.partition("@")
-        for parked in sorted(await self._parked_in(group, topic), key=lambda each: each.place):
+        places = self._parked_in(group, topic, recorded)
+        for parked in sorted(places, key=lambda each: each.place):
             if parked.place < place:
                 continue
             keys = parked.keys
@@ -103,11 +122,10 @@ class KeyDesk:
                     yield matching
                 await asyncio.sleep(0)
 
-    async def _parked_in(self, group: str, topic: str) -> list[_ParkedIn]:
+    def _parked_in(self, group: str, topic: str, recorded: RecordedQueues) -> list[_ParkedIn]:
         owned = list(self._owned(group, topic))
-        free = await self._recorded.queues(
-            Group(group), Topic(topic), but=[each.pipeline.queue for each in owned]
-        )
+        ours = {each.pipeline.queue for each in owned}  # one may have been taken over meanwhile
+        free = [each for each in recorded.queues if each.queue not in ours]
         return [
             *(
                 _ParkedIn(

@@ -6,10 +6,10 @@ most four pages are read at a time.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import orjson
@@ -28,16 +28,18 @@ from broker_core.names import (
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from broker_core.remoting.route_bodies import Perm
+from broker_core.tasks import all_results
 from broker_core.time_slices import TimeSlices
 from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import NotSendable, content_of, queue_for, sent_again
-from proxy.errors import UnknownName, WrongState
-from proxy.operator.broker_questions import Readers
+from proxy.errors import Unavailable, UnknownName, WrongState
 from proxy.operator.message_lookup import found_by, message_at, parse_place
 from proxy.operator.message_pages import (
     MOST_QUEUES,
     SEARCHING,
+    Position,
     QueueScan,
+    Unread,
     matches,
     merged,
     newest,
@@ -45,6 +47,9 @@ from proxy.operator.message_pages import (
     positions_text,
     short,
 )
+from proxy.operator.readers import Readers
+from proxy.operator.request_models import Streamed
+from proxy.upstream.broker_questions import BrokerQuestions, no_route
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.records.durable import check_on_disk
 
@@ -104,6 +109,36 @@ def _budget() -> _Budget:
     return _Budget(MOST_READ, _MOST_BYTES, now_ns() + _LONGEST_NS)
 
 
+@dataclass(slots=True)
+class _Reading:
+    """The queues that one request reads. ``unread``: where the next one begins in those of brokers
+    that do not answer, unless it is at the first message.
+    """
+
+    ask: BrokerQuestions
+    scans: list[QueueScan] = field(default_factory=list)
+    unread: dict[QueueName, Position] = field(default_factory=dict)
+
+    def leave(self, scan: QueueScan, position: int) -> None:
+        """Leave the queue of *scan*, with its messages, to the next request, at *position*."""
+        self.scans.remove(scan)
+        self.unread[scan.queue] = position
+
+    def refuse_if_silent(self) -> None:
+        """Raise Unavailable if no broker answers."""
+        if not self.scans and self.ask.unanswered:
+            raise Unavailable(self.ask.sentence)
+
+
+def _later(wish: PageWish, position: Position | None) -> Position | None:
+    """Return where to begin in a queue once its broker answers; None: at the first message."""
+    if position is not None or wish.offset is not None:
+        return wish.offset if position is None else position
+    if wish.time_ms is not None:
+        return Unread(wish.time_ms)
+    return None if wish.positions is not None or wish.start == "oldest" else Unread()
+
+
 class MessageBrowser:
     """Messages of all topics, one object per process."""
 
@@ -115,30 +150,35 @@ class MessageBrowser:
     async def page(self, name: str, wish: PageWish) -> dict[str, Any]:
         """Return messages of topic *name*, oldest first, and the ``positions`` of the next page.
 
-        ``complete``: the page reaches the end of all queues; ``older``: messages from before it are
-        stored. ``read`` counts the messages that were looked at. Raises UnknownName, WrongState,
-        RemotingError, Overloaded.
+        ``complete``: the page reaches the end of all queues whose brokers answer; ``unanswered``:
+        the errors of the others, by name; ``older``: messages from before it are stored. ``read``
+        counts the messages that were looked at. Raises UnknownName, WrongState, RemotingError,
+        Overloaded; Unavailable if no broker answers.
         """
         async with self._readers.place():
-            scans, budget = await self._scans(_topic(name), wish), _budget()
-            await self._scan(scans, wish, budget)
-            if wish.is_newest and all(scan.at_end for scan in scans):
-                await self._read_back(scans, wish.limit, budget)
-                taken = newest(scans, wish.limit)
-                positions = {scan.queue: scan.end for scan in scans}
-                passed = sum(len(scan.found) for scan in scans) - len(taken)
+            reading = _Reading(BrokerQuestions())
+            await self._begin(reading, _topic(name), wish)
+            budget = _budget()
+            await self._scan(reading, wish, budget)
+            if wish.is_newest and all(scan.at_end for scan in reading.scans):
+                await self._read_back(reading, wish.limit, budget)
+                taken = newest(reading.scans, wish.limit)
+                positions = {scan.queue: scan.end for scan in reading.scans}
+                passed = sum(len(scan.found) for scan in reading.scans) - len(taken)
             else:
-                taken, positions = merged(scans, wish.limit)
+                taken, positions = merged(reading.scans, wish.limit)
                 passed = 0
+            reading.refuse_if_silent()
             rows = [await self._slices.result(partial(row_of, *each)) for each in taken]
-        ends = {scan.queue: scan.end for scan in scans}
+        ends = {scan.queue: scan.end for scan in reading.scans}
         return {
             "topic": name,
             "messages": rows,
-            "positions": positions_text(positions),
+            "positions": positions_text({**reading.unread, **positions}),
             "complete": all(offset >= ends[queue] for queue, offset in positions.items()),
-            "older": passed > 0 or any(scan.has_older for scan in scans),
+            "older": passed > 0 or any(scan.has_older for scan in reading.scans),
             "read": MOST_READ - budget.messages,
+            "unanswered": reading.ask.unanswered,
         }
 
     async def find(self, name: str, text: str, *, limit: int, is_id: bool) -> dict[str, Any]:
@@ -157,32 +197,41 @@ class MessageBrowser:
             "complete": found.complete,
         }
 
-    async def export(self, name: str, wish: PageWish, count: int | None) -> AsyncIterator[bytes]:
-        """Yield messages with their bodies as lines of JSON, up to the ends at the beginning, and
+    def export(self, name: str, wish: PageWish, count: int | None) -> Streamed:
+        """Return messages with their bodies as lines of JSON, up to the ends at the beginning, and
         ``SEARCHING`` for each piece of the topic without any.
 
-        Raises UnknownName, WrongState, RemotingError, Overloaded.
+        The pieces raise UnknownName, WrongState, RemotingError, Overloaded; Unavailable, at the
+        end, if some messages are missing, as a broker does not answer.
         """
-        topic, left = _topic(name), count
+        reading = _Reading(BrokerQuestions())
+        return Streamed(self._exported(reading, name, wish, count), reading.ask.unanswered)
+
+    async def _exported(
+        self, reading: _Reading, name: str, wish: PageWish, left: int | None
+    ) -> AsyncIterator[bytes]:
+        topic = _topic(name)
         async with self._readers.place():
-            scans = await self._scans(topic, wish)
+            await self._begin(reading, topic, wish)
         while left != 0:
             async with self._readers.place():
-                await self._scan(scans, wish, _budget())
+                await self._scan(reading, wish, _budget())
                 limit = MOST_LISTED if left is None else min(left, MOST_LISTED)
-                taken, positions = merged(scans, limit)
+                taken, positions = merged(reading.scans, limit)
             if not taken:
                 yield SEARCHING
             async for lines in self._lines(taken):
                 yield lines
             left = None if left is None else left - len(taken)
-            scans = [
+            reading.scans = [
                 QueueScan(scan.queue, positions[scan.queue], scan.end)
-                for scan in scans
+                for scan in reading.scans
                 if positions[scan.queue] < scan.end
             ]
-            if not scans:
-                return
+            if not reading.scans:
+                break
+        if reading.ask.unanswered:
+            raise Unavailable(f"messages are missing: {reading.ask.sentence}")
 
     async def show(self, name: str, place: str) -> tuple[QueueName, StoredMessage]:
         """Return the message at *place*, such as ``broker-a_0@17``, and its queue.
@@ -252,7 +301,8 @@ class MessageBrowser:
             for number in range(data.read_queues)
         )
 
-    async def _scans(self, topic: Topic, wish: PageWish) -> list[QueueScan]:
+    async def _begin(self, reading: _Reading, topic: Topic, wish: PageWish) -> None:
+        """Find out where to read, at all brokers at once. Raises Unavailable if none answers."""
         queues = await self._queues(topic)
         if wish.queue is not None:
             queues = [_one_of(topic, wish.queue, queues)]
@@ -263,67 +313,88 @@ class MessageBrowser:
             )
         elif wish.offset is not None:
             raise WrongState("an offset belongs to one queue: name the queue")
-        given: dict[QueueName, int] = {}
+        given: dict[QueueName, Position] = {}
         if wish.positions is not None:
             try:
                 given = parse_positions(topic, wish.positions, queues)
             except ValueError as error:
                 raise UnknownName(str(error)) from None
+            for queue in given.keys() - queues:
+                reading.ask.note(queue.broker, no_route(queue))
+                reading.unread[queue] = given[queue]
         many = max(1, len(queues))
         share = min(wish.limit, wish.limit // many + 1)
         if wish.contains:
             share = SEARCHED_BACK // many + 1
-        slots = asyncio.Semaphore(16)
 
-        async def one(queue: QueueName) -> QueueScan:
-            async with slots:
-                return await self._from(queue, wish, given.get(queue), share)
+        async def one(queue: QueueName) -> None:
+            begins = partial(self._from, queue, wish, given.get(queue), share)
+            scan = await reading.ask.ask(queue.broker, begins)
+            if scan is not None:
+                reading.scans.append(scan)
+            elif (later := _later(wish, given.get(queue))) is not None:
+                reading.unread[queue] = later
 
-        return list(await asyncio.gather(*map(one, queues)))
+        await all_results(*map(one, queues))
+        reading.refuse_if_silent()
+        reading.scans.sort(key=attrgetter("queue"))
 
     async def _from(
-        self, queue: QueueName, wish: PageWish, position: int | None, share: int
+        self, queue: QueueName, wish: PageWish, position: Position | None, share: int
     ) -> QueueScan:
         """Return the scan of *queue*, which begins *share* messages before the end by default."""
         client = self._context.client
         begin, end = await client.min_offset(queue), await client.max_offset(queue)
-        if position is not None:
+        time_ms = position.time_ms if isinstance(position, Unread) else wish.time_ms
+        if isinstance(position, int):
             at = position
         elif wish.offset is not None:
             at = wish.offset
-        elif wish.time_ms is not None:
-            at = await client.offset_at(queue, wish.time_ms)
+        elif time_ms is not None:
+            at = await client.offset_at(queue, time_ms)
+        elif position is not None:
+            at = end
         elif wish.positions is not None or wish.start == "oldest":
             at = begin  # a queue that the topic did not have at the earlier page
         else:
             at = end if wish.start == "end" else end - share
         return QueueScan(queue, min(end, max(begin, at)), end, first=begin)
 
-    async def _scan(self, scans: list[QueueScan], wish: PageWish, budget: _Budget) -> None:
-        """Read *scans*, queue after queue in rounds, until the page is full or *budget* spent."""
-        left = [scan for scan in scans if not scan.at_end]
+    async def _scan(self, reading: _Reading, wish: PageWish, budget: _Budget) -> None:
+        """Read queue after queue in rounds, until the page is full or *budget* spent."""
+        left = [scan for scan in reading.scans if not scan.at_end]
         while left:
             for scan in left:
                 if budget.spent:
                     return
-                await self._read(scan, wish.contains, budget)
-            left = [each for each in left if not each.at_end and len(each.found) < wish.limit]
+                read = partial(self._read, scan, wish.contains, budget)
+                if await reading.ask.ask(scan.queue.broker, read) is None:
+                    reading.leave(scan, scan.begin)
+            left = [
+                each
+                for each in left
+                if each in reading.scans and not each.at_end and len(each.found) < wish.limit
+            ]
 
-    async def _read_back(self, scans: list[QueueScan], limit: int, budget: _Budget) -> None:
+    async def _read_back(self, reading: _Reading, limit: int, budget: _Budget) -> None:
         """Read queues that may have further ones of the newest *limit* messages, each time twice as
         far back, until none may or *budget* is spent.
         """
-        while left := short(scans, limit):
+        while left := short(reading.scans, limit):
             for scan in left:
                 part = scan.before()
                 while not part.at_end:
                     if budget.spent:
                         return
-                    await self._read(part, "", budget)
-                scan.join(part)
+                    read = partial(self._read, part, "", budget)
+                    if await reading.ask.ask(scan.queue.broker, read) is None:
+                        reading.leave(scan, scan.end)
+                        break
+                else:
+                    scan.join(part)
 
-    async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> None:
-        """Read the next messages of a queue; damaged ones are passed over."""
+    async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> bool:
+        """Read the next messages of a queue; damaged ones are passed over. Return True."""
         result = await self._context.client.pull(
             scan.queue,
             group=Group(scan.queue.topic),
@@ -345,6 +416,7 @@ class MessageBrowser:
             scan.came_to(result.next_offset)
         elif not result.messages:
             scan.came_to(scan.end)  # retention deleted the rest meanwhile
+        return True
 
     async def _lines(self, messages: list[tuple[QueueName, StoredMessage]]) -> AsyncIterator[bytes]:
         lines, size = [], 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from broker_core.client import BrokerClient, PullStatus
-from broker_core.client.queries import MOST_OF_ID
+from broker_core.client.queries import MOST_OF_ID, FoundByKey
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.core.dead_letters.copies import ORIGIN_OFFSET, ORIGIN_QUEUE
 from proxy.errors import Unavailable, UnknownName
+from proxy.upstream.broker_questions import BrokerQuestions
 
 #: Messages per request and broker.
 MOST_SHOWN = 64
@@ -35,22 +38,19 @@ async def found_by(
     """Return the newest *limit* messages per broker with a key or id. Raises Unavailable if all
     brokers failed, RemotingError without a route.
     """
-    found: list[tuple[QueueName, StoredMessage]] = []
-    unanswered: dict[str, str] = {}
-    complete = True
     route = await client.topic_route(topic)
-    brokers = sorted({data.broker for data in route.brokers})
-    for broker in brokers:
-        try:
-            of_it = await client.queries.find(broker, topic, text, most=limit, is_id=is_id)
-            found += of_it.messages
-            complete = complete and of_it.complete
-        except RemotingError as error:
-            unanswered[broker] = str(error)
-    if unanswered and len(unanswered) == len(brokers):
-        raise Unavailable("; ".join(f"{broker}: {why}" for broker, why in unanswered.items()))
+    brokers, ask = {data.broker for data in route.brokers}, BrokerQuestions()
+
+    async def at_broker(broker: str) -> FoundByKey | None:
+        find = partial(client.queries.find, broker, topic, text, most=limit, is_id=is_id)
+        return await ask.ask(broker, find)
+
+    answers = await asyncio.gather(*map(at_broker, sorted(brokers)))
+    ask.refuse_if_silent(brokers)
+    told = [each for each in answers if each is not None]
+    found = [message for each in told for message in each.messages]
     found.sort(key=lambda each: (each[1].store_ms, each[0], each[1].queue_offset))
-    return Found(found, unanswered, complete)
+    return Found(found, ask.unanswered, all(each.complete for each in told))
 
 
 async def has_copy(

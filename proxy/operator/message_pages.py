@@ -1,13 +1,15 @@
 """Pages of the messages of a topic: positions in its queues, and the merge by store time. Pure.
 
 A page ends where the next one begins: at an offset in each queue. Its positions are a text, such as
-``broker-a_0@17,broker-a_1@4``, which an operator passes back.
+``broker-a_0@17,broker-a_1@4``, which an operator passes back. A queue whose broker has not answered
+yet has a position of another kind: ``broker-b_0@end``, or ``broker-b_0@1767225600000ms``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from broker_core.names import QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
@@ -19,7 +21,22 @@ SEARCHING = b" "
 MOST_QUEUES = 256
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A position in a queue whose broker has not answered yet: the first message stored at
+    ``time_ms`` (since 1970) or later, or else the end.
+    """
+
+    time_ms: int | None = None
+
+    def __str__(self) -> str:
+        return "end" if self.time_ms is None else f"{self.time_ms}ms"
+
+
+Position = int | Unread
+
+
+@dataclass(slots=True, eq=False)
 class QueueScan:
     """The part of a queue that was read for one page: matching messages, and the position."""
 
@@ -133,27 +150,43 @@ def _begins_at(found: Sequence[tuple[int, StoredMessage]]) -> int:
     return found[0][0]
 
 
-def positions_text(positions: Mapping[QueueName, int]) -> str:
+def positions_text(positions: Mapping[QueueName, Position]) -> str:
     """Return *positions* as a text."""
-    return ",".join(f"{queue.qid}@{offset}" for queue, offset in sorted(positions.items()))
+    places = sorted(positions.items(), key=itemgetter(0))
+    return ",".join(f"{queue.qid}@{position}" for queue, position in places)
 
 
-def parse_positions(topic: Topic, text: str, known: Iterable[QueueName]) -> dict[QueueName, int]:
-    """Undo ``positions_text`` for queues in *known*. Raise ValueError with one sentence."""
-    queues, positions = set(known), dict[QueueName, int]()
+def parse_positions(
+    topic: Topic, text: str, known: Iterable[QueueName]
+) -> dict[QueueName, Position]:
+    """Undo ``positions_text`` for queues in *known*, and those of brokers without any, which may
+    be away. Raise ValueError with one sentence.
+    """
+    queues, positions = set(known), dict[QueueName, Position]()
+    brokers = {queue.broker for queue in queues}
     for part in text.split(","):
-        qid, _, number = part.rpartition("@")
-        if not (qid and number.isascii() and number.isdecimal() and len(number) < 19):
+        qid, _, place = part.rpartition("@")
+        position = _position(place)
+        if not qid or position is None:
             raise ValueError(
                 f"invalid position {part[:80]!r}: give queue and offset, such as broker-a_0@17"
             )
         queue = parse_qid(topic, qid)
-        if queue not in queues:
+        if queue.broker in brokers and queue not in queues:
             raise ValueError(f"topic {topic!r} has no queue {qid!r:.80}")
         if queue in positions:
             raise ValueError(f"queue {qid!r:.80} has two positions")
-        positions[queue] = int(number)
+        positions[queue] = position
     return positions
+
+
+def _position(place: str) -> Position | None:
+    if place == str(Unread()):
+        return Unread()
+    number = place.removesuffix("ms")
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        return None
+    return Unread(int(number)) if place != number else int(number)
 
 
 def matches(message: StoredMessage, text: str) -> bool:

@@ -18,6 +18,7 @@ from proxy.core.records.parked_key import TWIN_MARK
 from proxy.errors import Unavailable, WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owned_queue import OwnedQueue
@@ -65,21 +66,20 @@ class OffsetDesk:
         self._book = book
 
     async def show(self, group: str, topic: str | None) -> dict[str, Any]:
-        """Return the offsets of *group* in the queues of its topics (or of *topic*).
+        """Return the offsets of *group* in the queues of its topics (or of *topic*), without those
+        of brokers that do not answer: ``unanswered`` has their errors, by name.
 
-        Raises UnknownName, RemotingError.
+        Raises UnknownName; Unavailable if no broker answers.
         """
         lane = self._lanes.named(group)
         names = [Topic(each.name) for each in lane.settings.topics]
         if topic is not None:
             names = [topic_named(lane, topic)]
-        queues = [queue for name in names for queue in await self._book.queues(lane.name, name)]
-        rows = await self._book.rows(lane.name, queues)
-        ranges = await self._context.client.queue_ranges(queues, group=lane.name)
-        return {
-            "group": lane.name,
-            "queues": [self._row(lane, row, ranges[row.queue]) for row in rows],
-        }
+        ask = BrokerQuestions()
+        rows = [row for name in names for row in await self._of_topic(ask, lane, name)]
+        if not rows and ask.unanswered:
+            raise Unavailable(ask.sentence)
+        return {"group": lane.name, "queues": rows, "unanswered": ask.unanswered}
 
     async def reset(self, group: str, topic: str, qid: str, wish: ResetWish) -> dict[str, Any]:
         """Move *group* to another offset of one queue.
@@ -154,6 +154,23 @@ class OffsetDesk:
         return {"topic": queue.topic, "queue": qid, "offset": wish.offset, "skipped": len(skipped)}
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    async def _of_topic(
+        self, ask: BrokerQuestions, lane: GroupLane, topic: Topic
+    ) -> list[dict[str, Any]]:
+        try:
+            queues = await self._book.queues(lane.name, topic)
+        except RemotingError as error:
+            ask.note(f"the brokers of {topic}", error)
+            return []
+
+        async def at_broker(there: list[QueueName]) -> list[dict[str, Any]]:
+            rows = await self._book.rows(lane.name, there)
+            ranges = await self._context.client.queue_ranges(there, group=lane.name)
+            return [self._row(lane, row, ranges[row.queue]) for row in rows]
+
+        answers = await ask.ask_each(queues, at_broker)
+        return [row for rows in answers for row in rows]
 
     async def _record(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         try:

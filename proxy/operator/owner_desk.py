@@ -9,10 +9,12 @@ from typing import Any
 import structlog
 
 from broker_core.clock import now_ns
-from broker_core.names import Group, Topic
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic
 from proxy.core.access.audit_record import Change
 from proxy.errors import UnknownName, WrongState
 from proxy.lane.lanes import Lanes
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
@@ -54,21 +56,34 @@ class OwnerDesk:
         self._doors = doors
 
     async def rows(self, group: str | None) -> dict[str, Any]:
-        """Return the queues of this proxy's groups (or of *group*) with their owners.
+        """Return the queues of this proxy's groups (or of *group*) with their owners. Those of
+        brokers that do not answer, which ``unanswered`` names, are in the state ``unknown``.
 
-        Raises UnknownName, RemotingError.
+        Raises UnknownName.
         """
         lanes = list(self._lanes) if group is None else [self._lanes.named(group)]
+        ask = BrokerQuestions()
         rows = []
         for lane in lanes:
             for topic in lane.settings.topics:
-                try:
-                    queues = await self._book.queues(lane.name, Topic(topic.name))
-                except UnknownName:
-                    continue  # the topic does not exist yet
-                found = await self._book.rows(lane.name, queues)
-                rows += [_view(lane.name, row) for row in found]
-        return {**self._state(), "queues": rows}
+                rows += await self._of_topic(ask, lane.name, Topic(topic.name))
+        return {**self._state(), "queues": rows, "unanswered": ask.unanswered}
+
+    async def _of_topic(
+        self, ask: BrokerQuestions, group: Group, topic: Topic
+    ) -> list[dict[str, Any]]:
+        try:
+            queues = await self._book.queues(group, topic)
+        except UnknownName:
+            return []  # the topic does not exist yet
+        except RemotingError as error:
+            ask.note(f"the brokers of {topic}", error)
+            return []
+        known = {row.queue: row for row in await self._book.known_rows(ask, group, queues)}
+        return [
+            _view(group, known[queue]) if queue in known else _unknown(group, queue)
+            for queue in queues
+        ]
 
     async def drain(self, *, by: str, reason: str) -> dict[str, Any]:
         """Hand all queues over to other proxies and refuse clients.
@@ -134,6 +149,11 @@ class OwnerDesk:
             before={"state": self._state()["state"]},
             after={"state": after},
         )
+
+
+def _unknown(group: Group, queue: QueueName) -> dict[str, Any]:
+    row = _view(group, OwnerRow(queue, None, member=False))
+    return {**row, "state": "unknown"}
 
 
 def _view(group: Group, row: OwnerRow) -> dict[str, Any]:

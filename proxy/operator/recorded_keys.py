@@ -6,19 +6,20 @@ What records do not tell, such as the messages of a paused key, is None.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.tasks import all_results
 from proxy.core.keys.order_key import key_of, key_text
 from proxy.core.pipeline.key_views import KeyState
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import Snapshot
 from proxy.core.records.replay import LastOwner
-from proxy.errors import Unavailable, UnknownName
+from proxy.errors import UnknownName
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
 
@@ -96,6 +97,14 @@ class RecordedQueue:
         return None if self.copies_end > copied.read else _spilled(copied, key)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedQueues:
+    """Queues without an owner, and the errors of brokers that did not answer, by name."""
+
+    queues: tuple[RecordedQueue, ...] = ()
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+
+
 def _spilled(snapshot: Snapshot, key: bytes) -> int:
     return len(snapshot.spilled.get(key, ()))
 
@@ -109,24 +118,27 @@ class RecordedKeys:
 
     async def queues(
         self, group: Group, topic: Topic, *, but: Iterable[QueueName]
-    ) -> list[RecordedQueue]:
+    ) -> RecordedQueues:
         """Return the queues of *topic* without an owner, those of *but* left out, as far as records
-        know them. Raises Unavailable.
+        know them and their brokers answer.
         """
-        left_out = set(but)
+        left_out, ask = set(but), BrokerQuestions()
         try:
             known = await self._book.queues(group, topic)
         except UnknownName:
-            return []  # the topic does not exist yet
+            return RecordedQueues()  # the topic does not exist yet
         except RemotingError as error:
-            raise _unread(topic, error) from None
-        queues = [queue for queue in known if queue not in left_out]
-        try:
-            rows = await self._book.rows(group, queues)
+            ask.note(f"the brokers of {topic}", error)
+            return RecordedQueues(unanswered=ask.unanswered)
+
+        async def at_broker(there: list[QueueName]) -> list[RecordedQueue | None]:
+            rows = await self._book.rows(group, there)
             free = [row for row in rows if row.state != "owned"]
-            return list(filter(None, await asyncio.gather(*(self._of(group, row) for row in free))))
-        except RemotingError as error:
-            raise _unread(topic, error) from None
+            return await all_results(*(self._of(group, row) for row in free))
+
+        answers = await ask.ask_each((each for each in known if each not in left_out), at_broker)
+        found = (each for answer in answers for each in answer if each is not None)
+        return RecordedQueues(tuple(found), ask.unanswered)
 
     async def _of(self, group: Group, row: OwnerRow) -> RecordedQueue | None:
         if row.last is None or row.last.snapshot is None:
@@ -140,10 +152,6 @@ class RecordedKeys:
             return RecordedQueue(queue, snapshot)
         end = await self._context.client.max_offset(twin)
         return RecordedQueue(queue, snapshot, copied.snapshot, end)
-
-
-def _unread(topic: Topic, error: RemotingError) -> Unavailable:
-    return Unavailable(f"the last records of the queues of {topic!r} cannot be read: {error}")
 
 
 def without(rows: Sequence[OwnerRow], us: str) -> tuple[list[OwnerRow], list[OwnerRow]]:

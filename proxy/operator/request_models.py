@@ -5,7 +5,9 @@ A field's description completes the error "NAME should be …" for an invalid va
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -51,3 +53,23 @@ class Answer(BaseModel):
     """Base of answers."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The pieces of an export. Errors of brokers that do not answer come into ``unanswered``, by
+    name, before the first piece or later; then the last piece is followed by Unavailable.
+    """
+
+    pieces: AsyncIterator[bytes]
+    unanswered: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of a list, without those of brokers that did not answer: ``unanswered``, errors by
+    name.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    unanswered: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,8 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, QueueData, TopicRoute
 from proxy.core.access.audit_record import Change
 from proxy.errors import UnknownName, WrongState
-from proxy.operator.broker_questions import BrokerQuestions, Readers
+from proxy.operator.readers import Readers
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.context import UpstreamContext
 
 #: Topics of one page, queues of which one request reads offsets, and groups that it describes.

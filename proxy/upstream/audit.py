@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -36,6 +36,7 @@ from proxy.core.access.audit_record import (
 )
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import History
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.records.durable import check_on_disk
 from proxy.upstream.records.queue_range import read_range, shown_end
 
@@ -62,12 +63,24 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class AuditPage:
     """Records, oldest first, and the position of the next page: offset by queue. ``complete``: no
-    matching record is left out because it is older than these, or than the newest that are read.
+    matching record is left out because it is older than these, or than the newest that are read, or
+    because its broker did not answer; ``unanswered``: the errors of such brokers, by name.
     """
 
     records: list[AuditRecord]
     position: dict[str, int]
     complete: bool
+    unanswered: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The matching records of one queue, and its end. ``cut``: older ones were not read."""
+
+    queue: QueueName
+    records: list[AuditRecord]
+    end: int
+    cut: bool
 
 
 class Audit:
@@ -120,23 +133,44 @@ class Audit:
     async def read(self, wish: AuditWish, *, position: dict[str, int] | None = None) -> AuditPage:
         """Return the newest matching records from *position* on, including those of this process.
 
-        Raises RemotingError.
+        A queue whose broker does not answer keeps its place in *position*. Raises RemotingError,
+        and Unavailable if no broker answers.
         """
-        merged = Merged()
-        ends: dict[str, int] = {}
-        complete = True
-        for queue in await self._queues(fresh=True):
-            low = await self._client.min_offset(queue)
-            end = ends[queue.qid] = await self._end_of(queue)
-            known = (position or {}).get(queue.qid, 0)
-            if known > end:  # it was deleted and created again, or lost records
-                known = 0
-            start = max(low, end - self._most_read, known)
-            complete = complete and start == max(low, known)
-            merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
-        return AuditPage(merged.newest(wish.limit), ends, complete and len(merged) <= wish.limit)
+        queues = await self._queues(fresh=True)
+        ask, known = BrokerQuestions(), position or {}
+        parts = await ask.ask_each(queues, lambda there: self._parts(there, wish, position=known))
+        ask.refuse_if_silent({queue.broker for queue in queues})
+        merged, places = (
+            Merged(),
+            {each.qid: known[each.qid] for each in queues if each.qid in known},
+        )
+        for part in (part for there in parts for part in there):
+            merged.add(part.records)
+            places[part.queue.qid] = part.end
+        cut = any(part.cut for there in parts for part in there)
+        return AuditPage(
+            merged.newest(wish.limit),
+            places,
+            not (cut or ask.unanswered or len(merged) > wish.limit),
+            ask.unanswered,
+        )
 
     # ---- internals ------------------------------------------------------------------------------
+
+    async def _parts(
+        self, queues: Sequence[QueueName], wish: AuditWish, *, position: Mapping[str, int]
+    ) -> list[_Part]:
+        """Return the parts of *queues*, which are at one broker."""
+        return [await self._part(queue, wish, position.get(queue.qid, 0)) for queue in queues]
+
+    async def _part(self, queue: QueueName, wish: AuditWish, known: int) -> _Part:
+        low = await self._client.min_offset(queue)
+        end = await self._end_of(queue)
+        if known > end:  # it was deleted and created again, or lost records
+            known = 0
+        start = max(low, end - self._most_read, known)
+        records = [each async for each in self._read(queue, wish, start=start, end=end)]
+        return _Part(queue, records, end, cut=start > max(low, known))
 
     async def _end_of(self, queue: QueueName) -> int:
         """Return the end offset of *queue*, after our own records unless it has lost them."""

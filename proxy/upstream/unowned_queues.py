@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -22,6 +23,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import all_results
 from proxy.core.group.known_queue import (
     KnownQueue,
     Offsets,
@@ -37,6 +39,7 @@ from proxy.core.records.replay import LastOwner
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
 from proxy.settings.groups import TopicSettings
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import progress_group
 from proxy.upstream.records.ownership_log import OwnershipLog
@@ -47,6 +50,9 @@ _PAUSE = 9
 _NEWS_S = 1.0
 #: Time after which the queues of a broker that is in no route any more are forgotten.
 _FORGET_MS = 3_600_000
+
+#: Why the figures of a group are not newer if looking at it fails.
+_BUG = "the look at the queues of this group failed: see the proxy's log"
 
 _noisy = NoisyLog(structlog.get_logger("unowned"))
 
@@ -165,13 +171,14 @@ class UnownedQueues:
             await self._look_at(lane, away)
             self.brokers_away = self.brokers_away | away
             await self._look_at_news()
-        for broker in sorted({each.queue.broker for lane in self._lanes for each in lane.buffer}):
-            if broker not in away:
-                try:
-                    await self._client.broker_start_ms(broker)
-                except RemotingError as error:
-                    away[broker] = str(error)
-        self.brokers_away = away
+        brokers = {each.queue.broker for lane in self._lanes for each in lane.buffer}
+        ask = BrokerQuestions()
+        starts = (
+            ask.ask(broker, partial(self._client.broker_start_ms, broker))
+            for broker in sorted(brokers - away.keys())
+        )
+        await all_results(*starts)
+        self.brokers_away = away | ask.unanswered
         for gone in self._groups.keys() - {lane.name for lane in self._lanes}:
             del self._groups[gone]
 
@@ -189,8 +196,11 @@ class UnownedQueues:
                 await self._look_at(lane, dict(self.brokers_away))
 
     async def _look_at(self, lane: GroupLane, away: dict[str, str]) -> None:
-        with _noisy.confined(f"bug {lane.name}", "unowned queues not seen", group=lane.name):
+        bug = _noisy.confined(f"bug {lane.name}", "unowned queues not seen", group=lane.name)
+        with bug:
             await self._look_at_all_of(lane, away)
+        if bug.failed and (seen := self._groups.get(lane.name)) is not None:
+            seen.queues = {queue: _troubled(each, _BUG) for queue, each in seen.queues.items()}
 
     async def _look_at_all_of(self, lane: GroupLane, away: dict[str, str]) -> None:
         if lane.is_broadcast:
@@ -205,20 +215,31 @@ class UnownedQueues:
                 now.missed.add(topic.name)
             if len(away) == silent:  # otherwise most of the time was a wait for a broker
                 await asyncio.sleep(_PAUSE * (now_ns() - began_ns) / 1e9)
-        try:
-            now.dead_letters = await self._dead_letters(lane.name)
-            now.dead_letters_at_ms = wall_ms()
-        except RemotingError:
+        count = await self._dead_letters(lane.name, away)
+        if count is None:
             now.dead_letters, now.dead_letters_at_ms = (
                 before.dead_letters,
                 before.dead_letters_at_ms,
             )
+        else:
+            now.dead_letters, now.dead_letters_at_ms = count, wall_ms()
         self._groups[lane.name] = now
 
-    async def _dead_letters(self, group: Group) -> int:
-        queues = await _queues(self._client, dead_letter_topic(group))
-        offsets = await _offsets(self._client, progress_group(group), queues)
-        return sum(each.lag() for each in offsets.values())
+    async def _dead_letters(self, group: Group, away: dict[str, str]) -> int | None:
+        """Return the number of dead letters, None if a broker of theirs is *away*; may add one."""
+        ask = BrokerQuestions()
+        try:
+            queues = await _queues(self._client, dead_letter_topic(group))
+        except RemotingError:
+            return None
+        if any(queue.broker in away for queue in queues):
+            return None
+        count = partial(_offsets, self._client, progress_group(group))
+        answers = await ask.ask_each(queues, count)
+        away |= ask.silent
+        if ask.unanswered:
+            return None
+        return sum(each.lag() for offsets in answers for each in offsets.values())
 
 
 class _TopicLook:
@@ -257,9 +278,10 @@ class _TopicLook:
         except RemotingError as error:
             self.failed = True
             self._complain(error)
-            for queue in earlier:
-                self._away.setdefault(queue.broker, str(error))
-            return {queue: self._troubled(seen, str(error)) for queue, seen in earlier.items()}
+            if not isinstance(error, BrokerError):  # a refusal is about this group alone
+                for queue in earlier:
+                    self._away.setdefault(queue.broker, str(error))
+            return {queue: _troubled(seen, str(error)) for queue, seen in earlier.items()}
         found = dict(self._not_routed(queues, earlier))
         asked_ms = wall_ms()
         await self._read_ranges(
@@ -286,26 +308,23 @@ class _TopicLook:
             if queue.broker not in brokers and not is_old and queues:
                 why = f"the nameservers have no route to {queue.broker}"
                 self._away.setdefault(queue.broker, why)
-                yield queue, self._troubled(seen, why)
+                yield queue, _troubled(seen, why)
 
     async def _read_ranges(self, queues: list[QueueName], recorded: frozenset[QueueName]) -> None:
         """Read the offsets of *queues*, and the ends of those of their records that exist."""
-        group = self._lane.name
-        for broker in dict.fromkeys(queue.broker for queue in queues):
-            if broker in self._away:
-                continue
-            there = [queue for queue in queues if queue.broker == broker]
+        group, ask = self._lane.name, BrokerQuestions()
+
+        async def at_broker(there: list[QueueName]) -> None:
             twins = [twin for queue in there if (twin := _records_of(group, queue)) in recorded]
-            try:
-                ends = await self._client.queue_ranges(twins)
-                self._ranges |= await self._client.queue_ranges(there, group=group)
-            except RemotingError as error:
-                if not isinstance(error, BrokerError):
-                    self._away[broker] = str(error)
-                self._failures[broker] = str(error)
-                self._complain(error)
-            else:
-                self._ends |= {twin: each.end for twin, each in ends.items()}
+            ends = await self._client.queue_ranges(twins)
+            self._ranges |= await self._client.queue_ranges(there, group=group)
+            self._ends |= {twin: each.end for twin, each in ends.items()}
+
+        await ask.ask_each((each for each in queues if each.broker not in self._away), at_broker)
+        self._away |= ask.silent
+        self._failures |= ask.unanswered
+        for why in ask.unanswered.values():
+            self._complain(why)
 
     def _trouble_of(self, queue: QueueName) -> str | None:
         """Return why nothing is known of *queue* now; None if it can be asked for."""
@@ -314,14 +333,14 @@ class _TopicLook:
     async def _look(self, queue: QueueName, earlier: _Seen | None, at_ms: int) -> _Seen:
         seen = earlier or _Seen(KnownQueue(queue=queue))
         if (why := self._trouble_of(queue)) is not None:
-            return self._troubled(seen, why)
+            return _troubled(seen, why)
         try:
             return await self._ask(queue, seen, at_ms)
         except RemotingError as error:
             if not isinstance(error, BrokerError):
                 self._away[queue.broker] = str(error)
             self._complain(error)
-            return self._troubled(seen, str(error))
+            return _troubled(seen, str(error))
 
     async def _ask(self, queue: QueueName, seen: _Seen, at_ms: int) -> _Seen:
         found = self._ranges[queue]
@@ -431,10 +450,7 @@ class _TopicLook:
         )
         return offset, next((each.store_ms for each in result.messages), None)
 
-    def _troubled(self, seen: _Seen, why: str) -> _Seen:
-        return replace(seen, known=replace(seen.known, trouble=why))
-
-    def _complain(self, error: RemotingError) -> None:
+    def _complain(self, error: RemotingError | str) -> None:
         _noisy.warning(
             self._lane.name,
             "queues without an owner are not known",
@@ -442,6 +458,10 @@ class _TopicLook:
             topic=self._topic,
             reason=str(error),
         )
+
+
+def _troubled(seen: _Seen, why: str) -> _Seen:
+    return replace(seen, known=replace(seen.known, trouble=why))
 
 
 async def _queues(client: BrokerClient, topic: Topic) -> list[QueueName]:

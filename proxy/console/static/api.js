@@ -39,7 +39,10 @@ async function ask(url, options) {
     throw new ApiError(0, "the proxy does not answer: it has stopped, or the network is down");
   }
   await refuse(answer);
-  return answer.json();
+  const found = await answer.json();
+  // A list has no field for the names of brokers whose rows it lacks.
+  if (Array.isArray(found)) found.silent = answer.headers.get("Orderlane-Unanswered") ?? "";
+  return found;
 }
 
 /** Throw an ApiError for an unsuccessful response. */

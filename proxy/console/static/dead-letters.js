@@ -6,7 +6,7 @@ import { CommandLine, commandLine, copyButton } from "./copying.js";
 import { confirm } from "./dialog.js";
 import { badge, button, facts, h, labelled } from "./dom.js";
 import { askExport } from "./exports.js";
-import { count, figure, moment, of } from "./format.js";
+import { count, figure, moment, of, silentOf } from "./format.js";
 import { Pager } from "./paging.js";
 import { rateOf } from "./parked-keys.js";
 import { Table } from "./table.js";
@@ -63,9 +63,11 @@ export function deadLetters(ctx, address) {
     const positions = address.get("positions");
     const found = await get(url(), { ...query, positions, limit: SHOWN }, ctx);
     const filtered = Object.values(query).some(Boolean);
-    table.nothing.firstChild.textContent = filtered && found.waiting ? "No dead letter matches the filter." : "No dead letters.";
+    const silent = silentOf(found);
+    const where = silent.length ? " at the brokers that answer" : "";
+    table.nothing.firstChild.textContent = filtered && found.waiting !== 0 ? `No dead letter matches the filter${where}.` : `No dead letters${where}.`;
     table.update(found.dead_letters);
-    const said = JSON.stringify([found.redrive, found.waiting > 0, found.dead_letters.length > 0]);
+    const said = JSON.stringify([found.redrive, found.waiting !== 0, found.dead_letters.length > 0]);
     if (head.dataset.said !== said) head.replaceChildren(...redriveOf(ctx, url, found), ...(found.dead_letters.length ? [button("Export dead letters…", () => ctx.load(async () => exportOf(ctx, url, wanted(), options())))] : []));
     head.dataset.said = said;
     pager.show({
@@ -73,7 +75,7 @@ export function deadLetters(ctx, address) {
       next: found.complete ? null : address.with({ ...filter(), positions: found.positions }),
       nextLabel: found.dead_letters.length ? "Next page" : "Search on",
     });
-    note.textContent = `${of(found.waiting, "dead letter")} to redrive${found.complete ? "" : "; there are more to search than this page covers"}.`;
+    note.textContent = [`${of(found.waiting, "dead letter")} to redrive${found.complete ? "" : "; there are more to search than this page covers"}.`, ...silent].join(" ");
     command.show(["dead-letters", "ls", ctx.group, ...options()]);
   }
 
@@ -119,7 +121,7 @@ function redriveOf(ctx, url, { waiting, redrive }) {
   const parts = [];
   if (redrive) parts.push(h("span", {}, "Last redrive at this proxy: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.reason ? `: ${redrive.reason}` : ""}${redrive.note ? `: ${redrive.note}` : ""}`));
   if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No further dead letters are sent. The next redrive continues from here.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
-  if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url, ctx.group)] })));
+  if (waiting !== 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url, ctx.group)] })));
   return parts;
 }
 

@@ -80,7 +80,8 @@ async function read(url, query, signal, found, tell) {
       part = await reader.read();
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Error("the export was cut short by the proxy: nothing was saved, try again");
+      const silent = answer.headers.get("Orderlane-Unanswered");
+      throw new Error(silent ? `${silent} did not answer, so the export would be incomplete and was not saved: the command prints what the other brokers have` : "the export was cut short by the proxy: nothing was saved, try again");
     }
     if (part.done) return;
     found.pieces.push(part.value);

@@ -1,7 +1,7 @@
 // New messages of a topic, kept from the moment on at which they are followed.
 
 import { get } from "./api.js";
-import { count, of } from "./format.js";
+import { count, of, silentOf } from "./format.js";
 
 const AT_ONCE = 200;
 const PAGES_A_LOOK = 5;
@@ -17,6 +17,7 @@ export class Followed {
     this.seen = 0;
     this.gaps = 0;
     this.busy = false;
+    this.silent = [];
   }
 
   /** Follow messages that match *query*, behind the last ones of *page*, or from now on. */
@@ -41,6 +42,7 @@ export class Followed {
         const page = await get(this.url, { ...this.query, ...from, limit: AT_ONCE }, this.ctx);
         if (!this.on) return;
         this.positions = page.positions;
+        this.silent = silentOf(page);
         this.seen += page.messages.length;
         this.rows = [...page.messages.toReversed(), ...this.rows].slice(0, KEPT);
         if (page.complete) return;
@@ -55,6 +57,6 @@ export class Followed {
   sentence() {
     const gaps = this.gaps ? ` ${of(this.gaps, "gap")}: more messages arrived than this page reads; narrow the filter.` : "";
     const kept = this.rows.length === KEPT ? ` The newest ${count(KEPT)} are shown.` : "";
-    return `Following: ${of(this.seen, "new message")}.${kept}${gaps}`;
+    return [`Following: ${of(this.seen, "new message")}.${kept}${gaps}`, ...this.silent].join(" ");
   }
 }

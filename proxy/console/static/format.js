@@ -15,6 +15,11 @@ export function figure(value) {
   return value === null || value === undefined ? UNKNOWN : count(value);
 }
 
+/** Return a sentence about each broker that did not answer a request, with its error. */
+export function silentOf({ unanswered }) {
+  return Object.entries(unanswered ?? {}).map(([broker, why]) => `${broker} did not answer: ${why}.`);
+}
+
 /** Format a rate in messages per second. */
 export function rate(value) {
   if (value === null || value === undefined) return NOTHING;

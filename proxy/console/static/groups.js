@@ -37,6 +37,8 @@ export function coverage(group, nowMs) {
   if (unowned) parts.push(`${of(unowned, "queue has", "queues have")} no owner: their figures are from their last records and brokers, ${at_ms === null ? "which have not answered yet" : `${age(nowMs - at_ms)} old at most`}.`);
   const troubles = [...new Set(group.others.map((queue) => queue.trouble).filter(Boolean))];
   if (troubles.length) parts.push(`They are not newer because of brokers that do not answer: ${troubles.join("; ")}.`);
+  const unsure = ownQueues(group).filter((queue) => !queue.sure);
+  if (unsure.length) parts.push(`${of(unsure.length, "queue is", "queues are")} not confirmed by the broker: the figures are the last known ones.`);
   if (elsewhere) parts.push(`${of(elsewhere, "queue of another proxy is", "queues of other proxies are")} not included.`);
   return parts.join(" ");
 }
@@ -50,6 +52,11 @@ export function leftOut(ctx, topics) {
   if (!others.length) return [];
   const addresses = [...new Set(others.map((queue) => queue.http).filter(Boolean))];
   return [` ${of(others.length, "queue of another proxy is", "queues of other proxies are")} not included.`, ...elsewhere(addresses)];
+}
+
+/** Return which keys a list lacks because the brokers *silent* did not answer; "" if there are none. */
+export function keysLacking(silent) {
+  return silent ? ` ${silent} did not answer: what only the last records there list is missing.` : "";
 }
 
 /** Return the age of the oldest unfinished message of *queues* in ms; null if none is in memory. */

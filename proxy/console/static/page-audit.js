@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { h, labelled } from "./dom.js";
-import { moment, of } from "./format.js";
+import { moment, of, silentOf } from "./format.js";
 import { Table } from "./table.js";
 
 export const title = "Audit";
@@ -33,7 +33,10 @@ export function open(ctx) {
     ctx.remember(query);
     const found = await get(path("audit"), { limit: SHOWN, ...query }, ctx);
     table.update(found.records.toReversed());
-    note.textContent = `${of(found.records.length, "record")} of all proxies${found.complete ? "" : ", the newest ones: there may be older ones"}.`;
+    const silent = silentOf(found);
+    table.nothing.firstChild.textContent = silent.length ? "No audit records at the brokers that answer." : "No audit records.";
+    const older = found.complete || silent.length ? "" : ", the newest ones: there may be older ones";
+    note.textContent = [`${of(found.records.length, "record")} of all proxies${older}.`, ...silent].join(" ");
   });
   const form = h(
     "form",

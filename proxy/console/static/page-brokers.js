@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine } from "./copying.js";
 import { h } from "./dom.js";
-import { age, bytes, known, moment, NOTHING, of, rate } from "./format.js";
+import { age, bytes, known, moment, NOTHING, of, rate, silentOf } from "./format.js";
 import { Table } from "./table.js";
 
 export const title = "Brokers";
@@ -38,8 +38,7 @@ export function open(ctx) {
     const found = await get(path("brokers"), {}, ctx);
     table.update(found.brokers.map((row) => ({ ...row, state: stateOf(row, found.unanswered) })));
     const missing = found.complete ? [] : [`Only ${of(found.brokers.length, "replica")} are shown.`];
-    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}.`);
-    note.textContent = ["Figures are those of masters; slaves report none.", ...missing, ...silent].join(" ");
+    note.textContent = ["Figures are those of masters; slaves report none.", ...missing, ...silentOf(found)].join(" ");
   });
   return [table.element, note, commandLine(["brokers", "ls"])];
 }

@@ -4,7 +4,7 @@ import { get, path } from "./api.js";
 import { commandLine, copyButton, shellLine } from "./copying.js";
 import { badge, button, choice, empty, facts, h, labelled, retell } from "./dom.js";
 import { age, count, figure, keyName, keyTitle, known, moment, of, share } from "./format.js";
-import { headOf, keyLink, keyState, leftOut, messageLink } from "./groups.js";
+import { headOf, keyLink, keysLacking, keyState, leftOut, messageLink } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { Table } from "./table.js";
 import { topicChoice, withTopics } from "./topics.js";
@@ -53,7 +53,8 @@ function page(ctx, topics) {
     // Actions and links are those of the topic that was asked for, whatever is chosen by then.
     const rows = found.slice(0, SHOWN).map((row) => ({ ...(parked ? parkedRow(row) : row), topic: asked.topic }));
     table.update(rows);
-    retell(note, ...shownOf(ctx, asked, rows, found.length > SHOWN));
+    if (found.silent && !rows.length) table.nothing.firstChild.textContent = "No such key is known at the brokers that answer.";
+    retell(note, ...shownOf(ctx, asked, rows, found.length > SHOWN), keysLacking(found.silent));
   }
 
   async function lookAtOne(asked) {
@@ -70,10 +71,11 @@ function page(ctx, topics) {
     if (asked.topic !== topic.value) return;
     const [rows, events] = [shown.value, past.value ?? null]; // null: they could not be read
     one.hidden = false;
-    const said = JSON.stringify([asked.topic, rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events?.map((each) => each.at_ms)]);
+    const silent = [...new Set([rows.silent, events?.silent].filter(Boolean))].join(", ");
+    const said = JSON.stringify([asked.topic, silent, rows.map(({ age_ms, lease_ends_ms, retry_ms, ...rest }) => rest), events?.map((each) => each.at_ms)]);
     if (one.dataset.said !== said || one.dataset.key !== key) {
       Object.assign(one.dataset, { said, key }); // else keep the focus
-      one.replaceChildren(...oneKey(ctx, asked.topic, key, rows, events));
+      one.replaceChildren(...oneKey(ctx, asked.topic, key, rows, events), ...(silent ? [h("p", { class: "muted" }, keysLacking(silent).trim())] : []));
     }
     if (past.status === "rejected") throw past.reason;
   }

@@ -4,7 +4,7 @@ import { ApiError, get, path } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
 import { copyButton } from "./copying.js";
 import { button, choice, facts, h, labelled } from "./dom.js";
-import { bytes, moment, of } from "./format.js";
+import { bytes, moment, of, silentOf } from "./format.js";
 import { keyLink } from "./groups.js";
 import { Table } from "./table.js";
 import { topicChoice, withTopics } from "./topics.js";
@@ -68,9 +68,8 @@ function page(ctx, topics) {
     if (mine !== looks) return; // another search has been made meanwhile
     table.element.hidden = false;
     table.update(found.messages.map((row) => ({ ...row, at }))); // another topic may be chosen by then
-    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}`);
     const older = found.complete ? [] : ["There may be older ones: find them on the page of the topic, by time."];
-    note.textContent = [`${of(found.messages.length, "message")}.`, ...older, ...silent].join(" ");
+    note.textContent = [`${of(found.messages.length, "message")}.`, ...older, ...silentOf(found)].join(" ");
     if (found.messages.length === 1) await view(at, found.messages[0].message);
   }
 

@@ -4,7 +4,7 @@ import { ApiError, get, path } from "./api.js";
 import { CommandLine } from "./copying.js";
 import { button, choice, h, labelled } from "./dom.js";
 import { askExport } from "./exports.js";
-import { bytes, count, moment, of } from "./format.js";
+import { bytes, count, moment, of, silentOf } from "./format.js";
 import { Followed } from "./following.js";
 import { Pager } from "./paging.js";
 import { OneMessage } from "./one-message.js";
@@ -215,12 +215,13 @@ async function newest(ctx, url, query) {
 function noteOf(page) {
   const parts = [`${of(page.messages.length, "message")} ${page.positions ? `of ${count(page.read)} read` : "from the brokers' index"}.`];
   if (!page.positions && !page.complete) parts.push("There may be older ones: find them by time, and the key as text.");
-  if (page.positions && page.complete) parts.push("This is the end of the topic at the time of the request.");
+  if (page.positions && page.complete && !silentOf(page).length) parts.push("This is the end of the topic at the time of the request.");
   if (page.older && page.begins && page.query.start === "newest") parts.push(page.query.contains ? "Older messages were not searched: choose a time or an offset." : "There are older messages: choose a time or an offset.");
-  return [...parts, ...Object.entries(page.unanswered ?? {}).map(([broker, why]) => `${broker} did not answer: ${why}.`)].join(" ");
+  return [...parts, ...silentOf(page)].join(" ");
 }
 
 function adviceFor(page, way, contains) {
+  if (silentOf(page).length && page.complete) return "Messages at brokers that did not answer are not known.";
   if (way === "key" || way === "id") return "It may have been deleted by retention, or sent without this key.";
   if (!page.complete) return "The search has not reached the end: search on.";
   return contains ? "Check the text, or choose a time or an offset." : "Nothing is stored from there on.";

@@ -3,7 +3,7 @@
 import { get, path } from "./api.js";
 import { commandLine } from "./copying.js";
 import { button, facts, h } from "./dom.js";
-import { age, count, figure, known, of, rate } from "./format.js";
+import { age, count, figure, known, of, rate, silentOf } from "./format.js";
 import { sum } from "./groups.js";
 import { Table } from "./table.js";
 import { askDeletion, askMessage, askUpdate, topicLink } from "./topic-acts.js";
@@ -59,7 +59,7 @@ export function open(ctx) {
     groups.update(found.groups);
     brokers.update(found.broker_list);
     queues.update(found.queue_list);
-    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}.`);
+    const silent = silentOf(found);
     const left = found.complete || silent.length ? [] : [`${of(found.queue_list.length, "queue")} and ${of(found.groups.length, "group")} are shown; there are more, or a broker does not list its groups.`];
     note.textContent = [...silent, ...left].join(" ");
   });

@@ -2,7 +2,7 @@
 
 import { get, path } from "./api.js";
 import { button, h, labelled } from "./dom.js";
-import { count, figure } from "./format.js";
+import { count, figure, silentOf } from "./format.js";
 import { Pager } from "./paging.js";
 import { Table } from "./table.js";
 import { askNewTopic, topicLink } from "./topic-acts.js";
@@ -37,8 +37,7 @@ export function open(ctx) {
     if (filter.contains) table.nothing.firstChild.textContent = `No topic contains “${filter.contains}”.`;
     table.update(found.topics);
     pager.show({ first: after() ? filter : null, next: found.next ? { ...filter, after: found.next } : null });
-    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}.`);
-    note.textContent = [`At most ${SHOWN} topics a page, by name.`, ...silent].join(" ");
+    note.textContent = [`At most ${SHOWN} topics a page, by name.`, ...silentOf(found)].join(" ");
   }
 
   function filtered(event) {

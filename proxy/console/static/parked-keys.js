@@ -6,7 +6,7 @@ import { confirm } from "./dialog.js";
 import { button, choice, h, labelled, retell } from "./dom.js";
 import { askExport } from "./exports.js";
 import { count, figure, keyName, of } from "./format.js";
-import { keyLink, leftOut } from "./groups.js";
+import { keyLink, keysLacking, leftOut } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { parkedRow } from "./page-keys.js";
 import { Pager } from "./paging.js";
@@ -52,9 +52,9 @@ export function parkedKeys(ctx, address) {
     await firstTopics();
     const { parked_reason: part } = filter();
     const [from, after] = begin();
-    const { found, failed } = await pageOf(chosen().slice(from), { reason: part, after });
+    const { found, failed, silent } = await pageOf(chosen().slice(from), { reason: part, after });
     const rows = found.slice(0, SHOWN);
-    table.nothing.firstChild.textContent = nothing(part, failed);
+    table.nothing.firstChild.textContent = nothing(part, failed || silent);
     table.update(rows);
     const more = found.length > SHOWN;
     const last = rows.at(-1);
@@ -64,7 +64,7 @@ export function parkedKeys(ctx, address) {
     });
     redrive.disabled = save.disabled = rows.length === 0;
     const shown = rows.length ? `${of(rows.length, "parked key")}${more || from || after ? " on this page" : ""}${failed ? ", without those of a topic that cannot be read" : ""}.` : "";
-    retell(note, shown, ...leftOut(ctx, chosen()));
+    retell(note, shown, keysLacking(silent), ...leftOut(ctx, chosen()));
     if (failed) throw failed;
   }
 
@@ -76,21 +76,24 @@ export function parkedKeys(ctx, address) {
 
   /**
    * Return the first keys of *topics* that match *reason*, behind *after* in the first of them: one
-   * more than shown, if there is one, and the error of a topic that cannot be read. Throws if none can.
+   * more than shown, if there is one, the error of a topic that cannot be read, and the brokers that
+   * did not answer. Throws if no topic can be read.
    */
   async function pageOf(topics, { reason: part, after }) {
     const asked = topics.map((name, place) => get(url(name, "parked"), { limit: SHOWN + 1, reason: part, after: place ? "" : after }, ctx));
     const answers = await Promise.allSettled(asked);
-    const found = answers.filter((each) => each.status === "fulfilled").flatMap((each) => each.value);
+    const lists = answers.filter((each) => each.status === "fulfilled").map((each) => each.value);
     const failed = answers.find((each) => each.status === "rejected")?.reason;
-    if (failed && answers.every((each) => each.status === "rejected")) throw failed;
-    return { found, failed };
+    if (failed && !lists.length) throw failed;
+    const silent = [...new Set(lists.map((each) => each.silent).filter(Boolean))].join(", ");
+    return { found: lists.flat(), failed, silent };
   }
 
-  function nothing(part, failed) {
+  function nothing(part, partly) {
     if (!topics.length) return `This proxy has no topics of ${ctx.group}.`;
-    if (part) return `No parked key has “${part}” in its reason.`;
-    return `No key is parked in the queues of this proxy, or in those without an owner${failed ? ", of the topics that can be read" : ""}.`;
+    const where = partly ? ", as far as they can be read" : "";
+    if (part) return `No parked key has “${part}” in its reason${where}.`;
+    return `No key is parked in the queues of this proxy, or in those without an owner${where}.`;
   }
 
   async function firstTopics() {

@@ -6,7 +6,7 @@ only if it handled messages: parked, dead-lettered and filtered ones were not ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -46,13 +46,15 @@ class Handled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPicture:
     """The basis of a state: ``figures`` of all queues that no other proxy owns, and messages
-    in the queues of this proxy. ``complete``: all queues are known; ``unread``: stored, but not
+    in the queues of this proxy. ``complete``: all queues are known; ``silent``: brokers that do not
+    answer for some of them, whose figures are the last known ones; ``unread``: stored, but not
     read yet; ``dead_letters``: not redriven yet, None if unknown; ``ever_owned``: False if no queue
     ever had an owner.
     """
 
     figures: Figures
     complete: bool = True
+    silent: Sequence[str] = ()
     owned: int = 0
     ready: int = 0
     leased: int = 0
@@ -88,6 +90,10 @@ def _states(group: GroupPicture) -> Iterator[GroupState]:
     if group.owned:
         yield from _at_work(group)
     yield from _without_owner(group)
+    if group.silent:
+        brokers = ", ".join(group.silent)
+        sentence = f"no message is known to wait, but figures of queues are not new: {brokers}"
+        yield GroupState("unknown", Kind.WARN, sentence)
     yield from _at_rest(group)
 
 

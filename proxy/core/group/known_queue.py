@@ -83,7 +83,9 @@ _PLAIN = tuple(each.name for each in fields(KnownQueue) if each.name not in ("qu
 
 
 def known_here(pipeline: QueuePipeline, figures: PipelineStatistics, *, wall_ms: int) -> KnownQueue:
-    """Return what is known of an owned queue from its *figures*, with its parked copies."""
+    """Return what is known of an owned queue from its *figures*, with its parked copies. *wall_ms*:
+    when they were true.
+    """
     twin = pipeline.twin
     parked = None if pipeline.parked else 0  # unknown until the twin is open
     if twin is not None:

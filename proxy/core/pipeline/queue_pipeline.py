@@ -863,6 +863,10 @@ class QueuePipeline:
         """Note that the last record is made, or about to be: verdicts no longer count."""
         self.has_ended = True
 
+    def unconfirmed_ns(self, now_ns: int) -> int:
+        """Return for how long the broker has not confirmed the lock; 0 while it is trusted."""
+        return max(0, now_ns - self.origin.trusted_until_ns)
+
     def is_owned(self, now_ns: int) -> bool:
         """Return True if ownership is certain, so that finished messages count."""
         origin = self.origin

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
 from broker_core.client import BrokerClient
 from broker_core.errors import BrokerError
@@ -12,6 +14,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OwnedElsewhere, UnknownName
+from proxy.upstream.broker_questions import BrokerQuestions
 from proxy.upstream.records.ownership_log import OwnershipLog
 
 #: Concurrent requests; each is a read or two.
@@ -82,6 +85,13 @@ class OwnerBook:
         )
         owned = {row.queue: row for row in rows}
         return [owned.get(queue, OwnerRow(queue, None, member=False)) for queue in wanted]
+
+    async def known_rows(
+        self, ask: BrokerQuestions, group: Group, queues: Iterable[QueueName]
+    ) -> list[OwnerRow]:
+        """Return the owner of each of *queues* whose broker answers; *ask* has the others."""
+        answers = await ask.ask_each(queues, partial(self.rows, group))
+        return sorted((row for rows in answers for row in rows), key=attrgetter("queue"))
 
     async def refuse_elsewhere(self, group: Group, queue: QueueName) -> None:
         """Raise OwnedElsewhere if another proxy owns *queue*; RemotingError."""

@@ -19,7 +19,7 @@ from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
-from proxy.operator.request_models import Answer, ChangeBody, RequestModel
+from proxy.operator.request_models import Answer, ChangeBody, Listed, RequestModel, Streamed
 from testkit.eventually import eventually
 from testkit.lanes import open_guard
 
@@ -64,7 +64,9 @@ async def _turn(call: Call) -> Seen:
 ENDED: list[str] = []
 
 
-async def _export(call: Call) -> AsyncIterator[bytes]:
+async def _export(call: Call) -> Streamed:
+    unanswered: dict[str, str] = {}
+
     async def pieces() -> AsyncIterator[bytes]:
         if call.path["group"] == "none":
             return
@@ -75,16 +77,26 @@ async def _export(call: Call) -> AsyncIterator[bytes]:
                 yield b"0\n" * 5_000
         finally:
             ENDED.append(call.path["group"])
+        if call.path["group"] == "partly":
+            unanswered.update({"broker-b": "no answer", "broker-a": "gone"})
         yield b"1\n"
         yield b"2\n"
+        if unanswered:
+            raise Unavailable("messages are missing")
 
-    return pieces()
+    return Streamed(pieces(), unanswered)
+
+
+async def _list(call: Call) -> Listed:
+    partly = call.path["group"] == "partly"
+    return Listed([{"said": "1"}], {"broker-b": "no answer"} if partly else {})
 
 
 OPERATIONS: list[Operation] = [
     get("/api/{group}", "Look.", _look, query=LookQuery, answer=Seen, errors=(404, 503)),
     post("/api/{group}/turn", "Turn.", _turn, body=Turn, answer=Seen, errors=(404,)),
     get("/api/{group}/export", "All.", _export, media=NDJSON),
+    get("/api/{group}/list", "List.", _list, answer=list[Seen], partly=True),
 ]
 
 
@@ -238,6 +250,20 @@ async def test_a_stream_is_sent_in_pieces_or_fails_like_other_operations() -> No
         async with it.http.get(f"{place}/none/export") as got:
             assert (got.status, await got.read()) == (200, b"")
         assert await it.ask("GET", "/api/state/export") == (409, {"error": "it is not parked"})
+
+
+async def test_a_list_and_an_export_name_the_brokers_whose_rows_they_lack() -> None:
+    async with asking() as it:
+        for group, named in (("all", None), ("partly", "broker-b")):
+            assert await it.ask("GET", f"/api/{group}/list") == (200, [{"said": "1"}])
+            assert it.headers.get("Orderlane-Unanswered") == named
+        async with it.http.get(f"http://127.0.0.1:{it.port}/api/partly/export") as got:
+            assert got.headers["Orderlane-Unanswered"] == "broker-a, broker-b"
+            assert await got.content.readexactly(4) == b"1\n2\n"
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await got.content.read()
+    described = document(OPERATIONS, version="1")["paths"]["/api/{group}/list"]["get"]
+    assert list(described["responses"]["200"]["headers"]) == ["Orderlane-Unanswered"]
 
 
 async def test_a_reader_that_goes_away_ends_its_stream_without_an_error() -> None:

@@ -221,7 +221,7 @@ def test_a_search_says_that_older_messages_were_not_searched(
 def test_an_export_that_ends_at_its_count_says_so(
     orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    monkeypatch.setattr(exports, "lines_of_proxy", lambda *_: iter([b"{}"] * 3))
+    monkeypatch.setattr(exports, "lines_of_proxy", lambda *_, **__: iter([b"{}"] * 3))
     assert orderlane(verb, "export", "orders").err.endswith(" of orders exported\n")
     ended = orderlane(verb, "export", "orders", "--count", 3)
     assert ended.err.endswith(" of orders exported, there may be more: raise --count\n")

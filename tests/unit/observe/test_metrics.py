@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import version
 from itertools import product
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -429,6 +430,30 @@ async def test_queues_without_an_owner_have_samples_unless_nothing_is_known(
         Sample("orderlane_unowned_keys", (GROUP, queue_label, "paused", "orders")): 1,
     }
     assert values[Sample("orderlane_dead_letters", (GROUP,))] == 8
+
+
+@pytest.mark.parametrize("per_queue", [True, False])
+async def test_the_lag_at_a_broker_that_does_not_confirm_the_lock_is_unknown(
+    per_queue: bool,
+) -> None:
+    """More messages may be there by now, and a sum would lack them."""
+    lane, memory = await lane_with_work()
+    silent = pipeline(rules_of(lane.settings.topics[0]), of=queue(4), trusted_until_ns=now_ns() - 1)
+    lane.add(silent)
+    silent.ends_at(3)
+    _, values = scrape(lane, memory=memory, per_queue=per_queue)
+    lags = {labels for name, labels in values if name == "orderlane_consumer_lag_messages"}
+    assert lags == ({(GROUP, "broker-a_3", "orders")} if per_queue else set())
+    ready = {labels for name, labels in values if name == "orderlane_ready_messages"}
+    assert (GROUP, "broker-a_4" if per_queue else "", "orders") in ready
+
+
+async def test_a_bug_with_one_group_costs_no_samples_of_others() -> None:
+    lane, memory = await lane_with_work()
+    faulty: Any = SimpleNamespace(name="faulty")  # it has no figures
+    _, values = scrape(faulty, lane, memory=memory)
+    assert values[Sample("orderlane_waiting_pulls", (GROUP,))] == 4
+    assert values[Sample("orderlane_unowned_queues", (GROUP, "orders"))] == 2
 
 
 async def test_a_lost_queue_leaves_no_sample_behind() -> None:

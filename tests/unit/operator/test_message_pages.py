@@ -9,7 +9,9 @@ import pytest
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.operator.message_pages import (
+    Position,
     QueueScan,
+    Unread,
     matches,
     merged,
     newest,
@@ -124,6 +126,18 @@ def test_messages_before_a_part_that_was_not_read_are_left_out() -> None:
     assert [each.store_ms for _, each in newest([early, late], 5)] == [26, 27, 28]
 
 
+def test_positions_in_queues_of_silent_brokers_are_kept() -> None:
+    away = QueueName(TOPIC, "broker-z", 0)
+    given: dict[QueueName, Position] = {
+        QUEUES[0]: Unread(),
+        QUEUES[1]: Unread(1_767_225_600_000),
+        away: 17,
+    }
+    text = positions_text(given)
+    assert text == "broker-a_0@end,broker-a_1@1767225600000ms,broker-z_0@17"
+    assert parse_positions(TOPIC, text, QUEUES) == given
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -134,6 +148,8 @@ def test_messages_before_a_part_that_was_not_read_are_left_out() -> None:
         ("x@1", "is not a queue"),
         ("broker-a_0@1,broker-a_0@2", "two positions"),
         ("broker-a_0@" + "9" * 30, "invalid position"),
+        ("broker-a_0@ms", "invalid position"),
+        ("broker-a_0@ends", "invalid position"),
     ],
 )
 def test_invalid_positions_are_one_sentence(text: str, problem: str) -> None:

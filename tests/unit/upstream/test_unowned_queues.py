@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import Group, Topic
+from broker_core.client import QueueRange
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.names import Group, QueueName, Topic
 from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source, figures_of
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.records.ownership_log import OwnershipLog
@@ -155,6 +157,82 @@ async def test_a_topic_without_a_route_is_missed_until_its_queues_are_known() ->
     assert [each.trouble for each in seen.of(lane)] == ["gone"]
 
 
+class OneSilent(FakeBrokerClient):
+    """Broker B, with a queue of each topic, does not answer while it is ``silent``."""
+
+    silent = True
+
+    def __init__(self, *topics: str) -> None:
+        super().__init__(**dict.fromkeys(topics, 1))
+        for topic in topics:
+            self.stored[QueueName(Topic(topic), "broker-b", 0)] = []
+        self.timeouts_of_b = 0
+
+    async def queue_ranges(
+        self, queues: Iterable[QueueName], *, group: Group | None = None
+    ) -> dict[QueueName, QueueRange]:
+        wanted = list(queues)
+        if self.silent and any(queue.broker == "broker-b" for queue in wanted):
+            self.timeouts_of_b += 1
+            await asyncio.sleep(3)
+            raise RequestTimeout("no answer in time")
+        return await super().queue_ranges(wanted, group=group)
+
+
+async def test_a_silent_broker_costs_a_look_one_timeout_however_many_groups_there_are() -> None:
+    lanes = [make_lane(group_settings(f"g{number}")) for number in range(8)]
+    broker = OneSilent("orders", *(f"%DLQ%{lane.name}" for lane in lanes))
+    broker.store(*(message(n) for n in range(3)))
+    seen, began = looking(broker, *lanes), asyncio.get_running_loop().time()
+    await seen.look()
+    assert asyncio.get_running_loop().time() - began < 5
+    assert broker.timeouts_of_b == 1
+    for lane in lanes:
+        assert {each.queue.broker: each.lag for each in seen.of(lane)} == {
+            "broker-a": 3,
+            "broker-b": None,
+        }
+        assert seen.dead_letters(lane.name) == (None, None)
+    assert seen.brokers_away == {"broker-b": "no answer in time"}
+
+
+async def test_dead_letters_that_were_counted_stay_with_their_age() -> None:
+    lane = make_lane()
+    broker = OneSilent("orders", f"%DLQ%{lane.name}")
+    broker.silent = False
+    seen = looking(broker, lane)
+    await seen.look()
+    count, at_ms = seen.dead_letters(lane.name)
+    assert (count, at_ms is None) == (0, False)
+    broker.silent = True
+    await asyncio.sleep(60)
+    await seen.look()
+    assert seen.dead_letters(lane.name) == (0, at_ms)
+
+
+async def test_a_group_that_brokers_refuse_hides_no_other_groups_queues() -> None:
+    refused, other = make_lane(group_settings("refused")), make_lane()
+
+    class Refusing(FakeBrokerClient):
+        refuses = False
+
+        async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+            if self.refuses and group == "refused":
+                raise BrokerError(16, "no permission", request="members")
+            return []
+
+    broker = Refusing(orders=1)
+    seen = looking(broker, refused, other)
+    await seen.look()
+    broker.refuses = True
+    broker.store(*(message(n) for n in range(3)))
+    await seen.look()
+    assert [(each.lag, each.trouble) for each in seen.of(other)] == [(3, "")]
+    (known,) = seen.of(refused)
+    assert "no permission" in known.trouble
+    assert seen.brokers_away == {}
+
+
 class _Lanes(tuple[GroupLane, ...]):
     """Lanes that count how often each is looked at."""
 
@@ -192,4 +270,24 @@ async def test_a_bug_with_one_group_hides_no_other_groups_queues() -> None:
     seen = looking(broker, faulty, sound)
     await seen.look()
     assert [each.lag for each in seen.of(sound)] == [3]
-    assert seen.of(faulty) == []
+    assert (seen.of(faulty), seen.missed(faulty)) == ([], {"orders"})
+
+
+async def test_figures_of_a_group_stay_with_the_reason_if_the_look_at_it_fails() -> None:
+    class Faulty(FakeBrokerClient):
+        works = True
+
+        async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+            if not self.works:
+                raise ValueError("a bug")
+            return []
+
+    broker, lane = Faulty(orders=1), make_lane()
+    seen = looking(broker, lane)
+    await seen.look()
+    (before,) = seen.of(lane)
+    broker.works = False
+    await seen.look()
+    (after,) = seen.of(lane)
+    assert after == replace(before, trouble=after.trouble)
+    assert "see the proxy's log" in after.trouble

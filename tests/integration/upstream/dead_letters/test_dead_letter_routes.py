@@ -82,6 +82,7 @@ async def test_a_group_without_dead_letters_has_an_empty_list(tmp_path: Path) ->
                         "dead_letters": [],
                         "complete": True,
                         "redrive": None,
+                        "unanswered": {},
                     },
                 )
         async with http.get(f"http://{at.http}{PLACE}/export") as answer:

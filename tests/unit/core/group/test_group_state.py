@@ -52,6 +52,8 @@ def word(figures: Figures = FIGURES, **more: Any) -> str:
         ("no messages", {}, {"handled": Handled()}),
         ("no owner", {"unowned": 1, "lag": 4}, {}),
         ("unknown", {}, {"dead_letters": None}),
+        ("unknown", {}, {"silent": ["broker-b"]}),
+        ("processing", {"unfinished": 2}, {"unfinished": 2, "leased": 1, "silent": ["broker-b"]}),
         ("unknown", {"unowned": 1, "unknown": 1, "lag": None}, {}),
     ],
 )
@@ -66,6 +68,8 @@ def test_states_of_a_group_with_owned_queues(
     [
         ("no clients", {}, {}),
         ("no clients", {"lag": 4}, {}),
+        ("no clients", {"lag": 4}, {"silent": ["broker-b"]}),
+        ("unknown", {}, {"silent": ["broker-b"]}),
         ("processing", {"lag": 4}, {"bulk_readers": 1}),
         ("never consumed", {}, {"ever_owned": False, "handled": Handled()}),
         ("parked", {"parked_keys": 1}, {}),

@@ -1,4 +1,4 @@
-"""Requests to brokers for one request of an operator, limited in number, and readers in time.
+"""Answers that all operators share, and readers, limited in number.
 
 An operator's request may need thousands of offsets, or read megabytes. Neither may keep the event
 loop, the brokers or other operators waiting.
@@ -13,48 +13,14 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, RemotingError
 from proxy.errors import Overloaded
 
 T = TypeVar("T")
 
-#: Concurrent requests to brokers for one request of an operator.
-_AT_ONCE = 16
 #: Time for which an answer is shared, as a multiple of the time that it took, and answers kept.
 _KEEP, _MOST_KEPT = 9, 256
 #: Operators' requests that read messages or many offsets at a time, and how long others wait.
 _MOST_READERS, _WAIT_S = 4, 5.0
-
-
-class BrokerQuestions:
-    """Asks brokers, 16 questions at a time; one that failed is asked no more."""
-
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        #: Errors of brokers that failed, by name.
-        self.unanswered: dict[str, str] = {}
-
-    async def ask(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the answer to *question*, None if *broker* fails or has failed."""
-        async with self._slots:
-            if broker in self.unanswered:
-                return None
-            try:
-                return await question()
-            except RemotingError as error:
-                self.unanswered.setdefault(broker, str(error))
-                return None
-
-    async def ask_optional(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:
-        """As ``ask``, for a question that not every broker answers, or not for every account."""
-
-        async def answered() -> T | None:
-            try:
-                return await question()
-            except BrokerError:
-                return None
-
-        return await self.ask(broker, answered)
 
 
 @dataclass(slots=True)
@@ -69,10 +35,12 @@ class _Kept(Generic[T]):
 
 class SharedAnswers(Generic[T]):
     """Answers for all viewers. A question is asked once at a time, and its answer counts for nine
-    times as long as it took: however many look, it takes at most a tenth of the time.
+    times as long as it took: however many look, it takes at most a tenth of the time. One that is
+    *partial* counts only for as long as it took: that was mostly a wait for what is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_partial: Callable[[T], bool] = lambda _: False) -> None:
+        self._is_partial = is_partial
         self._kept: dict[Hashable, _Kept[T]] = {}
 
     def __len__(self) -> int:
@@ -91,7 +59,8 @@ class SharedAnswers(Generic[T]):
                 kept.answer, kept.basis, began_ns = None, basis, now_ns()
                 kept.answer = await ask()
                 ended_ns = now_ns()
-                kept.until_ns = ended_ns + _KEEP * (ended_ns - began_ns)
+                keep = 1 if self._is_partial(kept.answer) else _KEEP
+                kept.until_ns = ended_ns + keep * (ended_ns - began_ns)
                 self._forget(ended_ns)
             return kept.answer
 

@@ -1,4 +1,4 @@
-"""Questions to brokers and readers are limited, and one slow broker or reader stops no other."""
+"""Readers are limited, one slow reader stops no other, and viewers share answers."""
 
 from __future__ import annotations
 
@@ -6,40 +6,10 @@ import asyncio
 
 import pytest
 
-from broker_core.errors import BrokerError, RequestTimeout
+from broker_core.errors import RequestTimeout
 from broker_core.tasks import spawn
 from proxy.errors import Overloaded
-from proxy.operator.broker_questions import BrokerQuestions, Readers, SharedAnswers
-
-
-async def test_a_broker_that_failed_is_asked_no_more() -> None:
-    """A page over a thousand queues of a dead broker would otherwise wait a thousand times."""
-    asked: list[str] = []
-
-    async def fails() -> int:
-        asked.append("a")
-        await asyncio.sleep(3)
-        raise RequestTimeout("no answer")
-
-    async def answers() -> int:
-        return 1
-
-    questions = BrokerQuestions()
-    found = await asyncio.gather(
-        *(questions.ask("a", fails) for _ in range(100)), questions.ask("b", answers)
-    )
-    assert found == [None] * 100 + [1]
-    assert len(asked) == 16, "those asked before the first failure"
-    assert questions.unanswered == {"a": "no answer"}
-
-
-async def test_an_optional_question_may_be_refused() -> None:
-    async def refuses() -> int:
-        raise BrokerError(16, "no permission", request="GET_BROKER_CONFIG")
-
-    questions = BrokerQuestions()
-    assert await questions.ask_optional("a", refuses) is None
-    assert questions.unanswered == {}
+from proxy.operator.readers import Readers, SharedAnswers
 
 
 async def test_readers_are_admitted_in_turn_and_refused_after_a_wait() -> None:
@@ -82,6 +52,19 @@ async def test_viewers_share_an_answer_for_nine_times_as_long_as_it_took() -> No
     await asyncio.sleep(0.2)
     assert await shared.of("keys", slow) == 2
     assert await shared.of("other keys", Slow(0.0)) == 1
+
+
+async def test_an_answer_without_what_a_silent_broker_has_counts_only_as_long_as_it_took() -> None:
+    """Most of that time was a wait, and the broker may answer again."""
+    shared: SharedAnswers[int] = SharedAnswers(is_partial=lambda found: found == 1)
+    slow = Slow(3.0)
+    assert await shared.of("keys", slow) == 1
+    await asyncio.sleep(2.9)
+    assert await shared.of("keys", slow) == 1
+    await asyncio.sleep(0.2)
+    assert await shared.of("keys", slow) == 2
+    await asyncio.sleep(26)
+    assert await shared.of("keys", slow) == 2
 
 
 async def test_an_answer_counts_on_its_own_basis_alone_and_does_not_return() -> None:
