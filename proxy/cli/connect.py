@@ -75,15 +75,16 @@ async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
             f" set {BROKER_CA} to its CA file"
         ) from None
     except RemotingError as error:
-        raise OrderlaneError(f"nameserver {nameservers}: {error}{_account_hint(error)}") from None
+        raise OrderlaneError(f"nameserver {nameservers}: {in_words(error)}") from None
     finally:
         await client.close()
 
 
-def _account_hint(error: RemotingError) -> str:
+def in_words(error: RemotingError) -> str:
+    """Return the text of a broker's error, with the variables that may be missing."""
     if not isinstance(error, BrokerError) or error.code != ResponseCode.NO_PERMISSION:
-        return ""
-    return f": set {ACCESS_KEY} and {SECRET_KEY} to an account of the brokers"
+        return str(error)
+    return f"{error}: set {ACCESS_KEY} and {SECRET_KEY} to an account of the brokers"
 
 
 def _credentials() -> Credentials | None:

@@ -15,7 +15,7 @@ import typer
 from broker_core.client import BrokerClient
 from broker_core.client.results import ElectedReplicas
 from broker_core.printable import printable
-from proxy.cli.connect import ask_proxy, broker_client
+from proxy.cli.connect import ask_proxy, broker_client, in_words
 from proxy.cli.group_doctor import diagnose_all, diagnose_group
 from proxy.cli.options import (
     DEFAULT_HTTP,
@@ -171,7 +171,7 @@ async def _brokers(nameserver: str) -> str:
     async with broker_client(nameserver) as client:
         topics = await client.topics()
         brokers = await client.all_brokers()
-        ask = BrokerQuestions()
+        ask = BrokerQuestions(in_words)
         answers = await asyncio.gather(
             *(ask.ask(broker, partial(_broker, client, broker)) for broker in brokers)
         )

@@ -14,7 +14,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from proxy.cli.connect import broker_client, proxy_groups
+from proxy.cli.connect import broker_client, in_words, proxy_groups
 from proxy.cli.known_figures import age, known_queues
 from proxy.cli.options import (
     DEFAULT_HTTP,
@@ -109,7 +109,7 @@ async def _rows(
     """
     by_queue = {(queue["topic"], queue["queue"]): queue for queue in held}
     unknown = dict.fromkeys(_OF_PROXIES)
-    ask = BrokerQuestions()
+    ask = BrokerQuestions(in_words)
     async with broker_client(nameserver) as client:
         queues = [queue for topic in topics for queue in await _queues(client, topic)]
         answers = await ask.ask_each(queues, partial(client.queue_ranges, group=Group(group)))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from broker_core.client import BrokerClient
-from proxy.cli.connect import actor, broker_client
+from proxy.cli.connect import actor, broker_client, in_words
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import say_unanswered
@@ -57,7 +57,7 @@ def confirm_clock(
 
 async def _rows(nameserver: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return a row for each broker, and the errors of those that did not answer."""
-    ask = BrokerQuestions()
+    ask = BrokerQuestions(in_words)
     async with broker_client(nameserver) as client:
         brokers = await client.all_brokers()
         answers = await asyncio.gather(

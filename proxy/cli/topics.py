@@ -22,6 +22,7 @@ from proxy.cli.connect import (
     body_of,
     broker_client,
     given_reason,
+    in_words,
 )
 from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_preview, print_rows, say
@@ -206,7 +207,7 @@ async def _rows(
     """Return a row for each topic, with None for what its brokers do not tell; and the errors of
     brokers.
     """
-    ask = BrokerQuestions()
+    ask = BrokerQuestions(in_words)
     queues: dict[Topic, list[QueueName] | None] = {}
     async with broker_client(nameserver) as client:
         for topic in sorted(await client.topics()):

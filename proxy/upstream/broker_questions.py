@@ -26,7 +26,9 @@ class BrokerQuestions:
     that refuses a question, such as for one group, may answer another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_words: Callable[[RemotingError], str] = str) -> None:
+        """*in_words* returns the text of an error."""
+        self._in_words = in_words
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(_AT_ONCE)
         )
@@ -54,7 +56,7 @@ class BrokerQuestions:
 
     def note(self, who: str, error: RemotingError) -> None:
         """Keep the first *error* of *who*: a broker, or the brokers of a topic."""
-        self.unanswered.setdefault(who, str(error))
+        self.unanswered.setdefault(who, self._in_words(error))
 
     async def ask_optional(self, broker: str, question: Callable[[], Awaitable[T]]) -> T | None:
         """As ``ask``, for a question that not every broker answers, or not for every account."""

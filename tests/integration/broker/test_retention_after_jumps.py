@@ -28,13 +28,22 @@ HOUR_S = 3600
 
 @dataclass
 class WallClock:
-    """The machine's wall clock, *shift_s* ahead of the time that passed."""
+    """The machine's clocks. The wall clock is *shift_s* ahead of the time that passed."""
 
     loop: SimulatedLoop
     shift_s: float = 0.0
+    passed_s: float = 0.0
+
+    async def let_pass(self, cluster: Cluster, hours: int) -> None:
+        """Let time pass, since the broker's last look at its files."""
+        await cluster.broker.components.retention.look()
+        self.passed_s += hours * HOUR_S
+
+    def passed_ns(self) -> int:
+        return self.loop.now_ns + int(self.passed_s * 1e9)
 
     def ns(self) -> int:
-        return WALL_START_NS + self.loop.now_ns + int(self.shift_s * 1e9)
+        return WALL_START_NS + self.passed_ns() + int(self.shift_s * 1e9)
 
 
 @pytest.fixture
@@ -42,7 +51,7 @@ async def wall() -> AsyncIterator[WallClock]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     shifted = WallClock(loop)
-    with use_clocks(lambda: loop.now_ns, shifted.ns):
+    with use_clocks(shifted.passed_ns, shifted.ns):
         yield shifted
 
 
@@ -51,16 +60,16 @@ async def filled(cluster: Cluster, *, messages: int = 6) -> tuple[BrokerClient, 
     client = await cluster.client()
     for _ in range(messages):
         await client.send(queue, OutgoingMessage(TOPIC, b"x" * 90_000))
-    written_before(cluster, 0)
+    written_now(cluster)
     await client.commit_offset(GROUP, queue, 1)
     return client, queue
 
 
-def written_before(cluster: Cluster, hours: float) -> None:
-    """Let all files of the log be as old as that."""
+def written_now(cluster: Cluster) -> None:
+    """Date the files of the log by the simulated clock."""
+    now_s = wall_ms() / 1000
     for segment in cluster.broker.components.store.log.segments:
-        then = wall_ms() / 1000 - hours * HOUR_S
-        os.utime(segment.path, (then, then))
+        os.utime(segment.path, (now_s, now_s))
 
 
 async def kept_from(cluster: Cluster, client: BrokerClient, queue: QueueName) -> int:
@@ -117,7 +126,7 @@ async def test_messages_that_are_old_by_the_time_that_passed_are_deleted(
 ) -> None:
     async with run_broker(tmp_path, **SMALL) as cluster:
         client, queue = await filled(cluster)
-        written_before(cluster, 73)
+        await wall.let_pass(cluster, 73)
         assert await kept_from(cluster, client, queue) > 0
 
 
@@ -126,7 +135,7 @@ async def test_unread_messages_are_announced_before_they_are_deleted_and_counted
 ) -> None:
     async with run_broker(tmp_path, **SMALL) as cluster:
         client, queue = await filled(cluster)
-        written_before(cluster, 60)  # of 72
+        await wall.let_pass(cluster, 60)  # of 72
         with structlog.testing.capture_logs() as logs:
             assert await kept_from(cluster, client, queue) == 0
         (warning,) = [each for each in logs if "about to delete" in each["event"]]
@@ -134,7 +143,7 @@ async def test_unread_messages_are_announced_before_they_are_deleted_and_counted
         assert (
             "is about to delete 3 messages" in (await retention_problems(client, ["broker-a"]))[0]
         )
-        written_before(cluster, 73)
+        await wall.let_pass(cluster, 13)
         with structlog.testing.capture_logs() as logs:
             first = await kept_from(cluster, client, queue)
         deleted = [each for each in logs if "were deleted" in each["event"]]
@@ -149,7 +158,7 @@ async def test_what_all_groups_have_read_is_deleted_without_a_warning(
     async with run_broker(tmp_path, **SMALL) as cluster:
         client, queue = await filled(cluster)
         await client.commit_offset(GROUP, queue, 6)
-        written_before(cluster, 73)
+        await wall.let_pass(cluster, 73)
         with structlog.testing.capture_logs() as logs:
             assert await kept_from(cluster, client, queue) > 0
         assert [each for each in logs if each["log_level"] == "warning"] == []
@@ -164,7 +173,8 @@ async def test_messages_that_wait_for_replicas_are_kept_and_the_log_says_so(
         client = await cluster.client()
         for _ in range(6):
             await client.send(queue, OutgoingMessage(TOPIC, b"x" * 90_000))
-        written_before(cluster, 73)
+        written_now(cluster)
+        await wall.let_pass(cluster, 73)
         with structlog.testing.capture_logs() as logs:
             await cluster.broker.components.retention.run()
         assert cluster.broker.components.store.log.first_offset == 0
