@@ -108,9 +108,9 @@ class Lane:
             self._keys.changed(event)
             self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
+            self.take_overs.rules(event)  # leases of copies are as long as those of other messages
             if self._origin is not None:  # and other rules of messages of that time
                 event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
-            self.take_overs.rules(event)
             self.ownership.apply_rules(event)
 
     def deliver(self, event: Event, key: str | None, tag: str | None = None) -> None:

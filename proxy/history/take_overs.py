@@ -32,6 +32,8 @@ class TakeOvers:
         # Of earlier periods: the longest lease, and by when it has ended.
         self._earlier: list[tuple[int, int]] = [] if former is None else former.earlier()
         self._period_ms = 0
+        self.awaited_ms = 0
+        """Longest lease for which this period's owner may have waited; copies wait as long."""
 
     def earlier(self) -> list[tuple[int, int]]:
         """Return the longest leases of earlier periods, ms, and by when they have ended, ns."""
@@ -46,6 +48,9 @@ class TakeOvers:
         hold_until_ns, asked_ns = event.get("hold_until_ns"), event.get("asked_ns")
         known = [self] if self._origin is None else [self, self._origin]
         longest_ms = max(each.longest_ms for each in known)
+        if self._origin is not None:  # which has begun its period before
+            longest_ms = max(longest_ms, self._origin.awaited_ms)
+        self.awaited_ms = longest_ms
         self._begin(event["t_ns"], ended_ms)
         if not hold_until_ns or not longest_ms or self._facts.records_damaged:
             return

@@ -198,6 +198,15 @@ def test_the_next_owner_of_copies_may_wait_for_the_longest_lease() -> None:
     assert story.found() == set()
 
 
+def test_the_next_owner_of_copies_may_wait_for_leases_of_changed_rules() -> None:
+    story = Parked()
+    twin = {**story.lane, **TWIN, "owner": "p", "order_key": "KEY", "visibility_ms": 1000}
+    story.add("own+", **twin, epoch=1)
+    story.add("rules", **{**twin, "visibility_ms": 10_000}, epoch=1, retry_ms=[1], jobs=0)
+    story.add("own+", **twin, epoch=2, hold_until_ns=story.wait(1).now_ns + 12_000_000_000)
+    assert story.found() == set()
+
+
 def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
     """It was stopped while the queue got another owner; its record of the copies came later."""
     story = Parked()

@@ -129,6 +129,19 @@ def test_copies_of_parked_messages_wait_as_their_queue_does() -> None:
     assert found(story) == set()
 
 
+@pytest.mark.parametrize(("further_s", "ids"), [(0, set()), (2, {"N7"})])
+def test_copies_wait_as_their_queue_does_for_a_lease_of_earlier_periods(
+    further_s: float, ids: set[str]
+) -> None:
+    """It may be alive when the period before begins, and their queue's owner has begun since."""
+    story = taken_over(owned().wait(1), 0, visibility_ms=5000).wait(LONGEST_S + 5)
+    story = taken_over(story, LONGEST_S, visibility_ms=5000)
+    twin = {**LANE, "queue": "broker-a_0p", "epoch": 1, "owner": "p", "period": story.epoch}
+    hold_until_ns = story.now_ns + int((LONGEST_S + further_s) * SECOND)
+    story.add("own+", **twin, **{**RULES, "visibility_ms": None}, hold_until_ns=hold_until_ns)
+    assert found(story) == ids
+
+
 def test_without_rules_the_length_of_leases_is_unknown() -> None:
     story = Story().sent(0).own(1)
     assert found(taken_over(story, 60, visibility_ms=None)) == set()
