@@ -89,7 +89,10 @@ def play(plan: Plan) -> Outcome:
 
     async def main(world: World) -> None:
         player.append(Player(world, plan))
-        await player[0].run()
+        try:
+            await player[0].run()
+        finally:  # what follows closes the tasks of dead processes
+            structlog.configure(processors=[_drop])
 
     errors: list[str] = []
     try:
@@ -129,6 +132,10 @@ def judge(events: list[Event]) -> dict[str, str]:
 def _first(violation: Any) -> str:
     examples = getattr(violation, "examples", None) or getattr(violation, "messages", None)
     return str(examples[0]) if examples else str(violation)
+
+
+def _drop(_logger: Any, _method: str, _event: dict[str, Any]) -> Any:
+    raise structlog.DropEvent
 
 
 def _keep_errors(logged: list[str]) -> Callable[..., Any]:
