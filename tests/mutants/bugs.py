@@ -260,6 +260,12 @@ async def _no_commit_at_the_end(
     return True if pipeline.draining else await original(committer, lane, pipeline, **how)
 
 
+async def _no_record_at_the_end(
+    original: Any, recorder: Any, lane: Any, pipeline: Any, **how: Any
+) -> int | None:
+    return None if pipeline.draining else await original(recorder, lane, pipeline, **how)
+
+
 def _loses_some(original: Any, pipeline: QueuePipeline, messages: Any, **where: Any) -> Any:
     kept = [message for message in messages if message.queue_offset % 50 != 20]
     return original(pipeline, kept, **where)
@@ -372,6 +378,7 @@ MUTANTS = (
            method_of(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",
            all_of(method_of(owned_queue, "write_end", _nothing),
+                  method_of(Recorder, "record", _no_record_at_the_end),
                   method_of(Committer, "commit", _no_commit_at_the_end)), handed_over),
     Mutant("R1", "retries are immediate",
            method_of(RetryPolicy, "delay_ns", lambda *_: 0)),
