@@ -22,12 +22,15 @@ class Checker:
     def __init__(
         self, rounds: CheckRounds, servers: Servers, check: Callable[[PreparedMessage], object]
     ) -> None:
-        """Start the thread. *servers* are used by it alone."""
+        """*servers* are used by the thread alone. Call ``start`` once."""
         self._rounds = rounds
         self._servers = servers
         self._check = check
         self._closed = threading.Event()
         self._connection: Connection | None = None
+
+    def start(self) -> None:
+        """Start the thread, which may run a check at once."""
         threading.Thread(target=self._run, name="orderlane checks", daemon=True).start()
 
     def close(self) -> None:

@@ -229,7 +229,8 @@ class Producer(BaseProducer):
             return
         with self._lock:
             if self._checker is None:
-                self._checker = Checker(rounds, self._check_servers, options.check)
+                checker = self._checker = Checker(rounds, self._check_servers, options.check)
+                checker.start()  # its first check may close this producer
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
