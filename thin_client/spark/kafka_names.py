@@ -63,6 +63,7 @@ def _same(name: str, where: tuple[str, ...], differs: str = "") -> KafkaOption:
 
 
 _NUMBERS = "partitions are the queues of a topic by number"
+_FIRST = "a query begins with an empty batch, at its start"
 _PEM: tuple[Mapping[str, str], str] = ({"pem": ""}, "PEM, the format of files here")
 
 KAFKA_OPTIONS: tuple[KafkaOption, ...] = (
@@ -85,11 +86,15 @@ KAFKA_OPTIONS: tuple[KafkaOption, ...] = (
     _same("endingOffsetsByTimestamp", (READ,), "refused in streams, as by Kafka's source"),
     _same("failOnDataLoss", _READS,
           "`false` [counts and reports](spark.md#data-loss) the lost messages"),
-    _same("maxOffsetsPerTrigger", (STREAM,), "refused in batches, where Kafka's source warns"),
-    _same("minOffsetsPerTrigger", (STREAM,), "refused in batches, too"),
-    _same("maxTriggerDelay", (STREAM,), "refused in batches, and without `minOffsetsPerTrigger`"),
+    _same("maxOffsetsPerTrigger", (STREAM,),
+          f"{_FIRST}; the maximum is used in full, where Kafka's source rounds down; refused in"
+          " batches, where Kafka's source warns"),
+    _same("minOffsetsPerTrigger", (STREAM,), f"{_FIRST}; refused in batches, too"),
+    _same("maxTriggerDelay", (STREAM,),
+          f"{_FIRST}; refused in batches, and without `minOffsetsPerTrigger`"),
     _same("minPartitions", _READS, "beside it there is `maxPartitions`"),
-    _same("maxRecordsPerPartition", _READS),
+    _same("maxRecordsPerPartition", _READS,
+          "splits queues in batches too, where Kafka's source leaves partitions whole"),
     _same("includeHeaders", _READS,
           "properties of the message: text values, and one value for each name"),
     KafkaOption("kafkaConsumer.pollTimeoutMs", _READS, ("requestTimeout",),
