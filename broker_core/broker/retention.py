@@ -122,8 +122,8 @@ class Retention:
             await self._run(now_ms)
 
     async def look(self) -> None:
-        """Do what a slave does, whose master decides about deletions: watch the wall clock. Raise
-        OSError.
+        """Watch the wall clock and date files, without deleting any: for slaves, whose master
+        decides what is deleted. Raise OSError.
         """
         async with self._turn:
             await self._look()
