@@ -22,10 +22,13 @@ from thin_client.spark.planning import Loss, backlog
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """End of the next batch; its start offsets while no batch is due."""
+    """End of the next batch; its start offsets while no batch is due. ``behind``: the batch leaves
+    messages for the next one.
+    """
 
     offsets: Offsets
     losses: list[Loss]
+    behind: bool
 
 
 class Admission:
@@ -67,19 +70,23 @@ class Admission:
         within, lives = list(self._within(states, start)), lives_of(start)
         found = backlog(start, within, self._options.selection, seen=self._seen)
         self._seen = {(each.queue, each.life): each.end for each in within}
-        if limited and self._is_held(sum(each.size for each in found.waiting), now_s):
+        waiting = sum(each.size for each in found.waiting)
+        behind = False
+        if limited and self._is_held(waiting, now_s):
             before = flat(start)
             ends = {each.queue: before[each.queue] for each in found.waiting}
         else:
             self._waits_since_s = None
             most = self._options.max_offsets_per_trigger if limited else None
             shares = proportional(most, found.waiting)
+            behind = sum(shares) < waiting
             ends = {
                 each.queue: each.start + share
                 for each, share in zip(found.waiting, shares, strict=True)
             }
         lives |= {each.queue: each.life for each in within if each.life is not None}
-        return Target(stream_offset(found.kept | found.begun | ends, lives), found.losses)
+        offsets = stream_offset(found.kept | found.begun | ends, lives)
+        return Target(offsets, found.losses, behind)
 
     def _within(
         self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]

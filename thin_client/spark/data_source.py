@@ -318,17 +318,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report({} if start == self._begun else start)
             states = self._queues.states(since=start)
             check_partitions(self._columns, states)
+            ended_s = time.monotonic()
             before, self._latest = self._latest, ends(states)
-            self._pace.asked(began_s, time.monotonic(), news=self._latest != before)
+            news = self._latest != before
             if self._ends_now:
                 self._ends_now = False
                 self._admission.end_at(states)
             if not start:
                 self._begun = self._admission.first(states, self._queues.at_time)
                 self._decided = self._begun
+                self._pace.asked(began_s, ended_s, news=news, behind=True)
                 return self._begun
             limited = not isinstance(limit, ReadAllAvailable)
-            target = self._admission.target(start, states, now_s=time.monotonic(), limited=limited)
+            target = self._admission.target(start, states, now_s=ended_s, limited=limited)
+            self._pace.asked(began_s, ended_s, news=news, behind=target.behind)
             self._judge(target.losses)
             self._decided = target.offsets
             return target.offsets

@@ -33,6 +33,16 @@ def test_a_stream_of_many_queues_spends_a_tenth_of_its_time_on_asking() -> None:
     assert PollPace(10.0).wait_s(12.0) == 0.0
 
 
+def test_a_stream_that_is_behind_asks_without_a_pause() -> None:
+    """The queues grow no further while it reads a backlog: that is no idle stream."""
+    pace = PollPace()
+    for began_s in range(5):
+        pace.asked(began_s, began_s + 0.5, news=False, behind=True)
+        assert pace.wait_s(began_s + 0.5) == 0.0
+    pace.asked(5.0, 5.001, news=False)  # it has caught up
+    assert round(pace.wait_s(5.001), 6) == 0.199
+
+
 def test_tasks_begin_at_different_proxies() -> None:
     known = KnownFailures()
     firsts = [known.order(SERVERS, 0.0, turn=turn)[0] for turn in range(4)]

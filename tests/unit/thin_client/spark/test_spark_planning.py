@@ -314,6 +314,13 @@ def test_all_that_is_there_is_read_where_spark_asks_for_it() -> None:
     assert plain(found.offsets) == {"a": {"x_0": 1}}
 
 
+def test_a_stream_is_behind_while_a_batch_leaves_messages() -> None:
+    limited = admission(maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2")
+    for begin, end, behind in ((0, 9, True), (6, 9, False), (8, 9, False), (9, 9, False)):
+        found = limited.target({"a": {"x_0": begin}}, [state(0, end)], now_s=0)
+        assert found.behind is behind, begin
+
+
 def test_a_small_batch_waits_until_it_has_grown_or_its_time_has_come() -> None:
     held = admission(minOffsetsPerTrigger="10", maxTriggerDelay="60s")
     start = {"a": {"x_0": 0}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +12,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType
 
+from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.data_source import BatchReader, OrderlaneDataSource, PruningReader
-from thin_client.spark.offsets import Slice, Task
+from thin_client.spark.offsets import QueueState, Slice, Task
 from thin_client.spark.option_values import OptionError
 from thin_client.spark.records import arrow_schema, column_names
 
@@ -46,3 +48,22 @@ def test_a_schema_chooses_columns() -> None:
     wrong = from_arrow_schema(arrow_schema(ALL)).add("amount", LongType())
     with pytest.raises(OptionError, match=r"schema\(\) names the column 'amount'"):
         OrderlaneDataSource(GIVEN).reader(wrong)
+
+
+def test_a_stream_reads_a_backlog_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queues do not grow meanwhile, which once made it ask as rarely as an idle stream."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    backlog = QueueState("orders", "q", 0, 50)
+    monkeypatch.setattr(BulkClient, "ranges", lambda *_, **__: [backlog])
+    monkeypatch.setattr(BulkClient, "report", lambda *_, **__: None)
+    schema = from_arrow_schema(arrow_schema(ALL))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    stream = OrderlaneDataSource(GIVEN | options).streamReader(schema)
+    found: list[Any] = [stream.initialOffset()]
+    for _ in range(6):
+        found.append(stream.latestOffset(found[-1], stream.getDefaultReadLimit()))
+    assert [each["orders"]["q"] for each in found[1:]] == [0, 10, 20, 30, 40, 50]
+    assert set(pauses) == {0.0}
+    assert stream.latestOffset(found[-1], stream.getDefaultReadLimit()) == found[-1]
+    assert pauses[-1] > 0, "it has read everything, and waits for more"
