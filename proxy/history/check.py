@@ -342,7 +342,7 @@ class HistoryChecker:
             queue, offset = origin_of(queue), event.get("origin_offset")
         self._contents.handled(event, self._sends.at(event["topic"], queue, offset))
         if (lane := self._handling(event)) is not None:
-            lane.handle_start(event)
+            lane.handle_start(event, self._sends.tag_of(event))
 
     def _handle_end(self, event: Event) -> None:
         if (lane := self._handling(event)) is not None:

@@ -164,7 +164,7 @@ class Deliveries:
         if order is not None:
             run = event.get("run")
             together = self.leases.ahead(order, event["lease"] if run is None else run)
-        message = self._count_delivery(event, head=head, together=together)
+        message = self._count_delivery(event, head=head, together=together, tag=tag)
         message.tagged(tag)
         if message.failed_action:
             self._facts.violation(
@@ -195,13 +195,17 @@ class Deliveries:
         for message in self._unfinished.values():
             message.fails_at_action(failed=False)
 
-    def _count_delivery(self, event: Event, *, head: bool, together: set[int]) -> Unfinished:
-        """Record a counted delivery, behind those *together* with it in its run."""
+    def _count_delivery(
+        self, event: Event, *, head: bool, together: set[int], tag: str | None = None
+    ) -> Unfinished:
+        """Record a counted delivery of a message with *tag*, behind those *together* with it in its
+        run.
+        """
         offset, order, t_ns = event["offset"], event["order"], event["t_ns"]
         slot: Slot = offset if order is None else order
         flags = self._facts.flags.get(offset)
         if order is not None:
-            self._judge_order(offset, order, flags, together)
+            self._judge_order(offset, order, flags, together, late=self._facts.left_out(tag))
         message = self._unfinished.get(offset)
         if message is not None and message.slot != slot:
             self._rekey(offset, message, slot)
@@ -265,7 +269,10 @@ class Deliveries:
                 "D4", f"offset {offset} was delivered again; its finish had been recorded"
             )
 
-    def _judge_order(self, offset: int, key: str, flags: int, together: set[int]) -> None:
+    def _judge_order(
+        self, offset: int, key: str, flags: int, together: set[int], *, late: bool
+    ) -> None:
+        """*late*: former tags may have left the message out."""
         open_offsets = self._open.get(key)
         for unfinished in lower(open_offsets, offset):
             if unfinished not in together:
@@ -274,7 +281,7 @@ class Deliveries:
                     f"{name_of(key)}: offset {offset} was delivered before {unfinished} finished",
                 )
         now = self._highest.get(key, -1)
-        before = -1 if flags & DELIVERED else self._highest_before.get(key, -1)
+        before = -1 if flags & DELIVERED or late else self._highest_before.get(key, -1)
         if offset < max(now, before) and not (open_offsets and offset in open_offsets):
             if not flags & DELIVERED:
                 self._facts.violation(

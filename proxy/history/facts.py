@@ -300,6 +300,12 @@ class LaneFacts:
         """
         return all(tags is None or tag in tags for tags in self.tag_rules)
 
+    def left_out(self, tag: str | None) -> bool:
+        """Return True if a former rule may have left a message with *tag* out that is wanted now: an
+        owner that reads it again finds it behind later messages of its key.
+        """
+        return len(self.tag_rules) > 1 and not self.wants(tag)
+
     def never_wanted(self, tag: str | None) -> bool:
         """Return True if no rule so far accepts *tag*."""
         rules = self.tag_rules

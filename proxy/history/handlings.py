@@ -46,8 +46,8 @@ class Handlings:
         self._waiting.clear()
         self._highest.clear()
 
-    def start(self, event: Event) -> None:
-        """Record the start of a handler."""
+    def start(self, event: Event, tag: str | None = None) -> None:
+        """Record the start of a handler, of a message with *tag*."""
         offset, order, lease = event["offset"], event["order"], event["lease"]
         flags = self._facts.flags.get(offset)
         late = (offset, lease) in self._facts.excused
@@ -58,7 +58,7 @@ class Handlings:
             self._judge_overlap(running, offset, order, blind=lease is None)
         if order is not None:
             if not late:  # after a reset or a change of owner another order may hold
-                self._judge_order(offset, order, flags)
+                self._judge_order(offset, order, flags, tag)
                 self._highest[order] = max(offset, self._highest.get(order, -1))
             self._waiting.setdefault(order, set()).add(offset)
         running.append(_Running(offset, lease, event["consumer"]))
@@ -90,14 +90,14 @@ class Handlings:
             else:
                 self._facts.violation("O3b", _overlap(order, older, offset))
 
-    def _judge_order(self, offset: int, key: str, flags: int) -> None:
+    def _judge_order(self, offset: int, key: str, flags: int, tag: str | None) -> None:
         if not self._facts.judged_by_proxy:
             for unfinished in lower(self._waiting.get(key), offset):
                 self._facts.violation(
                     "O2", f"key {key!r}: offset {offset} was handled before {unfinished} ended well"
                 )
         highest = self._highest.get(key, -1)
-        if offset < highest and not flags & STARTED:
+        if offset < highest and not flags & STARTED and not self._facts.left_out(tag):
             self._facts.violation(
                 "O1", f"key {key!r}: offset {offset} was first handled after {highest}"
             )

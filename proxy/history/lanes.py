@@ -202,12 +202,12 @@ class Lane:
             case "unsent":
                 self.deliveries.unsent(event)
 
-    def handle_start(self, event: Event) -> None:
-        """Judge the start of a handler."""
+    def handle_start(self, event: Event, tag: str | None = None) -> None:
+        """Judge the start of a handler; *tag* is that of the message's send, if it had any."""
         offset, lease = event["offset"], event["lease"]
         alive = self.deliveries.leases.alive(lease, offset=offset)
         self._handler_acks.start(event, alive=alive)
-        self.handlings.start(event)
+        self.handlings.start(event, tag)
 
     def handle_end(self, event: Event) -> None:
         """Judge the end of a handler."""

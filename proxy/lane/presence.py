@@ -9,6 +9,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Topic
 from proxy.core.jobs.starvation import Starvation
 from proxy.core.jobs.window import Budget
+from proxy.core.ownership.stays import Stays
 
 #: Minimum presence of clients that are busy with leased messages and do not pull.
 _BUSY_S = 30.0
@@ -40,6 +41,7 @@ class Presence:
     _places: int = 0  # of all waiting pulls
     _last_seen_ns: int = 0
     _seen_ns: dict[Topic | None, int] = field(default_factory=dict)  # None: pulls for any topic
+    _stays: Stays = field(default_factory=Stays)
     _operated_ns: dict[Topic, int] = field(default_factory=dict)
 
     @property
@@ -52,7 +54,9 @@ class Presence:
     def show(self, topics: Iterable[Topic], *, shows_all: bool) -> None:
         """Join the group and show *topics* as wanted; *shows_all*: they are all of the group's."""
         self.joined = True
-        self.shown, self.shows_all = frozenset(topics), shows_all
+        before, self.shown, self.shows_all = self.shown, frozenset(topics), shows_all
+        if before - self.shown:
+            self._stays.left(before - self.shown, now_ns())
 
     def leave(self) -> None:
         """Leave the group."""
@@ -79,12 +83,17 @@ class Presence:
         they are wanted.
         """
         self._last_seen_ns = now_ns
+        self._stays.pulled(topics, now_ns)
         if topics is None:
             self._seen_ns[None] = now_ns
             return not (self.joined and self.shows_all)
         for topic in topics:
             self._seen_ns[topic] = now_ns
-        return not (self.joined and self.shown.issuperset(topics))
+        if not self.joined:
+            return True
+        return any(
+            topic not in self.shown and self._stays.has_stayed(topic, now_ns) for topic in topics
+        )
 
     def operated(self, topics: Iterable[Topic]) -> None:
         """Note an action of an operator for which queues of *topics* need an owner."""
@@ -99,6 +108,8 @@ class Presence:
         self.waiting_pulls += change
         self._places += change * places
         self.starvation.waits(topics, change)
+        if change < 0:
+            self._stays.pulled(topics, now_ns())
 
     def forget_clients(self) -> None:
         """Forget clients after the process was stopped: they may have gone elsewhere meanwhile.
@@ -107,11 +118,13 @@ class Presence:
         """
         self._last_seen_ns = 0
         self._seen_ns.clear()
+        self._stays.forget_clients()
 
     def forget(self, topic: Topic) -> None:
         """Forget a topic that the group no longer consumes."""
         self._seen_ns.pop(topic, None)
         self._operated_ns.pop(topic, None)
+        self._stays.forget(topic)
         self.starvation.forget(topic)
 
     # ---- results --------------------------------------------------------------------------------
@@ -139,16 +152,24 @@ class Presence:
         last_ns = max((self._last_seen_ns, *self._operated_ns.values()))
         return bool(last_ns) and now_ns() - last_ns < leave_after_s * 1e9
 
-    def wants(self, topic: Topic, *, leased: bool, leave_after_s: float) -> bool:
+    def wants(
+        self, topic: Topic, *, leased: bool, leave_after_s: float, elsewhere: bool = False
+    ) -> bool:
         """Return True while *topic* is wanted.
 
         *leased*: it has live leases here. A client that stopped pulling may then be busy and counts
         for at least ``_BUSY_S``; after that other proxies may serve the topic, even if the client
-        is still busy.
+        is still busy. *elsewhere*: other proxies want it too; clients that stay come first then.
         """
-        if topic in self.delivers or self.starvation.waiting(topic):
+        if topic in self.delivers:
             return True
+        waiting, now = self.starvation.waiting(topic), now_ns()
         seen = self._seen_ns
         last_ns = max(seen.get(None, 0), seen.get(topic, 0), self._operated_ns.get(topic, 0))
         within_s = max(leave_after_s, _BUSY_S) if leased else leave_after_s
-        return bool(last_ns) and now_ns() - last_ns < within_s * 1e9
+        if not waiting and not (last_ns and now - last_ns < within_s * 1e9):
+            return False
+        if leased or not elsewhere:
+            return True
+        shown = topic in self.shown
+        return self._stays.wants(topic, waiting=waiting, shown=shown, now_ns=now)

@@ -150,9 +150,9 @@ class OwnershipSettings(SettingsGroup):
     """When a proxy joins a group, and how it hands a queue over."""
 
     leave_after_s: Seconds = 15.0
-    """Seconds after the last pull for a group until the proxy releases the group's queues; after
-    the last pull for one topic, it hands that topic's queues to proxies with clients for it. Long
-    enough for a client to restart."""
+    """Seconds after the last pull for a group until the proxy releases the group's queues. Long
+    enough for a client to restart. Queues of a topic that clients of other proxies want are handed
+    to them earlier."""
     drain_s: Seconds = 30.0
     """Maximum seconds that a hand-over waits for leased messages to finish."""
     record_every_s: Seconds = 1.0

@@ -401,6 +401,29 @@ def test_demand_that_comes_and_goes_moves_queues_no_oftener_than_clients_stay() 
     run(act)
 
 
+@pytest.mark.parametrize("stays_s", [2, 8, 20])
+def test_a_client_that_goes_from_proxy_to_proxy_does_not_draw_the_queue_behind_it(
+    stays_s: float,
+) -> None:
+    """The only queue once stayed where the visitor had been, for up to twenty seconds each time,
+    while the messages waited beside the pulls of the client that stays.
+    """
+
+    async def act(scene: Scene) -> None:
+        scene.pull("a", ["orders"], 2)
+        await asyncio.sleep(5)
+        scene.send("orders", 240, every_s=0.5)
+        for turn in range(int(120 / stays_s)):
+            scene.pull("visitor", ["orders"], turn % 2)
+            await asyncio.sleep(stays_s)
+        scene.leave("visitor")
+        await scene.sent()
+        await asyncio.sleep(30)
+
+    scene = run(act, topics={"orders": 1, "payments": 1}, proxies=3)
+    assert max(scene.waits_s()) < 12
+
+
 def test_a_queue_is_given_by_name_to_proxies_whose_clients_want_its_topic() -> None:
     async def act(scene: Scene) -> None:
         one, other = scene.world.proxies

@@ -40,6 +40,8 @@ _log = structlog.get_logger("ownership")
 #: Seconds between two looks at a settled group, with very many groups: as its only member, as one
 #: of several, and of its local demand; and looks per second in all.
 _SOLE_LOOK_S, _CALM_LOOK_S, _DEMAND_LOOK_S, _LOOKS_PER_S = 60.0, 20.0, 10.0, 16.0
+#: Seconds between two looks at the local demand while other proxies want the same topics.
+_SHARED_LOOK_S = 1.0
 _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
 #: Longest wait for queues without an owner that an operator needs: a lock whose owner crashed
@@ -80,6 +82,7 @@ class GroupOwnership:
         # One per broker, so that a slow one does not delay renewals elsewhere.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._leased: set[QueueName] = set()  # queues with live leases at the last look
+        self._elsewhere: set[Topic] = set()  # topics that others wanted at the last look
         self._strangers = Strangers(context.client, lane.name, self.wake)
         self._unseen_ns: dict[Topic, int] = {}  # time since which brokers do not list the sign
         # queues without an owner whose records are being written
@@ -238,6 +241,19 @@ class GroupOwnership:
             per_s=_LOOKS_PER_S,
         )
 
+    def _demand_look_s(self) -> float:
+        """Return the time until the next look at the local demand: soon if clients of other proxies
+        wait for what this one may no longer want.
+        """
+        if not self._elsewhere:
+            return _DEMAND_LOOK_S
+        return interval_s(
+            self._context.groups.number,
+            least_s=_SHARED_LOOK_S,
+            most_s=_DEMAND_LOOK_S,
+            per_s=_LOOKS_PER_S,
+        )
+
     @property
     def _wanted(self) -> bool:
         presence = self._lane.presence
@@ -248,9 +264,9 @@ class GroupOwnership:
         return self._context.settings.ownership.leave_after_s
 
     async def _pause(self, rest_s: float, look_s: float) -> None:
-        began_ns = now_ns()
-        while not await self._woken(min(look_s, _DEMAND_LOOK_S)):
-            look_s -= _DEMAND_LOOK_S
+        began_ns, step_s = now_ns(), self._demand_look_s()
+        while not await self._woken(min(look_s, step_s)):
+            look_s -= step_s
             if look_s <= 0 or self._demand_changed():
                 return
         if not self._closing:
@@ -277,7 +293,12 @@ class GroupOwnership:
         return [
             topic
             for topic in topics
-            if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
+            if presence.wants(
+                topic,
+                leased=topic in leased,
+                leave_after_s=leave_after_s,
+                elsewhere=topic in self._elsewhere,
+            )
         ]
 
     async def _take_part(self) -> bool:
@@ -288,6 +309,7 @@ class GroupOwnership:
         signs = self._show(topics)
         await self._context.membership.join(group, topics, signs=signs)
         self._share.begin_look(topics)
+        self._elsewhere.intersection_update(topics)
         members = GroupMembers(self._context.client, group)
         for topic in topics:
             await self._look_at(topic, members)
@@ -344,6 +366,9 @@ class GroupOwnership:
             self._share.cannot_say(topic, self._queues)
             return
         self._lane.rates.route(topic, queues)
+        self._elsewhere.discard(topic)
+        if {*(there.wanting or ()), *there.subscribers} - {client.client_id}:
+            self._elsewhere.add(topic)
         if (known := self._with_own_sign(topic, there)) is None:
             self._share.cannot_say(topic, self._queues)
             return
@@ -443,6 +468,7 @@ class GroupOwnership:
             self._lane.presence.leave()
             self._context.groups.end()
             self._lane.denied.clear()
+            self._elsewhere.clear()
             self._share.leave()
             await self._context.membership.leave(self._lane.name)
 

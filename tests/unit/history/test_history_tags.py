@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.histories import LANE, Story
 from tests.unit.history.action_rules import RULES
 
@@ -56,3 +58,22 @@ def test_the_next_owner_does_not_read_what_its_tags_exclude() -> None:
     assert _crashed(["b"]).through(1).commit(2).found() == set()
     assert _crashed(["a", "b"]).through(1).commit(2).found() == {"O2", "C2", "D1"}
     assert _crashed(None).through(1).commit(2).found() == {"O2", "C2", "D1"}
+
+
+@pytest.mark.parametrize(("before", "found"), [(["a"], set()), (["a", "b"], {"O1"})])
+def test_an_owner_may_read_late_what_former_tags_left_out(
+    before: list[str], found: set[str]
+) -> None:
+    """The owner crashed before it recorded what it had read, so the next one reads it again."""
+    story = Story().sent(0, tag="b").sent(1, tag="a").own(1, begin=0, **RULES, tags=before)
+    lease = story.deliver(1)
+    story.handle_start(1, lease).handle_end(1, lease).ack(1, lease)
+    story.wait(20).own(2, begin=0, **RULES, tags=["a", "b"])
+    lease = story.deliver(0)
+    story.handle_start(0, lease).handle_end(0, lease).ack(0, lease)
+    assert story.found() == found
+
+
+def test_an_owner_does_not_read_back_when_its_tags_change() -> None:
+    story = Story().sent(0, tag="b").sent(1, tag="a").own(1, begin=0, **RULES, tags=["a"])
+    assert _changed(story.through(1), ["a", "b"]).through(0).found() == {"O1"}

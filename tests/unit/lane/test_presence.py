@@ -32,11 +32,11 @@ def presence() -> Presence:
     return Presence(Budget(8))
 
 
-def wanted(presence: Presence, *, leased: bool = False) -> set[Topic]:
+def wanted(presence: Presence, *, leased: bool = False, elsewhere: bool = False) -> set[Topic]:
     return {
         topic
         for topic in (ORDERS, PAYMENTS)
-        if presence.wants(topic, leased=leased, leave_after_s=15)
+        if presence.wants(topic, leased=leased, leave_after_s=15, elsewhere=elsewhere)
     }
 
 
@@ -63,6 +63,49 @@ def test_a_topic_is_wanted_for_a_while_after_the_last_pull(
     assert wanted(presence) == {ORDERS, PAYMENTS}
     presence.forget_clients()
     assert wanted(presence) == set()
+
+
+def test_a_client_that_is_gone_keeps_no_topic_from_clients_of_other_proxies(
+    presence: Presence, clock: Clock
+) -> None:
+    presence.pulled([ORDERS], clock())
+    clock.now_s += 1
+    assert wanted(presence, elsewhere=True) == {ORDERS}
+    clock.now_s += 1
+    assert (wanted(presence), wanted(presence, elsewhere=True)) == ({ORDERS}, set())
+    assert wanted(presence, elsewhere=True, leased=True) == {ORDERS}, "it is busy"
+    presence.waits([ORDERS], 1)
+    clock.now_s += 60
+    assert wanted(presence, elsewhere=True) == {ORDERS}
+    presence.waits([ORDERS], -1)
+    assert wanted(presence, elsewhere=True) == {ORDERS}, "its pull has just ended"
+
+
+def test_clients_that_come_and_go_count_for_others_once_they_have_stayed(
+    presence: Presence, clock: Clock
+) -> None:
+    assert presence.pulled([ORDERS], clock())
+    assert wanted(presence, elsewhere=True) == {ORDERS}, "they are new"
+    presence.show([ORDERS], shows_all=False)
+    clock.now_s += 3
+    assert wanted(presence, elsewhere=True) == set()
+    presence.show([], shows_all=False)
+    clock.now_s += 10
+    assert not presence.pulled([ORDERS], clock()), "it would ask brokers in vain"
+    assert wanted(presence, elsewhere=True) == set()
+    assert wanted(presence) == {ORDERS}, "no other proxy wants the topic"
+    presence.waits([ORDERS], 1)
+    clock.now_s += 4
+    assert wanted(presence, elsewhere=True) == set()
+    clock.now_s += 1
+    assert wanted(presence, elsewhere=True) == {ORDERS}
+    presence.waits([ORDERS], -1)
+    presence.show([ORDERS], shows_all=False)
+    clock.now_s += 3
+    presence.show([], shows_all=False)
+    clock.now_s += 60
+    presence.pulled([ORDERS], clock())
+    assert wanted(presence, elsewhere=True) == {ORDERS}, "that was long ago"
 
 
 def test_clients_that_are_busy_count_for_longer_but_not_for_ever(
