@@ -73,7 +73,7 @@ class Intake:
             return 0
         if EVERYTHING in self._paused:
             demand = False  # waiting clients would not get more
-        return self._residency.room(demand=demand and self._has_many_keys, idle=self._idle)
+        return self._residency.room(demand=demand and self._reads_past, idle=self._idle)
 
     @property
     def offers(self) -> bool:
@@ -86,9 +86,7 @@ class Intake:
         window = self._jobs.window
         if window.short_of_memory:
             return "memory"
-        # With demand the whole window is filled, except with a single key, where that does not
-        # help.
-        is_full = self._residency.left <= 0 if self._has_many_keys else window.full
+        is_full = self._residency.left <= 0 if self._reads_past else window.full
         return "jobs" if is_full else ""
 
     @property
@@ -97,8 +95,12 @@ class Intake:
         return not (self.offers or self._residency.being_read)
 
     @property
-    def _has_many_keys(self) -> bool:
-        return self._keys.record.rule.order_key.has_many_keys
+    def _reads_past(self) -> bool:
+        """True if more messages may help clients that wait: those of other keys, or the last ones
+        that an earlier owner had in memory, before which nothing is refilled. With a single key
+        others do not help.
+        """
+        return self._keys.record.rule.order_key.has_many_keys or self._jobs.resumes
 
     # ---- reading --------------------------------------------------------------------------------
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
+
+import pytest
+
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Snapshot
 from testkit.messages import keyed
 from testkit.pipelines import lease, pipeline, rules
 
@@ -15,3 +21,23 @@ def test_a_queue_with_plenty_of_ready_jobs_is_read_on_once_they_are_few() -> Non
     assert queue.room() == 0, "no reads of a few"
     lease(queue, 100)
     assert queue.room() > 1000
+
+
+@pytest.mark.parametrize("order_key", ["QID", "KEY"])
+def test_what_an_earlier_owner_had_in_memory_is_read_however_much_is_spilled(
+    order_key: str,
+) -> None:
+    """Nothing is refilled before it: a window that the spilled messages alone fill would be full
+    for ever, even of a single key, whose queue is not read past a full window.
+    """
+    key = b"\xff" if order_key == "QID" else b"a"
+    spilled = {key: array("q", range(9))}
+    resume = Snapshot(Epoch(1), 0, 10, (9,), {}, spilled)
+    queue = pipeline(rules(order_key, max_jobs=4), epoch=2, resume=resume)
+    assert queue.room() == 0, "nobody waits"
+    assert queue.room(demand=True) > 0
+    assert queue.take_refills().refills == []
+    (refill,) = queue.on_messages([keyed(9, "a")], next_offset=10).refills
+    assert refill.key == key
+    assert refill.offsets[0] == 0
+    assert (queue.room(demand=True) == 0) == (order_key == "QID"), "more of its key do not help"
