@@ -301,8 +301,9 @@ class LaneFacts:
         return all(tags is None or tag in tags for tags in self.tag_rules)
 
     def left_out(self, tag: str | None) -> bool:
-        """Return True if a former rule may have left a message with *tag* out that is wanted now: an
-        owner that reads it again finds it behind later messages of its key.
+        """Return True if a former rule may have left a message with *tag* out that is wanted now.
+
+        An owner that reads it again finds it behind later messages of its key.
         """
         return len(self.tag_rules) > 1 and not self.wants(tag)
 

@@ -1,8 +1,8 @@
 """Clients that stay at this proxy and those that come and go, while other proxies want the same
 topics too. Pure. Times are ns.
 
-The queues of a topic are at the proxies whose clients want it. A client that goes from proxy to proxy
-must not draw them behind it, away from clients that stay:
+The queues of a topic are at the proxies whose clients want it. A client that goes from proxy to
+proxy must not draw them behind it, away from clients that stay:
 
 1. While others want a topic, it is left to them soon after its last pull here, unless its clients
    hold messages.

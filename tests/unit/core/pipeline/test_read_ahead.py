@@ -34,7 +34,7 @@ def test_what_an_earlier_owner_had_in_memory_is_read_however_much_is_spilled(
     spilled = {key: array("q", range(9))}
     resume = Snapshot(Epoch(1), 0, 10, (9,), {}, spilled)
     queue = pipeline(rules(order_key, max_jobs=4), epoch=2, resume=resume)
-    assert queue.room() == 0, "nobody waits"
+    assert queue.room() == 0, "no client waits"
     assert queue.room(demand=True) > 0
     assert queue.take_refills().refills == []
     (refill,) = queue.on_messages([keyed(9, "a")], next_offset=10).refills
