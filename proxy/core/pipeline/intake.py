@@ -66,14 +66,16 @@ class Intake:
     def room(self, *, ready: int, demand: bool) -> int:
         """Return how many more messages may be read while *ready* jobs wait; 0 pauses reading.
 
-        *demand*: clients wait, so reading continues past jobs that cannot be delivered now.
+        *demand*: clients wait, so reading continues past jobs that cannot be delivered now. What an
+        earlier owner had in memory is read in any case: nothing is refilled before, neither for
+        clients nor for operators, and the messages that it spilled may fill the window.
         """
         self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
         if self._plenty:
             return 0
-        if EVERYTHING in self._paused:
+        if EVERYTHING in self._paused or not self._has_many_keys:
             demand = False  # waiting clients would not get more
-        return self._residency.room(demand=demand and self._reads_past, idle=self._idle)
+        return self._residency.room(demand=demand or self._jobs.resumes, idle=self._idle)
 
     @property
     def offers(self) -> bool:
@@ -86,7 +88,10 @@ class Intake:
         window = self._jobs.window
         if window.short_of_memory:
             return "memory"
-        is_full = self._residency.left <= 0 if self._reads_past else window.full
+        # With demand the whole window is filled, except with a single key, where that does not
+        # help.
+        reads_past = self._has_many_keys or self._jobs.resumes
+        is_full = self._residency.left <= 0 if reads_past else window.full
         return "jobs" if is_full else ""
 
     @property
@@ -95,12 +100,8 @@ class Intake:
         return not (self.offers or self._residency.being_read)
 
     @property
-    def _reads_past(self) -> bool:
-        """True if more messages may help clients that wait: those of other keys, or the last ones
-        that an earlier owner had in memory, before which nothing is refilled. With a single key
-        others do not help.
-        """
-        return self._keys.record.rule.order_key.has_many_keys or self._jobs.resumes
+    def _has_many_keys(self) -> bool:
+        return self._keys.record.rule.order_key.has_many_keys
 
     # ---- reading --------------------------------------------------------------------------------
 
