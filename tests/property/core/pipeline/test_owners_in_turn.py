@@ -1,7 +1,7 @@
 """A queue passes through owners with other limits and order keys, and comes to its end.
 
-Each owner stops after some steps, anywhere, and hands its state over. Handlers of some keys never
-return until the last owner comes.
+Each owner stops after some steps, anywhere, and hands its state over. Some are paused or have hardly
+any memory. Handlers of some keys never return until the last owner comes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.window import Budget
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.pipeline.effects import Effects
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
 from testkit.messages import keyed
-from testkit.pipelines import lease, pipeline, rules
+from testkit.pipelines import Budgets, lease, pipeline, rules
 from tests.support.examples import examples
 
 _COUNTED_AT_ONCE = 3
@@ -33,10 +35,12 @@ class Owner:
     done: set[int]
     resume: Snapshot | None
     epoch: int
+    memory_bytes: int
     refills: list[Refill] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.queue = pipeline(self.wanted, epoch=self.epoch, resume=self.resume)
+        budgets = Budgets(Budget(self.memory_bytes))
+        self.queue = pipeline(self.wanted, epoch=self.epoch, resume=self.resume, budgets=budgets)
 
     def step(self, *, batch: int, demand: bool) -> bool:
         """Do everything that is possible once; return False if nothing moved."""
@@ -81,39 +85,62 @@ class Owner:
         self.refills += effects.refills
 
 
-@st.composite
-def owners(draw: st.DrawFn) -> tuple[TopicRules, int, int, bool]:
-    """Draw rules, the number of steps, the messages read at once, and whether clients wait."""
-    window = draw(st.sampled_from([4, 8, 20, 100]))
-    wanted = rules(
-        draw(st.sampled_from(["KEY", "QID", None])),
-        max_jobs=window,
-        max_jobs_per_key=draw(st.sampled_from([1, 2, 5])),
-    )
-    return wanted, draw(st.integers(0, 12)), draw(st.integers(1, 40)), draw(st.booleans())
+@dataclass(frozen=True)
+class Turn:
+    """What an owner has and does. *batch*: messages that it reads at once; *demand*: clients
+    wait.
+    """
+
+    wanted: TopicRules
+    steps: int
+    batch: int
+    demand: bool
+    paused: bool
+    memory_bytes: int
+
+
+_RULES = st.builds(
+    rules,
+    st.sampled_from(["KEY", "QID", None]),
+    max_jobs=st.sampled_from([4, 8, 20, 100]),
+    max_jobs_per_key=st.sampled_from([1, 2, 5]),
+)
+_TURNS = st.builds(
+    Turn,
+    wanted=_RULES,
+    steps=st.integers(0, 12),
+    batch=st.integers(1, 40),
+    demand=st.booleans(),
+    paused=st.booleans(),
+    memory_bytes=st.sampled_from([500, 2_000, 10_000, 1 << 30]),
+)
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(
     keys=st.lists(st.sampled_from("aaaaabcd"), min_size=1, max_size=80),
     stuck=st.frozensets(st.sampled_from("abcd")),
-    turns=st.lists(owners(), min_size=1, max_size=4),
+    turns=st.lists(_TURNS, min_size=1, max_size=4),
 )
 def test_what_owners_leave_behind_is_finished_by_the_last_one(
-    keys: list[str], stuck: frozenset[str], turns: list[tuple[TopicRules, int, int, bool]]
+    keys: list[str], stuck: frozenset[str], turns: list[Turn]
 ) -> None:
     log = [keyed(offset, key) for offset, key in enumerate(keys)]
     done: set[int] = set()
     resume: Snapshot | None = None
-    for epoch, (wanted, steps, batch, demand) in enumerate(turns, 1):
-        wanted = replace(wanted, order_key_version=epoch)
-        owner = Owner(log, wanted, stuck, done, resume, epoch)
-        for _ in range(steps):
-            owner.step(batch=batch, demand=demand)
+    for epoch, turn in enumerate(turns, 1):
+        wanted = replace(turn.wanted, order_key_version=epoch)
+        owner = Owner(log, wanted, stuck, done, resume, epoch, turn.memory_bytes)
+        if turn.paused:
+            owner.queue.pause(EVERYTHING, PausedKey(0))
+        elif EVERYTHING in owner.queue.paused:
+            owner.queue.resume(EVERYTHING)
+        for _ in range(turn.steps):
+            owner.step(batch=turn.batch, demand=turn.demand)
         resume = owner.queue.snapshot()
-    batch = turns[-1][2]
-    last = Owner(log, wanted, frozenset(), done, resume, len(turns) + 1)
-    while last.step(batch=batch, demand=True):
+    last = Owner(log, wanted, frozenset(), done, resume, len(turns) + 1, turn.memory_bytes)
+    last.queue.resume(EVERYTHING)
+    while last.step(batch=turn.batch, demand=True):
         pass
     assert done == set(range(len(log)))
     assert last.queue.committable == len(log)
