@@ -87,7 +87,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Turn:
-    """What an owner has and does. *batch*: messages that it reads at once; *demand*: clients
+    """Circumstances and work of one owner. *batch*: messages that it reads at once; *demand*: clients
     wait.
     """
 
