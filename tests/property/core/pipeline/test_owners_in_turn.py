@@ -87,8 +87,9 @@ class Owner:
 
 @dataclass(frozen=True)
 class Turn:
-    """Circumstances and work of one owner. *batch*: messages that it reads at once; *demand*: clients
-    wait.
+    """Circumstances and work of one owner.
+
+    *batch*: messages that it reads at once; *demand*: clients wait.
     """
 
     wanted: TopicRules
