@@ -43,8 +43,8 @@ class Plan:
     *seconds*, *messages*: the first one reached ends the load. *backlog*: limit of sent and
     unhandled messages. *log_bytes*: the broker's retention, in addition to its current file of
     *segment_bytes*; retention runs once a minute. The busiest keys may be 5,000 of their messages
-    behind, which come in 430 MB of log, and a failing key that is near the end of retention is
-    parked: it keeps more than twice as much.
+    behind, which is 430 MB of log. The default is more than twice that, because a failing key near
+    the end of retention is parked, and would wait for an operator.
     """
 
     seconds: float = 1_200.0
