@@ -18,6 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from tests.support.suites import PART, missing_tool
 
 _FOUND = Path("build/fuzz/found")
 _NOTES = CORPUS / "executions.json"
+#: Held while a script is written and started.
+_STARTING = threading.Lock()
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
 #: Per target, by default and in the part that CI runs.
 _SECONDS, _PART_S = 60, 5
@@ -155,16 +158,19 @@ def _libfuzzer(target: Target, *options: str) -> str:
     command = [sys.executable, "-m", "tests.fuzz.one", target.name]
     with tempfile.TemporaryDirectory() as folder:
         itself = Path(folder) / target.name
-        itself.write_text(f'#!/bin/sh\nexec {shlex.join([*command, str(itself)])} "$@"\n')
-        itself.chmod(0o755)
-        return subprocess.run(
-            [str(itself), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        ).stdout
+        # A child that another thread starts meanwhile would have the file open for writing, too, and
+        # such a file cannot be executed.
+        with _STARTING:
+            itself.write_text(f'#!/bin/sh\nexec {shlex.join([*command, str(itself)])} "$@"\n')
+            itself.chmod(0o755)
+            process = subprocess.Popen(
+                [str(itself), *options],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        return process.communicate()[0]
 
 
 def _count(runs: list[Run]) -> None:
