@@ -158,8 +158,8 @@ def _libfuzzer(target: Target, *options: str) -> str:
     command = [sys.executable, "-m", "tests.fuzz.one", target.name]
     with tempfile.TemporaryDirectory() as folder:
         itself = Path(folder) / target.name
-        # A child that another thread starts meanwhile would have the file open for writing, too, and
-        # such a file cannot be executed.
+        # A child that another thread starts meanwhile would have the file open for writing, too,
+        # and such a file cannot be executed.
         with _STARTING:
             itself.write_text(f'#!/bin/sh\nexec {shlex.join([*command, str(itself)])} "$@"\n')
             itself.chmod(0o755)
