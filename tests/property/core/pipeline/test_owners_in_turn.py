@@ -1,7 +1,7 @@
 """A queue passes through owners with other limits and order keys, and comes to its end.
 
-Each owner stops after some steps, anywhere, and hands its state over. Some are paused or have hardly
-any memory. Handlers of some keys never return until the last owner comes.
+Each owner stops after some steps, anywhere, and hands its state over. Some are paused or have
+hardly any memory. Handlers of some keys never return until the last owner comes.
 """
 
 from __future__ import annotations
