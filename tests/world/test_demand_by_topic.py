@@ -462,6 +462,33 @@ def test_a_queue_is_given_by_name_to_proxies_whose_clients_want_its_topic() -> N
     assert len(scene.waits_s()) == 120
 
 
+def test_a_queue_given_by_name_stays_though_its_clients_pause() -> None:
+    async def act(scene: Scene) -> None:
+        one, other = scene.world.proxies
+        path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_0"
+        scene.pull("a", ["orders"], 0)
+        scene.pull("b", ["orders"], 1)
+        await asyncio.sleep(10)
+        for proxy, verb, more in (
+            (other, "expect", {}),
+            (one, "handoff", {"to": other.proxy.client_id}),
+        ):
+            status, _ = await scene.world.http(proxy, f"{path}/{verb}", {"reason": "test", **more})
+            assert status == 200
+        await asyncio.sleep(2)
+        scene.clients["b"].kill()
+        await asyncio.sleep(8)
+        scene.pull("b", ["orders"], 1)
+        await asyncio.sleep(5)
+        scene.send("orders", 60)
+        await scene.sent()
+        await asyncio.sleep(5)
+
+    scene = run(act, topics={"orders": 1, "payments": 1})
+    assert scene.owners("orders") == {"proxy-1"}
+    assert scene.moves("orders") == 2
+
+
 def test_a_rocketmq_consumer_leaves_its_unsubscribed_topics_to_proxies() -> None:
     async def act(scene: Scene) -> None:
         world = scene.world

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 
-from broker_core.names import QueueName
+from broker_core.names import QueueName, Topic
 
 #: Time after which a queue left alone is tried again, because its owner may have lost it.
 _LEAVE_NS = 5_000_000_000
@@ -47,6 +47,10 @@ class Handoffs:
     def expects(self, queue: QueueName) -> bool:
         """Return True if *queue* is assigned to this member, whether it waits for it or has it."""
         return queue in self._expected
+
+    def expects_any(self, topic: Topic) -> bool:
+        """Return True if a queue of *topic* is assigned to this member."""
+        return any(each.topic == topic for each in self._expected)
 
     def give(self, queue: QueueName, to: str, *, now_ns: int) -> None:
         """Note that this member hands, or handed, *queue* to *to*."""

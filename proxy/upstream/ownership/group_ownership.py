@@ -289,7 +289,7 @@ class GroupOwnership:
 
     def _wanted_topics(self, topics: Iterable[Topic]) -> list[Topic]:
         presence, leave_after_s = self._lane.presence, self._leave_after_s
-        leased = {queue.topic for queue in self._leased}
+        leased, given = {queue.topic for queue in self._leased}, self._given_queues.known
         return [
             topic
             for topic in topics
@@ -297,7 +297,8 @@ class GroupOwnership:
                 topic,
                 leased=topic in leased,
                 leave_after_s=leave_after_s,
-                elsewhere=topic in self._elsewhere,
+                # An operator's choice does not end with a short pause of clients.
+                elsewhere=topic in self._elsewhere and not given.expects_any(topic),
             )
         ]
 
