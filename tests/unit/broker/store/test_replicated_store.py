@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -42,6 +43,29 @@ from tests.unit.broker.store.replicated_stores import (
     master_at,
     slave_at,
 )
+
+T = TypeVar("T")
+
+
+class Made:
+    """Messages in lists that a test makes: other tests may have left some in the process."""
+
+    def __init__(self) -> None:
+        self._others = self._all()
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Return those of that kind."""
+        others = {id(each) for each in self._others}
+        return [each for each in self._all() if type(each) is kind and id(each) not in others]
+
+    def _all(self) -> list[object]:
+        gc.collect()
+        return [each for each in gc.get_objects() if type(each) in (Pending, Copied)]
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
 
 
 async def fill(store: MessageStore, count: int, *, chooser: random.Random) -> None:
@@ -385,7 +409,7 @@ async def test_a_short_segment_of_a_full_disk_is_copied_and_followed_by_whole_on
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_messages_that_wait_for_replicas_use_bounded_memory_and_become_visible_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, seed: int
 ) -> None:
     """Most are in the log alone. A deletion among them ends the messages before it."""
     monkeypatch.setattr(appending, "MOST_LISTED", 5, raising=False)
@@ -398,8 +422,7 @@ async def test_messages_that_wait_for_replicas_use_bounded_memory_and_become_vis
     await eventually(lambda: store.durable_end > ends[-1])
     assert store.is_deletion_pending(TOPIC)
     await store.put(envelope(0, "refunds"), [entry(b"last")], store_ms=1000)
-    gc.collect()
-    assert sum(isinstance(each, Pending) for each in gc.get_objects()) <= 5
+    assert len(made.of(Pending)) <= 5
     offsets = {each: store.reader.next_offset(TOPIC, each) for each in range(QUEUES)}
     for end in sorted(chooser.sample(ends, 10)):
         store.confirm(end - chooser.choice((0, 1)))
@@ -499,28 +522,22 @@ async def test_the_log_is_not_read_again_for_ever_once_replicas_have_nearly_caug
 
 
 async def test_a_batch_counts_with_all_its_messages_while_it_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
 ) -> None:
     monkeypatch.setattr(appending, "MOST_LISTED", 50)
     store = slave_at(tmp_path)
     for _ in range(40):
         await store.put(envelope(0), [entry(b"")] * 20, store_ms=1)
-    gc.collect()
-    listed = [each for each in gc.get_objects() if isinstance(each, Pending)]
+    listed = made.of(Pending)
     assert sum(len(added.entries) for put in listed for added in put.added) <= 60
     store.confirm(store.durable_end)
     assert len(bodies(store, 0)) == 800
     await store.close()
 
 
-def objects_of(kind: type[object]) -> int:
-    gc.collect()
-    return sum(type(each) is kind for each in gc.get_objects())
-
-
 @pytest.mark.parametrize("restart", [False, True])
 async def test_few_bytes_of_waiting_messages_are_read_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restart: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, *, restart: bool
 ) -> None:
     """A thousand messages of megabytes would stop all else for seconds."""
     for module in (appending, unconfirmed):
@@ -534,7 +551,7 @@ async def test_few_bytes_of_waiting_messages_are_read_again_at_once(
         store = slave_at(tmp_path)
     kind = Copied if restart else Pending
     store.confirm(ends[2])
-    assert 0 < objects_of(kind) <= 4
+    assert 0 < len(made.of(kind)) <= 4
     store.confirm(ends[-1])
     assert len(bodies(store, 0)) == 40
     await store.close()
@@ -542,7 +559,7 @@ async def test_few_bytes_of_waiting_messages_are_read_again_at_once(
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, seed: int
 ) -> None:
     """Whatever is deleted, confirmed, killed, or removed from its log in between."""
     monkeypatch.setattr(unconfirmed, "MOST_LISTED", 4)
@@ -554,7 +571,7 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
         if chooser.random() < 0.3:
             await master.delete_topic(TOPIC, store_ms=1000)
         await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
-        assert objects_of(Copied) <= 10  # perhaps of a killed store, too
+        assert len(made.of(Copied)) <= 10  # perhaps of a killed store, too
         if chooser.random() < 0.5:
             slave.confirm(slave.copies.end_offset - chooser.choice((0, 1, 900)))
         match chooser.choice(("stay", "kill", "close", "cut")):
@@ -573,7 +590,7 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
                     await slave.close()
                     slave = slave_at(tmp_path / "s")
                     assert slave.copies.end_offset == place
-        assert objects_of(Copied) <= 10
+        assert len(made.of(Copied)) <= 10
     await catch_up(master, slave)
     slave.confirm(slave.copies.end_offset)
     assert_equal(master, slave)
@@ -585,7 +602,7 @@ async def test_a_copy_lists_few_unconfirmed_messages_and_shows_all_in_the_end(
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_master_lists_few_unconfirmed_messages_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made, seed: int
 ) -> None:
     monkeypatch.setattr(unconfirmed, "MOST_LISTED", 4)
     monkeypatch.setattr(unconfirmed, "LISTED_AT_ONCE", 3)
@@ -596,7 +613,7 @@ async def test_a_master_lists_few_unconfirmed_messages_after_a_restart(
     offsets = [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)]
     store.abandon()
     store = slave_at(tmp_path)
-    assert objects_of(Copied) <= 4
+    assert len(made.of(Copied)) <= 4
     assert [store.reader.next_offset(TOPIC, each) for each in range(QUEUES)] == offsets
     for queue_id in range(QUEUES):
         stored = await store.put(envelope(queue_id), [entry(b"new")] * 5, store_ms=1000)
