@@ -54,6 +54,10 @@ class Present(NamedTuple):
             return self.members
         return {*self.wanting, *self.subscribers}
 
+    def takers_besides(self, member: str) -> set[str]:
+        """Return the members other than *member* that want the topic, or take their share of it."""
+        return {*(self.wanting or ()), *self.subscribers} - {member}
+
     @property
     def subscribers(self) -> list[str]:
         """Strangers that take their share of the topic."""

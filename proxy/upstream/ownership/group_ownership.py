@@ -147,10 +147,10 @@ class GroupOwnership:
         if self._context.away or self._closing or self._lane.is_broadcast:
             return
         members = GroupMembers(self._context.client, self._lane.name)
-        ours = {self._context.client.client_id}
+        us = self._context.client.client_id
         for topic in sorted({queue.topic for queue in queues}):
             there = await members.wanting(topic)
-            if {*(there.wanting or ()), *there.subscribers} - ours:
+            if there.takers_besides(us):
                 return
         self._lane.presence.operated({queue.topic for queue in queues})
         self.wake()
@@ -368,7 +368,7 @@ class GroupOwnership:
             return
         self._lane.rates.route(topic, queues)
         self._elsewhere.discard(topic)
-        if {*(there.wanting or ()), *there.subscribers} - {client.client_id}:
+        if there.takers_besides(client.client_id):
             self._elsewhere.add(topic)
         if (known := self._with_own_sign(topic, there)) is None:
             self._share.cannot_say(topic, self._queues)
