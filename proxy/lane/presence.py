@@ -108,8 +108,7 @@ class Presence:
         self.waiting_pulls += change
         self._places += change * places
         self.starvation.waits(topics, change)
-        if change < 0:
-            self._stays.pulled(topics, now_ns())
+        self._stays.waits(topics, change, now_ns())
 
     def forget_clients(self) -> None:
         """Forget clients after the process was stopped: they may have gone elsewhere meanwhile.
@@ -171,5 +170,4 @@ class Presence:
             return False
         if leased or not elsewhere:
             return True
-        shown = topic in self.shown
-        return self._stays.wants(topic, waiting=waiting, shown=shown, now_ns=now)
+        return self._stays.wants(topic, shown=topic in self.shown, now_ns=now)

@@ -3,7 +3,8 @@
 A connection is a pair of transports. Data written at one end arrive at the other in order, after
 the latency of the link between their processes. While a direction of the link is cut, data wait as
 in TCP: they arrive once it is healed, and a connection whose data stay unconfirmed for ten seconds
-is lost at the sender's end.
+is lost at the sender's end. The other end finds out when its next data are answered with a reset,
+or from its keep-alive.
 """
 
 from __future__ import annotations
@@ -335,6 +336,10 @@ class Network:
         """Return whether *source* is cut from *target* now."""
         return bool(self._cuts) and (source, target) in self._cuts
 
+    def is_dark(self, process: SimulatedProcess | None) -> bool:
+        """Return whether the machine of *process* has no power."""
+        return process is not None and process.host in self._dark
+
     def hold(self, transport: Transport) -> None:
         """Notify *transport* when its cut is healed."""
         self._held[transport] = None
@@ -457,6 +462,7 @@ class Transport(asyncio.Transport):
         self._writing_paused = False
         self._reading = True
         self._closing = self._lost = self._eof_sent = self._eof_seen = False
+        self._unknown_here = False  # lost without the peer's knowledge
         self._check: Timer | None = None
         network.open[self] = None
 
@@ -588,7 +594,8 @@ class Transport(asyncio.Transport):
         self._network.open.pop(self, None)
         peer = self.peer
         if silent:
-            self._loop.call_at_ns(self._loop.now_ns + _KEEP_ALIVE_NS, _time_out, peer)
+            at_ns = self._loop.now_ns + _KEEP_ALIVE_NS
+            self._loop.call_at_ns(at_ns, _time_out, peer, context=peer._context)
             return
         at_ns = max(
             self._loop.now_ns + self._network.latency_ns(self.process, peer.process),
@@ -608,6 +615,12 @@ class Transport(asyncio.Transport):
         now_ns = self._loop.now_ns
         at_ns = now_ns + self._network.latency_ns(self.process, self.peer.process)
         self._last_arrival_ns = at_ns = max(at_ns, self._last_arrival_ns + 1)
+        if self.peer._unknown_here:  # the machine there answers, even without the process
+            if not self._network.is_dark(self.peer.process):
+                self._loop.call_at_ns(
+                    at_ns + _LEAST_LATENCY_NS, _reset, self, context=self._context
+                )
+            return
         self._loop.call_at_ns(at_ns, self.peer._arrived, content, context=self.peer._context)
 
     def send_held(self) -> None:
@@ -631,9 +644,10 @@ class Transport(asyncio.Transport):
         if not self._confirms() and not self._lost:
             self.lose(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
             self._to_send.clear()
-            self._loop.call_at_ns(
-                self._loop.now_ns + _KEEP_ALIVE_NS - _UNCONFIRMED_NS, _time_out, self.peer
-            )
+            self._unknown_here = True
+            # In the peer's context: this process may end before that.
+            at_ns = self._loop.now_ns + _KEEP_ALIVE_NS - _UNCONFIRMED_NS
+            self._loop.call_at_ns(at_ns, _time_out, self.peer, context=self.peer._context)
 
     def _arrived(self, content: bytes | None) -> None:
         if self._lost or self._closing:

@@ -424,6 +424,32 @@ def test_a_client_that_goes_from_proxy_to_proxy_does_not_draw_the_queue_behind_i
     assert max(scene.waits_s()) < 12
 
 
+@pytest.mark.parametrize("lease_s", [4, 8, 12, 16, 30])
+def test_a_client_that_comes_back_and_waits_gets_its_share_soon(lease_s: float) -> None:
+    """Its pulls wait for a quarter of a lease each. With two to five seconds it once got nothing
+    for a minute.
+    """
+
+    async def act(scene: Scene) -> None:
+        scene.pull("a", ["orders"], 0)
+        scene.pull("b", ["orders"], 1)
+        scene.pull("c", ["payments"], 1)
+        scene.send("orders", 100)
+        await scene.sent()
+        await asyncio.sleep(10)
+        assert scene.owners("orders") == {"proxy-0", "proxy-1"}
+        for link in (("b", "proxy-1"), ("proxy-1", "b")):
+            scene.world.loop.network.cut(*link)
+        await asyncio.sleep(25)
+        assert scene.owners("orders") == {"proxy-0"}
+        for link in (("b", "proxy-1"), ("proxy-1", "b")):
+            scene.world.loop.network.heal(*link)
+        await asyncio.sleep(16)
+        assert scene.owners("orders") == {"proxy-0", "proxy-1"}
+
+    run(act, groups=[group(visibility_timeout_s=lease_s)])
+
+
 def test_a_queue_is_given_by_name_to_proxies_whose_clients_want_its_topic() -> None:
     async def act(scene: Scene) -> None:
         one, other = scene.world.proxies

@@ -117,6 +117,46 @@ def test_unconfirmed_data_end_a_connection_after_ten_seconds() -> None:
     in_world(play)
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_peer_learns_that_the_other_end_gave_up(stops: bool) -> None:
+    """Its requests were lost without a word for ever if the process at the other end had
+    stopped.
+    """
+
+    async def play(
+        world: World, near: Recorder, far: Recorder, client: ClientNode, server: ClientNode
+    ) -> None:
+        network = world.loop.network
+        network.cut("server", "client")
+        far.transport.write(b"unconfirmed")
+        await asyncio.sleep(11)
+        assert isinstance(far.lost[0], TimeoutError)
+        if stops:
+            server.kill()
+        network.heal("server", "client")
+        await asyncio.sleep(1)
+        assert near.lost == []
+        near.transport.write(b"hello?")
+        await asyncio.sleep(0.1)
+        assert isinstance(near.lost[0], ConnectionResetError)
+
+    in_world(play)
+
+
+def test_keep_alive_finds_an_end_that_gave_up_and_whose_process_stopped() -> None:
+    async def play(
+        world: World, near: Recorder, far: Recorder, client: ClientNode, server: ClientNode
+    ) -> None:
+        world.loop.network.cut("server", "client")
+        far.transport.write(b"unconfirmed")
+        await asyncio.sleep(11)
+        server.kill()
+        await asyncio.sleep(30)
+        assert isinstance(near.lost[0], TimeoutError)
+
+    in_world(play)
+
+
 def test_a_killed_process_resets_its_connections_and_its_port_refuses() -> None:
     async def play(
         world: World, near: Recorder, far: Recorder, client: ClientNode, server: ClientNode

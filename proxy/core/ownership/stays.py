@@ -27,15 +27,24 @@ STAY_NS, REMEMBERED_NS = 5_000_000_000, 60_000_000_000
 class Stays:
     """Pulls at this proxy, by topic; None: pulls of any topic."""
 
+    _waiting: dict[Topic | None, int] = field(default_factory=dict)  # number of waiting pulls
     _pulled_ns: dict[Topic | None, int] = field(default_factory=dict)  # last one, or its end
     _came_ns: dict[Topic | None, int] = field(default_factory=dict)  # first pull after a pause
     _left_ns: dict[Topic, int] = field(default_factory=dict)
 
     def pulled(self, topics: Iterable[Topic] | None, now_ns: int) -> None:
-        """Note a pull, or the end of one that waited."""
+        """Note a pull."""
         for topic in (None,) if topics is None else topics:
-            if not self._was_here(topic, now_ns):
+            if topic not in self._came_ns or not self._is_here(topic, now_ns):
                 self._came_ns[topic] = now_ns
+            self._pulled_ns[topic] = now_ns
+
+    def waits(self, topics: Iterable[Topic] | None, change: int, now_ns: int) -> None:
+        """Note that a pull begins (1) or stops (-1) waiting. However long it waits, it stays."""
+        for topic in (None,) if topics is None else topics:
+            waiting = self._waiting.pop(topic, 0) + change
+            if waiting:
+                self._waiting[topic] = waiting
             self._pulled_ns[topic] = now_ns
 
     def left(self, topics: Iterable[Topic], now_ns: int) -> None:
@@ -50,15 +59,15 @@ class Stays:
         self._left_ns.pop(topic, None)
 
     def forget_clients(self) -> None:
-        """Forget the pulls; those that wait are not affected."""
+        """Forget the pulls, except those that wait."""
         self._pulled_ns.clear()
         self._came_ns.clear()
 
-    def wants(self, topic: Topic, *, waiting: bool, shown: bool, now_ns: int) -> bool:
-        """Return whether *topic*, which others want too, is wanted here. *waiting*: a pull waits;
-        *shown*: the others know that it is wanted here.
+    def wants(self, topic: Topic, *, shown: bool, now_ns: int) -> bool:
+        """Return whether *topic*, which others want too, is wanted here. *shown*: the others know
+        that it is.
         """
-        here = waiting or self._was_here(None, now_ns) or self._was_here(topic, now_ns)
+        here = any(self._is_here(each, now_ns) for each in (None, topic))
         return here and (shown or self.has_stayed(topic, now_ns))
 
     def has_stayed(self, topic: Topic, now_ns: int) -> bool:
@@ -66,9 +75,14 @@ class Stays:
         left_ns = self._left_ns.get(topic)
         if left_ns is None or now_ns - left_ns >= REMEMBERED_NS:
             return True
-        came = [self._came_ns[each] for each in (None, topic) if each in self._came_ns]
-        return any(now_ns - each >= STAY_NS for each in came)
+        return any(
+            now_ns - self._came_ns.get(each, now_ns) >= STAY_NS
+            for each in (None, topic)
+            if self._is_here(each, now_ns)
+        )
 
-    def _was_here(self, topic: Topic | None, now_ns: int) -> bool:
+    def _is_here(self, topic: Topic | None, now_ns: int) -> bool:
+        if topic in self._waiting:
+            return True
         pulled_ns = self._pulled_ns.get(topic)
         return pulled_ns is not None and now_ns - pulled_ns < IDLE_NS
