@@ -13,7 +13,7 @@ import structlog
 
 from broker_core.client import BrokerClient, SendReceipt
 from broker_core.client.batch_limits import BatchLimits
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
@@ -68,6 +68,7 @@ class OwnershipLog:
         self.ranges = LogRanges(client)  # Ranges kept by the brokers.
         self.limits = BatchLimits()  # Maximum lengths of records.
         self._known: set[QueueName] = set()  # twins that are in the route
+        self._doubted: set[QueueName] = set()  # twins that were, before their broker's refusal
         self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
         # One search covers all twins at a broker: a topic with very many queues has a long route.
         self._looking: defaultdict[tuple[Topic, str], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -76,6 +77,7 @@ class OwnershipLog:
         """Look up the ownership *topics* again before their next use, as they may be deleted."""
         gone = set(topics)
         self._known = {twin for twin in self._known if twin.topic not in gone}
+        self._doubted = {twin for twin in self._doubted if twin.topic not in gone}
         self._lives = {twin: life for twin, life in self._lives.items() if twin.topic not in gone}
         for topic, broker in [each for each in self._looking if each[0] in gone]:
             del self._looking[topic, broker]
@@ -326,12 +328,25 @@ class OwnershipLog:
             if twin not in self._known:
                 async with self._looking[twin.topic, twin.broker]:
                     if twin not in self._known:
-                        found = await self._found_or_created(twin, queue)
-                        self._known |= found  # others may have changed it meanwhile
+                        await self._look_up(twin, queue)
             yield twin
         except BrokerError:
-            self._known.discard(twin)
+            if twin in self._known:
+                self._known.discard(twin)
+                self._doubted.add(twin)
             raise
+
+    async def _look_up(self, twin: QueueName, queue: QueueName) -> None:
+        try:
+            found = await self._found_or_created(twin, queue)
+        except (ConnectionLost, RequestTimeout):
+            # No nameserver answers. The refusal may have had another cause, such as a full disk:
+            # the broker says again whether it has the twin.
+            if twin not in self._doubted:
+                raise
+            return
+        self._known |= found  # others may have changed it meanwhile
+        self._doubted -= found
 
     async def _found_or_created(self, twin: QueueName, queue: QueueName) -> set[QueueName]:
         """Return *twin* and its neighbours at the broker, creating them if necessary."""
