@@ -340,19 +340,32 @@ class BrokerClient:
         return found
 
     async def life(self, queue: QueueName) -> int | None:
-        """Return the life of the queue's topic at its broker, or None if it reports none.
+        """Return the life of the queue's topic at its broker, or None if it reports none, as
+        Apache's brokers, or does not have the topic.
 
         It increases whenever the topic is deleted and created again, or an older copy of the
         broker's log is restored.
         """
-        return (await self.topic_life(queue)).number
+        return (await self._end_and_life(queue)).life
 
     async def topic_life(self, queue: QueueName) -> TopicLife:
-        """Return the life of the queue's topic, and the lives that it continues."""
+        """Return the life of the queue's topic, and the lives that it continues.
+
+        Raises BrokerError(17) if the embedded broker does not have the topic, between its deletion
+        and its creation: that it reports no life then does not make it one without lives.
+        """
+        fields = await self._end_and_life(queue)
+        if fields.no_topic:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {queue.topic!r} does not exist on broker {queue.broker} now",
+            )
+        return TopicLife(fields.life, fields.shared_ends())
+
+    async def _end_and_life(self, queue: QueueName) -> headers.OffsetResponse:
         header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._requests.ask(queue.broker, RequestCode.GET_MAX_OFFSET, header.to_ext())
-        fields = headers.OffsetResponse.from_ext(answer.ext)
-        return TopicLife(fields.life, fields.shared_ends())
+        return headers.OffsetResponse.from_ext(answer.ext)
 
     async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
         """Return the offset of the message stored nearest to *timestamp_ms* (since 1970)."""

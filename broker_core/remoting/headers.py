@@ -253,12 +253,14 @@ class OffsetResponse(Header):
     ``PullMessageResponse``.
 
     ``former_lives`` is one as well (30): earlier lives that the current one continues, each with
-    the queue offset up to which both have the same messages, as ``LIFE:OFFSET,LIFE:OFFSET``.
+    the queue offset up to which both have the same messages, as ``LIFE:OFFSET,LIFE:OFFSET``. So is
+    ``no_topic`` (30): true if the broker does not have the topic, which therefore has no life.
     """
 
     offset: int
     life: int | None = None
     former_lives: str | None = None
+    no_topic: bool | None = None
 
     def shared_ends(self) -> dict[int, int]:
         """Return ``former_lives`` as a dictionary. Raise InvalidCommand if it is invalid."""

@@ -183,6 +183,7 @@ class OffsetProcessor:
             offset=self._reader.end_offset(topic, queue_id),
             life=self._directory.life(topic),
             former_lives=_former(self._directory.former_lives(topic, queue_id)),
+            no_topic=True if self._directory.topics.find(topic) is None else None,
         )
         return request.response(ext=fields.to_ext())
 

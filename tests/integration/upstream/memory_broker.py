@@ -43,6 +43,7 @@ class MemoryBrokers:
         self.holders: dict[tuple[Group, QueueName], str] = {}
         self.start_ms = 1
         self.lives: dict[Topic, int] = {}  # of topics; others have no known life
+        self.missing: set[Topic] = set()  # deleted topics that proxies still have in their routes
 
     def add_topic(self, topic: str, queues: int, *, broker: str = "broker-a") -> list[QueueName]:
         """Create or grow a topic at one broker; return its queues there."""
@@ -163,7 +164,10 @@ class MemoryClient:
         return self.brokers.lives.get(queue.topic)
 
     async def topic_life(self, queue: QueueName) -> TopicLife:
-        return TopicLife(await self.life(queue), {})
+        life = await self.life(queue)
+        if queue.topic in self.brokers.missing:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {queue.topic}")
+        return TopicLife(life, {})
 
     async def queue_ranges(
         self, queues: Iterable[QueueName], *, group: Group | None = None

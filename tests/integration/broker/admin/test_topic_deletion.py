@@ -78,10 +78,14 @@ async def test_a_topic_made_again_knows_nothing_of_the_one_before(
 ) -> None:
     client = await cluster.client()
     queue, kept = await used(cluster, client, TOPIC), await used(cluster, client, OTHER)
+    former = await client.topic_life(queue)
     await delete(cluster, client)
     with pytest.raises(BrokerError, match="topic 'orders' does not exist") as refused:
         await send(client, queue, b"late")
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+    with pytest.raises(BrokerError, match="topic 'orders' does not exist on broker"):
+        await client.topic_life(queue)
+    assert (await client.life(queue), await client.max_offset(queue)) == (None, 0)
     with pytest.raises(BrokerError, match="no queue 0 of topic 'orders'"):
         await client.commit_offset(GROUP, queue, 1)
     assert (await client.lock(GROUP, [queue])).granted == frozenset()
@@ -91,6 +95,8 @@ async def test_a_topic_made_again_knows_nothing_of_the_one_before(
         with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
             await send(client, queue, b"late")
     await cluster.create_topic(TOPIC)
+    now = await client.topic_life(queue)
+    assert (former.number or 0) < (now.number or 0)
     await assert_new(cluster, client, queue)
     assert len(await bodies(client, kept)) == 5
     assert await client.committed_offset(GROUP, kept) == 4

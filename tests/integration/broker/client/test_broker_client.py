@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from broker_core.client import BrokerClient, PullStatus, SendStatus, routes
+from broker_core.client import BrokerClient, PullStatus, SendStatus, TopicLife, routes
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.queue_moves import is_in_doubt
 from broker_core.errors import (
@@ -23,7 +23,7 @@ from broker_core.errors import (
 from broker_core.names import Group, QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting import bodies
-from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import (
     ConsumerGroupHeader,
@@ -292,6 +292,18 @@ async def test_offsets_are_asked_for_by_queue(broker: ScriptedBroker, client: Br
     assert await client.committed_offset(GROUP, QUEUE) == 5
     broker.answer(14, lambda r: r.response(22, "not found"))
     assert await client.committed_offset(GROUP, QUEUE) is None
+
+
+async def test_a_topic_without_a_life_is_known_from_one_that_is_not_there(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    broker.answer(30, lambda r: r.response(ext={"offset": "40"}))  # as Apache's brokers
+    assert await client.topic_life(QUEUE) == TopicLife(None, {})
+    broker.answer(30, lambda r: r.response(ext={"offset": "0", "noTopic": "true"}))
+    with pytest.raises(BrokerError, match="topic 'orders' does not exist on broker") as missing:
+        await client.topic_life(QUEUE)
+    assert missing.value.code == ResponseCode.TOPIC_NOT_EXIST
+    assert await client.life(QUEUE) is None
 
 
 @pytest.mark.parametrize("epoch", [None, 77])

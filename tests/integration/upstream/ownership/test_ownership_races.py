@@ -76,6 +76,29 @@ async def test_records_between_the_read_and_the_record_are_respected() -> None:
         assert pipeline.snapshot().unfinished == (3, 5, 7, 8)
 
 
+async def test_no_period_begins_while_the_topic_is_deleted() -> None:
+    """Its records would name no life, and count when the topic is created again."""
+    brokers, queue = one_queue()
+    brokers.logs[queue], brokers.lives[queue.topic] = [b"x"] * 9, 1
+    async with upstream(brokers) as us:
+        former, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        await former.lose("the lock was lost")
+        del brokers.lives[queue.topic]
+        brokers.missing.add(queue.topic)
+        brokers.logs[queue] = []
+        records = len(brokers.logs[twin_of(brokers, queue)])
+        made = us.own(queue)
+        await eventually(lambda: made.state is QueueState.GONE)
+        assert len(brokers.logs[twin_of(brokers, queue)]) == records
+
+        brokers.missing.clear()
+        brokers.lives[queue.topic], brokers.logs[queue] = 2, [b"y"] * 3
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 3)
+        assert pipeline.committed == 0
+
+
 async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here() -> None:
     """P2: the lock was not released, so it is granted again long before it could expire."""
     brokers, queue = one_queue()
