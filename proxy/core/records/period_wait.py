@@ -10,7 +10,7 @@ from proxy.core.records.replay import LastOwner
 
 
 def wait_ns(own: Own, last: LastOwner | None, *, end: int, broker_lock_expiry_s: float) -> int:
-    """Return how long, from now, leases of *last*, the owner before *own*, may live.
+    """Return how long leases of *last*, the owner before *own*, may live after it lost its lock.
 
     *end* is the number of records. Records without *last* mean that retention deleted them.
     """

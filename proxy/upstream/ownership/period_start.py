@@ -146,8 +146,8 @@ class PeriodStart:
             )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             own = replace(own, life=life.number, start=start)
-            self._hold(self._wait_ns(own, _leasing(last, now), end))
-            self._hold(_unknown_leases_ns(own, last, life))
+            self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
+            self._hold(_unknown_leases_ns(own, last, life), since_ns=self.asked_ns)
             own = replace(own, hold_ms=self._waits_ms)
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
@@ -159,12 +159,13 @@ class PeriodStart:
             now = await in_life(*place, last, life=life)
             self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
-                # The last records of that owner were not visible yet.
+                # The last records of that owner were not visible yet. It lost its lock before the
+                # request for the epoch, however long the broker took to answer that.
                 self.hold_until_ns = held_ns
-                self._hold(self._wait_ns(own, _leasing(last, now), end))
+                self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
                 return replace(begun, last=now)
-            # Another owner wrote a record after our read: read again.
-            self._hold(longest_ns(own))
+            # Another owner wrote a record after our read, and may trust its lock: read again.
+            self._hold(longest_ns(own), since_ns=now_ns())
             held_ns = self.hold_until_ns
 
     def _report_restored(self, last: LastOwner | None, now: LastOwner | None) -> None:
@@ -218,11 +219,13 @@ class PeriodStart:
         """Remaining time of earlier leases that this period waits for; they may outlive it."""
         return max(0, -((now_ns() - self.hold_until_ns) // 1_000_000))
 
-    def _hold(self, for_ns: int) -> None:
-        self.hold_until_ns = max(self.hold_until_ns, now_ns() + for_ns)
+    def _hold(self, for_ns: int, *, since_ns: int) -> None:
+        self.hold_until_ns = max(self.hold_until_ns, since_ns + for_ns)
 
     def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
-        """Return how long leases of the previous owner *last* may live from now on."""
+        """Return how long leases of the previous owner *last* may live after the request for the
+        epoch.
+        """
         expiry_s = self._context.settings.lock.broker_lock_expiry_s
         wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
         if wait and last is not None:

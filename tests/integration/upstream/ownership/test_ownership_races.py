@@ -58,6 +58,28 @@ async def test_an_owner_between_the_read_and_the_record_is_waited_for() -> None:
         assert pipeline.qid != "broker-a_0#1", "the rival's clients hold leases of that name"
 
 
+async def test_a_slow_answer_does_not_lengthen_the_wait_for_records_seen_late() -> None:
+    """N7: the rival's last record was not visible yet, and the broker took its time to store
+    ours.
+    """
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+
+    async def seen_late(*_: Any) -> None:
+        if len(brokers.logs[twin_of(brokers, queue)]) == 1:
+            longer = Snapshot(Epoch(0), 0, 0, (), longest_lease_ms=8000)
+            write(brokers, queue, *parts(longer))
+            await asyncio.sleep(0.2)
+
+    async with upstream(brokers) as us:
+        us.client.before["send"] = seen_late
+        await us.owned(queue)
+        taken = us.history.of("own+")[-1]
+
+        trust_and_lease_s, lock_s = 5 + 8, 10
+        assert taken["hold_until_ns"] - taken["asked_ns"] == (trust_and_lease_s - lock_s) * SECOND
+
+
 async def test_records_between_the_read_and_the_record_are_respected() -> None:
     """P4, P5: the rival owned the queue and ended cleanly while this process was stopped."""
     brokers, queue = one_queue()
