@@ -75,8 +75,10 @@ class TakeOvers:
         self.longest_ms = max((self._period_ms, *(ms for ms, _ in self._earlier)))
 
     def rules(self, event: Event) -> None:
-        """Note the length of leases from now on."""
-        self._lasts(event.get("visibility_ms") or 0)
+        """Note the length of leases from now on, or from the ownership record on that names it: the
+        next owner may read that record although its owner never got the answer.
+        """
+        self._lasts(max(event.get("visibility_ms") or 0, event.get("raising_to_ms") or 0))
 
     def extended(self, event: Event) -> None:
         """Note the extension of a lease."""

@@ -255,9 +255,11 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     # Messages delivered before a record names the switch are older than the switch.
     order_key = keys.before if pipeline.origin.keys.planned and keys.before else keys.rule
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
+    longer = rules.visibility_ns > pipeline.visibility_ns
     return {
         "order_key": order_key.text,
         "visibility_ms": pipeline.visibility_ns // MS,
+        **({"raising_to_ms": rules.visibility_ns // MS} if longer else {}),
         "retry_ms": list(rules.retry.intervals_ms),
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,
         "max_jobs": rules.max_jobs,

@@ -92,6 +92,15 @@ def test_leases_by_rules_that_changed_count() -> None:
     assert found(taken_over(story, 65)) == set()
 
 
+@pytest.mark.parametrize(("waits_s", "ids"), [(65, set()), (66, {"N7"})])
+def test_longer_leases_that_the_owner_may_have_recorded_count(
+    waits_s: float, ids: set[str]
+) -> None:
+    """The broker may have stored the record although the answer was lost."""
+    story = owned().add("rules", **LANE, epoch=1, **RULES, raising_to_ms=60_000, jobs=0)
+    assert found(taken_over(story, waits_s)) == ids
+
+
 def test_leases_that_were_extended_count() -> None:
     story = owned()
     lease = story.deliver(0)
