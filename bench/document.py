@@ -13,6 +13,7 @@ from bench import (
     bench_clients,
     blackout,
     bulk,
+    interpreters,
     spark,
     spark_kafka,
     spark_planning,
@@ -47,7 +48,13 @@ def tables() -> dict[str, str]:
     """
     own = {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _OWN_TABLES}
     chapters = "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))
-    return {**own, "aims": _aims(), "soak": _soak(), "cases": chapters}
+    return {
+        **own,
+        "aims": _aims(),
+        "interpreters": _interpreters(),
+        "soak": _soak(),
+        "cases": chapters,
+    }
 
 
 def plots() -> dict[Path, str]:
@@ -147,6 +154,14 @@ def _chapter(case: Case) -> str:
         parts.append(table(case, _read(path)))
     parts += [f"On a slower machine, {table(case, _read(each))}" for each in _paths(case, SLOWER)]
     return "\n\n".join(parts)
+
+
+def _interpreters() -> str:
+    parts = []
+    for results in interpreters.kept().values():
+        found = list(interpreters.rows(results))
+        parts.append(_table(results[0], interpreters.COLUMNS, found))
+    return "\n\n".join(parts) or "No result yet."
 
 
 def _soak() -> str:
