@@ -148,7 +148,7 @@ class QuotaSettings(SettingsGroup):
     loop_share: Share | None = None
     """Maximum seconds of the proxy's event loop per second, from 0 to 1."""
     connections: Count | None = None
-    """Maximum number of connections."""
+    """Maximum number of connections, without those that only ack and extend."""
     topics: Count | None = None
     """Maximum number of distinct topics used in an hour."""
     groups: Count | None = None

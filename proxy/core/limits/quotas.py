@@ -31,7 +31,7 @@ class Quota:
         requests_per_s: Requests a second.
         bytes_per_s: Bytes of requests and answers a second.
         loop_share: Seconds of the event loop per second, 0 to 1.
-        connections: Open connections.
+        connections: Open connections, without those that only settle and extend.
         topics: Distinct topics in an hour.
         groups: Distinct groups in an hour.
     """

@@ -104,6 +104,21 @@ async def test_each_limit_is_enforced(tmp_path: Path, limit: str) -> None:
             assert f"quota {limit} (2)" in text
 
 
+async def test_a_connection_that_only_settles_does_not_count(tmp_path: Path) -> None:
+    """A client has one besides that of its pulls, which wait."""
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        await gateway.send(["k"])
+        at = await start(gateway, quota={"connections": 1})
+        port = host_port(at.thrift)[1]
+        async with connect(port) as pulls, connect(port) as settles:
+            got = await pulls.pull(GROUP, token="ann", linger_ms=10_000)
+            assert got.messages
+            request = consumer.AckRequest(groupId=GROUP, acks=[acked(got)], token="ann")
+            await settles.call("settle", request)
+            assert len(gateway.events("ack_ok")) == 1
+            assert (await code_of(settles, token="ann"))[0] == 503
+
+
 async def test_requests_without_a_token_are_charged_to_their_address(tmp_path: Path) -> None:
     async with run_gateway(tmp_path) as gateway:
         quotas = {"default": {"requests_per_s": 2}}
