@@ -8,12 +8,12 @@ FOLDER/drain-3.13-2.json``. This command joins the rounds of each version in
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+import typer
 
 from bench.frame.summary import summaries
 from bench.report import ROOT, shown, spread
@@ -60,6 +60,8 @@ def rows(results: Sequence[Result]) -> Iterator[dict[str, str]]:
                     for number, run in own.items()
                     if number in rounds
                 ]
+                if not pairs:
+                    continue
                 yield {
                     "case": case,
                     "point": str(point),
@@ -100,11 +102,16 @@ def _figure(run: _Run, name: str) -> float:
 
 
 def main(folder: Path, into: Path = FOLDER) -> None:
-    """Join the rounds in *folder*, and write a result for each case and version *into*."""
+    """Join the rounds in *folder*, and write a result for each case and version *into*.
+
+    Raises BadParameter if there are none.
+    """
     rounds: dict[str, list[tuple[int, Result]]] = {}
     for path in folder.glob("*-*-*.json"):
         name, _, number = path.stem.rpartition("-")
         rounds.setdefault(name, []).append((int(number), orjson.loads(path.read_bytes())))
+    if not rounds:
+        raise typer.BadParameter(f"{folder} has no results named CASE-VERSION-ROUND.json")
     into.mkdir(parents=True, exist_ok=True)
     for name, numbered in rounds.items():
         numbered.sort(key=lambda each: each[0])
@@ -114,4 +121,4 @@ def main(folder: Path, into: Path = FOLDER) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    typer.run(main)

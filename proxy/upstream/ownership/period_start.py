@@ -160,7 +160,8 @@ class PeriodStart:
             self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last records of that owner were not visible yet. It lost its lock before the
-                # request for the epoch, however long the broker took to answer that.
+                # request for the epoch, however long the broker took to answer that. If the broker
+                # restarted meanwhile, our connection was lost, so our own lock is in doubt, too.
                 self.hold_until_ns = held_ns
                 self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
                 return replace(begun, last=now)

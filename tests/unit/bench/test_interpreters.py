@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
+import typer
 
 from bench.interpreters import kept, main, rows
 
@@ -45,3 +47,8 @@ def test_versions_are_compared_round_by_round(tmp_path: Path) -> None:
     assert found["messages/s", "3.13.0"]["of the first"] == "1.50"
     assert found["proxy, steps of the codec", "3.11.0"]["measured"] == "20.0 (10.0 to 40.0)"
     assert len(found) == 4
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="no results named CASE-VERSION-ROUND"):
+        main(tmp_path, tmp_path / "joined")
