@@ -79,7 +79,7 @@ class LiveContext:
         self._optional = optional
         self._connections: Callable[[], Iterable[TlsConnection]] = tuple
         self._paths = (files.certificate, files.key, files.client_ca, files.crl_file)
-        self._seen = _times(self._paths)
+        self._seen = _states(self._paths)
         #: The current revocation lists; None: revocation is not checked.
         self.revocations: Revocations | None = None
         #: For a listener that keeps its context. It is changed in place, so an authority that was
@@ -119,8 +119,8 @@ class LiveContext:
 
         While a file is invalid, raises TlsError at each call and keeps the previous certificates.
         """
-        times = _times(self._paths)
-        if times == self._seen:
+        states = _states(self._paths)
+        if states == self._seen:
             return False
         # Validated first: a failure half-way would leave a key without its certificate.
         before = self.revocations
@@ -129,7 +129,7 @@ class LiveContext:
         self.newest = newest
         if self.revocations != before:
             self._close_revoked()
-        self._seen = times
+        self._seen = states
         return True
 
     def _fresh(self) -> ssl.SSLContext:
@@ -170,16 +170,16 @@ class ClientContext:
         self._files = files
         self._setting = setting
         self._paths = (files.ca, files.certificate, files.key)
-        self._seen = _times(self._paths)
+        self._seen = _states(self._paths)
         self._context = self._fresh()
 
     def newest(self) -> ssl.SSLContext:
         """Return a context of the current files; if one is invalid, log it and use the previous
         ones.
         """
-        times = _times(self._paths)
-        if times != self._seen:
-            self._seen = times
+        states = _states(self._paths)
+        if states != self._seen:
+            self._seen = states
             try:
                 self._context = self._fresh()
             except TlsError as error:
@@ -235,16 +235,16 @@ def why_broken(error: OSError) -> str:
     return reason_of(error)
 
 
-def _times(paths: Collection[str | None]) -> list[tuple[int, int]]:
+def _states(paths: Collection[str | None]) -> list[tuple[int, int, int]]:
     found = []
     for path in paths:
         if path is not None:
             try:
                 stat = Path(path).stat()
             except OSError:  # it may be about to reappear, otherwise reading it reports why
-                found.append((0, 0))
+                found.append((0, 0, 0))
             else:
-                found.append((stat.st_mtime_ns, stat.st_ino))
+                found.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
     return found
 
 

@@ -82,6 +82,15 @@ def make_certificates(folder: Path) -> Certificates:
     return made
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a new file in the place of *path*: one that is written over within a tick of the file
+    system's clock looks unchanged.
+    """
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
 def keystore(certificate: Path, key: Path) -> bytes:
     """Return both in PEM, with the key in PKCS #8, the only form that Kafka reads."""
     loaded = serialization.load_pem_private_key(key.read_bytes(), password=None)

@@ -16,6 +16,9 @@ from tests.support.suites import pytest_suite
 #: A batch, a stream, a job that writes, the archive, and the options that Spark passes on.
 PART = (
     "tests/spark/test_session.py",
+    "tests/spark/test_kafka_option_names.py",
+    "tests/spark/test_outgoing.py",
+    "tests/spark/test_readers.py",
     "tests/spark/test_lake_parts.py",
     "tests/spark/test_batch_reading.py::test_a_topic_is_read_with_all_its_columns",
     "tests/spark/test_batch_reading.py::test_every_message_of_all_queues_is_read_once",

@@ -18,7 +18,7 @@ from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext, LiveContext, follow
 from broker_core.tls_settings import ClientTls
-from testkit.certificates import Certificates, make_certificates
+from testkit.certificates import Certificates, make_certificates, replace_file
 from testkit.eventually import eventually
 from tests.integration.broker.remoting_tls import (
     ECHO,
@@ -275,7 +275,7 @@ def test_a_client_goes_on_with_the_old_files_while_new_ones_are_wrong(
 ) -> None:
     live = ClientContext(with_own(certificates), "client_tls")
     before = live.newest()
-    certificates.client.write_text("nothing")
+    replace_file(certificates.client, b"nothing")
     with capture_logs() as said:
         assert live.newest() is before
         assert live.newest() is before

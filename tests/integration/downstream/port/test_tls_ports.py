@@ -16,7 +16,7 @@ from proxy.cli.connect import ADMIN_CA, ask_proxy
 from proxy.errors import OrderlaneError
 from proxy.settings.proxy_settings import TlsSettings
 from proxy.settings.types import host_port
-from testkit.certificates import Certificates, make_certificates
+from testkit.certificates import Certificates, make_certificates, replace_file
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
 
@@ -144,7 +144,7 @@ async def test_a_broken_file_is_logged_and_the_old_certificate_stays(
 
     async with run_gateway(tmp_path) as gateway:
         _, at = await gateway.start_proxy(**{"listen.tls": files_of(certificates)})
-        certificates.server.write_text("nothing")
+        replace_file(certificates.server, b"nothing")
         await eventually(told)
         assert before in await shown_at(at.thrift)
 
@@ -154,11 +154,11 @@ def test_half_a_change_changes_nothing(certificates: Certificates) -> None:
     tls = LiveContext(TlsSettings(**files_of(certificates)), "listen.tls")  # type: ignore[arg-type]
     old_key = certificates.server_key.read_bytes()
     assert not tls.reload()
-    certificates.server_key.write_bytes(certificates.client_key.read_bytes())
+    replace_file(certificates.server_key, certificates.client_key.read_bytes())
     for _ in range(2):
         with pytest.raises(TlsError, match=r"listen\.tls: .* no certificate and its"):
             tls.reload()
-    certificates.server_key.write_bytes(old_key)
+    replace_file(certificates.server_key, old_key)
     assert tls.reload()
     assert not tls.reload()
 

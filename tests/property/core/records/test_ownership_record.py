@@ -15,7 +15,7 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
-from proxy.core.records.record import Clean, Delta, Own, Record, Snapshot, joined
+from proxy.core.records.record import Anchor, Clean, Delta, Own, Record, Snapshot, joined
 from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
 
@@ -27,7 +27,14 @@ parked_keys = st.builds(
 )
 paused_keys = st.builds(PausedKey, numbers, texts, texts, texts)
 names = st.none() | st.binary(max_size=9)
-owns = st.builds(Own, st.text(max_size=30), numbers, numbers, numbers, numbers, texts)
+owns = st.builds(
+    Own,
+    *(st.text(max_size=30), numbers, numbers, numbers, numbers, texts),
+    by_name=st.booleans(),
+    hold_ms=st.just(0),  # later records of a period shorten it
+    **dict.fromkeys(("life", "start", "origin_life"), st.none() | numbers),
+    period_life=st.none(),  # an earlier record may name it
+)
 
 
 @st.composite
@@ -66,9 +73,10 @@ deltas = st.builds(
     st.dictionaries(st.binary(max_size=9), numbers | st.none(), max_size=3),
     st.dictionaries(st.binary(max_size=9), parked_keys | st.none(), max_size=3),
     numbers | st.none(), numbers, st.dictionaries(names, paused_keys | st.none(), max_size=3),
+    st.none(), st.none() | st.builds(Anchor, numbers, numbers), st.booleans(),
 )  # fmt: skip
 part = st.builds(lambda snapshot, own: parts(snapshot, own)[0], snapshots(), st.none() | owns)
-records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))
+records = st.one_of(owns, part, deltas, st.builds(Clean, epochs, texts))
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
