@@ -118,7 +118,7 @@ def test_tls_is_read_from_files_in_pem(tmp_path: Path) -> None:
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger does not apply to read"),
     ],
 )
-def test_what_cannot_work_is_refused(given: dict[str, str], sentence: str) -> None:
+def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
     assert sentence in refused(**given)
 
 
@@ -305,7 +305,8 @@ def test_a_partition_chooses_the_queue() -> None:
         return [f"broker-a_{number}" for number in (0, 1)]
 
     queues, origin = NumberedQueues(ask), Origin("b", 3, None, None)
-    columns = {"partition": [1, None, 0, 7], "topic": ["orders", "orders", "sales", "orders"]}
+    topics = ["orders", "orders", "sales", "orders"]
+    columns: dict[str, Any] = {"partition": [1, None, 0, 7], "topic": topics}
     part = {name: cells[:3] for name, cells in columns.items()}
     assert origin.qids(part, queues.qid, first=0) == ["broker-a_1", None, "broker-a_0"]
     with pytest.raises(RowRefused, match="row 13 of partition 3 has the partition 7, which the"):

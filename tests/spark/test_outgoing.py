@@ -132,6 +132,7 @@ def test_a_row_without_a_value_is_a_tombstone(
     message = one(value=value)
     assert (message.body, message.properties.get("tombstone")) == (body, tombstone)
     read = b"" if value == "" else value
+    assert isinstance(message.body, bytes)
     assert value_of(message.body, tombstone) == read
     found = values_of(pa.array([message.body, b"x"]), pa.array([tombstone, None], pa.string()))
     assert found.to_pylist() == [read, b"x"]
@@ -183,7 +184,7 @@ def test_a_queue_given_by_name_is_kept() -> None:
 
 
 def test_the_same_rows_have_the_same_names_when_a_task_runs_again() -> None:
-    columns = {"value": [b"a", b"b", b"a"], "key": ["1", "2", "1"]}
+    columns: dict[str, Any] = {"value": [b"a", b"b", b"a"], "key": ["1", "2", "1"]}
     first, again = (ORIGIN.messages(columns, first=0) for _ in range(2))
     assert first == again
     assert len({message.properties[UNIQUE_ID] for message in first}) == 3
@@ -214,7 +215,8 @@ def test_names_do_not_depend_on_how_rows_are_cut_into_requests() -> None:
 )
 def test_another_row_in_the_same_place_is_no_repeat(change: dict[str, Any]) -> None:
     """A source with another order of rows must not make consumers drop a message."""
-    row = {"value": b"x", "key": "k", "tag": "t", "shardingKey": "s", "properties": [("a", "1")]}
+    row: dict[str, Any] = {"value": b"x", "key": "k", "tag": "t", "shardingKey": "s"}
+    row["properties"] = [("a", "1")]
     before, after = one(**row), one(**row | change)
     assert before.properties[UNIQUE_ID] != after.properties[UNIQUE_ID]
     assert name_of(before) != name_of(after)

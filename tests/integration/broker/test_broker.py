@@ -374,7 +374,9 @@ async def test_clients_get_an_address_that_they_can_reach(
         receipt = await client.send(queue, message(0))
         pulled = await client.pull(queue, group=GROUP, offset=0)
         assert pulled.messages[0].offset_message_id == receipt.offset_message_id
-        assert len(receipt.offset_message_id) == (56 if "::1" in listen else 32)
+        # 32 with IPv4, 56 with IPv6; the name may stand for either.
+        lengths = {"localhost:0": {32, 56}, "[::1]:0": {56}}
+        assert len(receipt.offset_message_id) in lengths.get(listen, {32})
 
 
 async def test_housekeeping_goes_on_after_a_failure() -> None:
