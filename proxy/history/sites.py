@@ -15,6 +15,10 @@ from proxy.history.demand import Demands, Limit
 
 #: Distance of samples of the clock, ns: the maximum error of a past reading.
 _STEP_NS = 250_000_000
+#: Longest pause between two leases that a client takes one after the other, ns.
+_TOUCH_NS = 10_000_000
+#: Minimum distance of two noted pauses, ns.
+_PAUSE_EVERY_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -59,6 +63,11 @@ class Site:
     """Called with the time when the clock of a topic starts (True) or stops."""
     on_hold: Callable[[Limit, str | None, bool, int], None] | None = None
     """Called with the time when a limit begins (True) or stops holding a topic (None: all) back."""
+    on_pause: Callable[[int], None] | None = None
+    """Called with the end of a time in which its clients held nothing."""
+    paused_ns: int = -1
+    """End of the last noted time in which its clients held nothing, ns."""
+    _none_since_ns: int | None = None  # when the last lease ended
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
     _limited: set[str | None] = field(default_factory=set)  # topics; None: all
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
@@ -87,8 +96,25 @@ class Site:
     def leases(self, change: int, t_ns: int) -> None:
         """Add *change* live leases. At the group's maximum no message is due."""
         full = self._full
+        if not self.leased:
+            self._end_pause(t_ns)
         self.leased += change
+        if not self.leased:
+            self._none_since_ns = t_ns
         self._fills(full, t_ns)
+
+    def pause_ended(self, t_ns: int) -> None:
+        """Note the end of a time in which its clients held nothing."""
+        self.paused_ns = t_ns
+
+    def _end_pause(self, t_ns: int) -> None:
+        since_ns = self._none_since_ns
+        if since_ns is not None and t_ns - since_ns <= _TOUCH_NS:
+            return
+        if self.paused_ns < 0 or t_ns - self.paused_ns >= _PAUSE_EVERY_NS:
+            self.pause_ended(t_ns)
+            if self.on_pause is not None:
+                self.on_pause(t_ns)
 
     def limit_leases(self, limit: int | None, t_ns: int) -> None:
         """Set the maximum number of live leases; None: no limit."""
@@ -118,6 +144,11 @@ class Site:
     def _wanted(self, topic: str) -> bool:
         held = self._full or None in self._limited or topic in self._limited
         return not held and bool(self._pulls[None] or self._pulls[topic])
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics with a clock."""
+        return list(self._clocks)
 
     def _set(self, t_ns: int) -> None:
         for topic, clock in self._clocks.items():

@@ -6,16 +6,16 @@ There are four kinds of parts, each in the order of time:
   all invariants are judged here. Messages that are in no queue have one part per topic.
 - ``site``: a group at one node where pulls waited or that owned a queue. Nothing is judged here;
   the part yields ``clock`` events (when pulls waited and the group could get more messages, for the
-  timed invariants of its queues) and ``demand`` events (waiting pulls and times of limits,
-  independent of the owners of the queues).
+  timed invariants of its queues), ``pause_end`` events (its clients held nothing until then) and
+  ``demand`` events (waiting pulls and times of limits, independent of the owners of the queues).
 - ``client``: a consumer that repeated a pull, with all deliveries of its keys. X1 is judged here,
   because one answer may contain messages of several queues.
 - ``rate``: a group that has or had a rate limit, with all deliveries and owners, for Q1.
 
 Facts from other parts are in a part's stream as events: ``whole``, first; ``stray`` for each
-message that is also in other queues; ``seen``, the last event of each node; ``clock`` and
-``demand``. Nemeses, starts, stops and lives of topics go to all queues, the starts of a node to its
-sites, and all starts to the rates.
+message that is also in other queues; ``seen``, the last event of each node; ``clock``,
+``pause_end`` and ``demand``. Nemeses, starts, stops and lives of topics go to all queues, the
+starts of a node to its sites, and all starts to the rates.
 """
 
 from __future__ import annotations
@@ -222,6 +222,26 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """End of a time in which the clients of a group held nothing at a node."""
+
+    node: str
+    group: str
+    topic: str
+    t_ns: int
+
+    def event(self) -> Event:
+        """Return the event for the queues of the topic."""
+        return {
+            "e": "pause_end",
+            "t_ns": self.t_ns,
+            "node": self.node,
+            "group": self.group,
+            "topic": self.topic,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """Waits of pulls for a topic at a node, times in which limits held the group back there, and
     starts of waits without an end.
@@ -249,6 +269,9 @@ class Demand:
         }
 
 
+Report = Clock | Pause | Demand
+
+
 def judged(
     lines: Iterable[tuple[str, bytes]], *, limits: Limits | None = None
 ) -> Iterator[tuple[str, Verdict]]:
@@ -268,7 +291,7 @@ def judged(
         yield name, checker.found()
 
 
-def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Clock | Demand]]:
+def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Report]]:
     """Yield the reports of sites from lines as in ``judged``, each with the number of its line.
 
     Demands are in no particular order.
@@ -318,6 +341,7 @@ class PartChecker(HistoryChecker):
         super().__init__(limits=limits, sites=self._reported, answers=_NoAnswers())
         self._actions["stray"] = self._sends.stray
         self._actions["clock"] = self._reported.set_clock
+        self._actions["pause_end"] = self._reported.set_pause
         self._actions["demand"] = self._reported.add_demand
         self._actions["whole"] = self._know
 
@@ -422,6 +446,9 @@ class _ReportedSites(Sites):
         clock = self.of(event["node"], event["group"]).clock(event["topic"], event["t_ns"])
         clock.run(event["running"], event["t_ns"])
 
+    def set_pause(self, event: Event) -> None:
+        self.of(event["node"], event["group"]).pause_ended(event["t_ns"])
+
     def _new(self, node: str, group: str) -> Site:
         return _ReportedSite()
 
@@ -431,7 +458,7 @@ class _ReportingDemands(Demands):
     read.
     """
 
-    def __init__(self, node: str, reports: list[Clock | Demand]) -> None:
+    def __init__(self, node: str, reports: list[Report]) -> None:
         super().__init__(lambda _: 0)
         self._node = node
         self._reports = reports
@@ -501,13 +528,13 @@ class _ReportingSites(Sites):
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.reports: list[Clock | Demand] = []
+        self.reports: list[Report] = []
         super().__init__()
 
     def __post_init__(self) -> None:
         self._reporting = self.demands = _ReportingDemands(self.node, self.reports)
 
-    def final_reports(self) -> Iterator[Clock | Demand]:
+    def final_reports(self) -> Iterator[Report]:
         """Yield the final reports."""
         self._reporting.final_reports()
         yield from self.reports
@@ -517,7 +544,12 @@ class _ReportingSites(Sites):
         def report(topic: str, running: bool, t_ns: int) -> None:
             self.reports.append(Clock(node, group, topic, running, t_ns))
 
-        return Site(on_clock=report, on_hold=partial(self.demands.hold, node, group))
+        def report_pause(t_ns: int) -> None:
+            self.reports.extend(Pause(node, group, topic, t_ns) for topic in site.topics)
+
+        hold = partial(self.demands.hold, node, group)
+        site = Site(on_clock=report, on_hold=hold, on_pause=report_pause)
+        return site
 
 
 def _slot(event: Event) -> str:

@@ -60,15 +60,16 @@ class Story:
         msg: str | None = None,
         placed: bool = True,
         key: str = "k",
+        topic: str = QUEUE["topic"],
         queue: str = QUEUE["queue"],
         tag: str | None = None,
     ) -> Story:
         """Store a message at *offset* with a confirmed send. *placed*: the send names the place."""
         msg = msg or f"m{offset}"
         tagged = {} if tag is None else {"tag": tag}
-        self.add("send", msg=msg, topic="orders", key=key, **tagged)
-        place = {**QUEUE, "queue": queue, "offset": offset} if placed else {"topic": "orders"}
-        return self.add("send_ok", msg=msg, **place)
+        self.add("send", msg=msg, topic=topic, key=key, **tagged)
+        place = {"queue": queue, "offset": offset} if placed else {}
+        return self.add("send_ok", msg=msg, topic=topic, **place)
 
     def own(self, epoch: int, **fields: Any) -> Story:
         """Begin a new period of ownership."""

@@ -46,6 +46,19 @@ def waiting(story: Story, seconds: float, **others: Any) -> Story:
     return pull(pull(story, "pull_wait", **others).wait(seconds), "pull_end", **others)
 
 
+def one_elsewhere(
+    story: Story, offset: int, seconds: int, *, topic: str, queue: str, **others: str
+) -> None:
+    """Handle a message of another queue for *seconds*, while a pull waits at another proxy."""
+    name, where = f"x{offset}", {"topic": topic, "queue": queue, **others, "epoch": 1}
+    story.sent(offset, msg=name, topic=topic, queue=queue, key=name)
+    lease = story.deliver(offset, order=name, msg=name, **where)
+    for _ in range(0, seconds, 4):
+        waiting(story, min(seconds, 4)).add("extend", **where, lease=lease, ms=5000)
+    story.add("ack_ok", **where, offset=offset, lease=lease, outcome="ok")
+    story.add("finish", **where, offset=offset, outcome="ok")
+
+
 def found(story: Story) -> set[str]:
     return found_both_ways(story.events)
 
@@ -282,6 +295,38 @@ def test_a_client_that_takes_one_message_after_another_keeps_its_queue(
         if gap_s:
             waiting(story, gap_s)
     assert found(story.through(0, order="last")) == ids
+
+
+@pytest.mark.parametrize(
+    ("place", "turn_s", "ids"),
+    [
+        ({"queue": "broker-a_1"}, 2, set()),
+        ({"topic": "payments"}, 2, set()),
+        ({"queue": "broker-a_1"}, 40, {"N5"}),  # hardly a turn
+        ({"queue": "broker-a_1", "node": "far"}, 2, {"N5"}),
+        ({"topic": "payments", "group": "audit"}, 2, {"N5"}),
+    ],
+)
+def test_a_client_that_takes_messages_of_several_queues_in_turn_keeps_them(
+    place: dict[str, str], turn_s: int, ids: set[str]
+) -> None:
+    mine = [f"k{offset}" for offset in range(40)]
+    story, other = owned("last", *mine, max_jobs=99), {"node": "n", **LANE, **place}
+    story.add("own+", **other, **RULES, epoch=1)
+    for offset, key in enumerate(mine, 1):
+        lease = story.deliver(offset, order=key)
+        waiting(story, 2).ack(offset, lease)
+        one_elsewhere(story, 100 + offset, turn_s, **other)
+    assert found(story.through(0, order="last")) == ids
+
+
+def test_n5_a_queue_without_a_turn_at_a_busy_owner() -> None:
+    """Clients of its topic are elsewhere, those at its owner take messages of another one."""
+    other = {"node": "n", **LANE, "topic": "payments"}
+    story = owned("k").add("own+", **other, **RULES, epoch=1)
+    for offset in range(40):
+        one_elsewhere(story, 100 + offset, 4, **other)
+    assert found(story.through(0)) == {"N5"}
 
 
 @pytest.mark.parametrize(("topic", "ids"), [("orders", set()), (None, set()), ("bills", {"N5"})])
