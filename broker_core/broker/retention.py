@@ -37,7 +37,7 @@ _MAX_JUMP_MS, _MIN_JUMP_MS = 300_000, 2000
 _JUMP_SHARE = 0.05
 #: On a full disk the table of the clock is left as it is: the deletion is to relieve the disk.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: Start of the file that was written at the last look, in the table of the clock.
+#: Start of the file that was written when files were last dated, in the table of the clock.
 _NEWEST_FILE = "newest_file"
 #: Groups and topics named in the log at a time; the rest is counted.
 _NAMED = 20
@@ -99,6 +99,7 @@ class Retention:
         self._clock_table = clock_table
         self._unread = unread
         before = clock_table.load().get(_NEWEST_FILE)  # later ones may be written since then
+        self._dated = before if isinstance(before, int) else self._newest_file
         self._write_times = WriteTimes(
             each.path
             for each in store.log.segments
@@ -108,6 +109,7 @@ class Retention:
         self._turn = asyncio.Lock()
         self._warnings = RareWarnings("broker")
         self._had_jumped = False
+        self._save()  # a crash before the first look must not hide which files it is to date
 
     @property
     def clock(self) -> RetentionClock:
@@ -160,22 +162,31 @@ class Retention:
         elif self._had_jumped and not self._clock.jumped:
             _log.warning("the wall clock agrees again with the time that has passed")
         self._had_jumped = self._clock.jumped
+        newest = self._newest_file
         await in_thread(
             self._write_times.correct,
             [segment.path for segment in self._store.log.segments],
             now_ms=self._clock.steady_ms,
             tolerance_ms=self._clock.jump_ms,
         )
+        self._dated = newest
+        await in_thread(self._save)
+        return now_ms
+
+    def _save(self) -> None:
         try:
-            await in_thread(self._clock_table.save, self._table(self._clock))
+            self._clock_table.save(self._table(self._clock))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-        return now_ms
 
     def _table(self, clock: RetentionClock) -> dict[str, Any]:
+        return {**clock.to_table(), _NEWEST_FILE: self._dated}
+
+    @property
+    def _newest_file(self) -> int:
         segments = self._store.log.segments
-        return {**clock.to_table(), _NEWEST_FILE: segments[-1].start if segments else 0}
+        return segments[-1].start if segments else 0
 
     async def _announce(self, now_ms: int) -> None:
         """Warn about unread messages that are near their deletion."""

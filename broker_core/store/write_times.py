@@ -35,6 +35,15 @@ class WriteTimes:
                 is_new = self._seen.get(path) != dated_ns
                 if is_new and dated_ns // _MS < now_ms - tolerance_ms:
                     dated_ns = now_ms * _MS
-                    os.utime(path, ns=(dated_ns, dated_ns))
+                    _date(path, dated_ns)
                 seen[path] = dated_ns
         self._seen = seen
+
+
+def _date(path: Path, dated_ns: int) -> None:
+    os.utime(path, ns=(dated_ns, dated_ns))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # otherwise a power loss may undo it
+    finally:
+        os.close(descriptor)
