@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from testkit.simulation.clients import Flow
 from tests.world.full_logs import KEYS, SMALL, others_fill_the_log
 from tests.world.stage import Stage, play
 
@@ -30,6 +33,23 @@ async def go_on(stage: Stage) -> None:
     stage.producer.send_by([stage.world.proxies[1].thrift])
     await stage.until(lambda: stage.of("deleted"))
     handled = len(stage.of("finish", outcome="ok"))
+    await stage.send("orders", ["a", "b", "c"], 6)
+    await stage.until(lambda: len(stage.of("finish", outcome="ok")) == handled + 6)
+
+
+async def native(stage: Stage, topic: str, count: int) -> None:
+    """Send messages through no proxy."""
+    keys = ("a", "b", "c", "d", "e", "f")
+    await stage.producer.send_natively(Flow(topic, keys, 0.01, count))
+
+
+async def read_by_another(stage: Stage) -> None:
+    """Start the other proxy and a consumer; messages sent from now on are handled."""
+    await stage.world.proxies[1].start()
+    stage.consume("consumer", "billing", proxy=1)
+    await stage.until(lambda: stage.of("deleted"))
+    handled = len(stage.of("finish", outcome="ok"))
+    stage.producer.send_by([stage.world.proxies[1].thrift])
     await stage.send("orders", ["a", "b", "c"], 6)
     await stage.until(lambda: len(stage.of("finish", outcome="ok")) == handled + 6)
 
@@ -109,5 +129,61 @@ def test_parked_copies_without_a_record() -> None:
         await stage.until(lambda: stage.of("deleted", queue="broker-a_0p"))
         await stage.act(f"{KEYS}/redrive", key="a", proxy=1)
         await stage.until(lambda: stage.of("unpark", order="a"))
+
+    assert play(main) == {}
+
+
+def test_messages_in_a_new_queue_that_no_proxy_had_read() -> None:
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        stage.world.nodes["consumer"].kill()
+        for proxy in stage.world.proxies:
+            await proxy.stop()
+        await stage.world.make_topic("orders", 2)
+        await native(stage, "orders", 20)
+        await others_fill_the_log(stage)
+        await read_by_another(stage)
+        assert {each["queue"] for each in stage.of("deleted")} == {"broker-a_0", "broker-a_1"}
+        (new,) = stage.of("deleted", queue="broker-a_1")
+        assert (new["from"], new["to"] > 0) == (0, True)
+
+    assert play(main) == {}
+
+
+def test_messages_of_a_new_life_that_no_proxy_had_read() -> None:
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        stage.world.nodes["consumer"].kill()
+        for proxy in stage.world.proxies:
+            await proxy.stop()
+        await stage.world.delete_topic("orders")
+        stage.world.nemesis.write("topic", topic="orders", what="deleted")
+        await stage.world.make_topic("orders", 1)
+        stage.world.nemesis.write("topic", topic="orders", what="created")
+        await native(stage, "orders", 20)
+        await others_fill_the_log(stage)
+        await read_by_another(stage)
+        assert gone(stage) == [(0, 20)]
+
+    assert play(main) == {}
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_messages_that_were_deleted_before_a_group_existed(queues: int) -> None:
+    """They are none of its messages."""
+
+    async def main(stage: Stage) -> None:
+        await stage.start(
+            groups=[], topics={"orders": queues, "busy": 1}, brokers={"broker-a": SMALL}
+        )
+        await native(stage, "orders", 20)
+        await others_fill_the_log(stage)
+        stage.world.write_settings([{"name": "billing", "topics": [{"name": "orders"}]}])
+        await asyncio.sleep(5)  # the proxy reads its settings
+        stage.consume("consumer", "billing")
+        await stage.until(lambda: len(stage.of("own+")) == queues)
+        await stage.send("orders", ["a", "b", "c"], 6)
+        await stage.until(lambda: len(stage.of("finish", outcome="ok")) == 6)
+        assert gone(stage) == []
 
     assert play(main) == {}

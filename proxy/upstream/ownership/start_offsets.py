@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_core.client import BrokerClient
+from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.records.replay import LastOwner
 from proxy.settings.groups import GroupSettings
@@ -21,33 +22,41 @@ async def start_offset(
     *last*: state in the records of the previous owner. Raises RemotingError.
 
     A group that never owned a queue of the topic begins at ``start_from``, in all queues of the
-    topic at once, and commits that: a crash before the first message must not move "latest". This
+    topic at once, and commits that: a crash before the first message must not move it. This
     precedes the first ownership record, so an owner that sees a record also sees these offsets. A
-    queue added later begins with its first message. Each owner records where it began, so a broker
-    that loses the commit does not move it, and one that loses the commit of a reset does not undo
-    the reset. The first owner in another life of the topic begins with the first message: the
-    committed offset may be a late one of the previous life.
+    queue added later begins with offset 0. Each owner records where it began, so a broker that
+    loses the commit does not move it, and one that loses the commit of a reset does not undo the
+    reset. The first owner in another life of the topic begins with offset 0: the committed offset
+    may be a late one of the previous life.
 
-    Stored messages that the group needs and retention has deleted are left to the reader, which
-    reports them.
+    Messages that the group needs and retention has deleted are left to the reader, which reports
+    them, also those of a queue that had no owner so far.
     """
     client, name = context.client, Group(group.name)
     committed = await client.committed_offset(name, queue)
-    if not committed and group.start_from != "earliest":
+    if not committed and await _may_begin_later(client, group, queue):
         async with context.take_overs.first_start(name, queue.topic) as first:
-            if first and not await context.log.any_owner(name, queue.topic):
+            # "earliest" needs no broker but the queue's own.
+            strict = group.start_from != "earliest"
+            if first and not await context.log.any_owner(name, queue.topic, strict=strict):
                 await _commit_all(client, group, queue.topic)
         committed = await client.committed_offset(name, queue)
     begins_life = last is not None and last.begins_life
     if last is not None and last.life is not None:
         begins_life &= last.own.life != last.life  # commits of owners in this life count
-    if committed is None or begins_life:
+    snapshot = None if last is None else last.snapshot
+    if begins_life or (committed is None and snapshot is None):
+        start = 0
+    elif committed is None:  # its commits were deleted
         start = await client.min_offset(queue)
     else:
-        start = committed
-        if last is not None and last.snapshot is not None:
-            start = last.snapshot.begins_at(committed)
+        start = committed if snapshot is None else snapshot.begins_at(committed)
     return committed or 0, max(start, _began(last))
+
+
+async def _may_begin_later(client: BrokerClient, group: GroupSettings, queue: QueueName) -> bool:
+    """Return whether a new group may begin to read *queue* later than at offset 0."""
+    return group.start_from != "earliest" or await client.min_offset(queue) > 0
 
 
 def _began(last: LastOwner | None) -> int:
@@ -58,14 +67,28 @@ def _began(last: LastOwner | None) -> int:
 
 
 async def _commit_all(client: BrokerClient, group: GroupSettings, topic: Topic) -> None:
+    queues, left_out = await client.queues(topic), set[str]()
+    for queue in queues:
+        if queue.broker in left_out:
+            continue
+        try:
+            await _commit_first(client, group, queue)
+        except RemotingError:
+            if group.start_from != "earliest":
+                raise
+            left_out.add(queue.broker)
+
+
+async def _commit_first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> None:
     name = Group(group.name)
-    for each in await client.queues(topic):
-        if not await client.has_committed(name, each):
-            life, first = await client.life(each), await _first(client, group, each)
-            await client.commit_offset(name, each, first, life=life, at_once=True)
+    if await _may_begin_later(client, group, queue) and not await client.has_committed(name, queue):
+        life, first = await client.life(queue), await _first(client, group, queue)
+        await client.commit_offset(name, queue, first, life=life, at_once=True)
 
 
 async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:
+    if group.start_from == "earliest":
+        return await client.min_offset(queue)
     if group.start_ms is not None:
         return await client.offset_at(queue, group.start_ms)
     return await client.max_offset(queue)

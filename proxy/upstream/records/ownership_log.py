@@ -282,13 +282,22 @@ class OwnershipLog:
         found = (each for each in result.messages if each.queue_offset == offset)
         return next((each.physical_offset for each in found), None)
 
-    async def any_owner(self, group: Group, topic: Topic) -> bool:
-        """Return True if any queue of *topic* ever had an owner in *group*. Raises
-        RemotingError.
+    async def any_owner(self, group: Group, topic: Topic, *, strict: bool = True) -> bool:
+        """Return True if any queue of *topic* ever had an owner in *group*.
+
+        Raises RemotingError; unless *strict*, brokers that fail are left out instead.
         """
+        left_out: set[str] = set()
         for twin in await self._queues(ownership_topic(group, topic)):
-            if await self._client.max_offset(twin):
-                return True
+            if twin.broker in left_out:
+                continue
+            try:
+                if await self._client.max_offset(twin):
+                    return True
+            except RemotingError:
+                if strict:
+                    raise
+                left_out.add(twin.broker)
         return False
 
     async def _read(

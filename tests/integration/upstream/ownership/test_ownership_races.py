@@ -314,6 +314,28 @@ async def test_a_queue_added_after_the_first_owner_begins_with_its_first_message
         assert await start_offset(us.context, us.lane.settings, added) == (0, 0)
 
 
+async def test_a_group_that_begins_at_the_earliest_message_needs_no_other_broker() -> None:
+    """Messages deleted before the group existed are not counted, at no broker that answers."""
+    brokers, first = one_queue()
+    second = brokers.add_topic(TOPIC, 2)[1]
+    (elsewhere,) = brokers.add_topic(TOPIC, 1, broker="broker-b")
+    for queue in (first, second, elsewhere):
+        brokers.logs[queue] = [b"x"] * 9
+        brokers.deleted[queue] = 7
+
+    async def silent(queue: QueueName, *_: Any) -> None:
+        if queue.broker == "broker-b":
+            raise RequestTimeout("no answer")
+
+    async with upstream(brokers) as us:
+        us.client.before["min_offset"] = us.client.before["max_offset"] = silent
+        for queue in (first, second):
+            _, pipeline = await us.owned(queue)
+            await eventually(lambda of=pipeline: of.position == 9)
+
+        assert us.lane.counts[Topic(TOPIC)].deleted_unread == 0
+
+
 async def test_needed_messages_that_retention_deleted_are_counted() -> None:
     """P3: even if the queue had no owner when they were deleted."""
     brokers, queue = one_queue()
