@@ -19,6 +19,8 @@ class Trust:
     until_ns: int
     #: True if another proxy may have had the lock since it was last granted.
     doubtful: bool = False
+    #: True if the connection to the broker was lost since then.
+    cut: bool = False
 
     def holds(self, now_ns: int) -> bool:
         """Return True if no other proxy can have the lock at *now_ns*."""
@@ -29,6 +31,7 @@ class Trust:
         delivery, and then call ``cleared``.
         """
         self.doubtful |= self.until_ns <= now_ns
+        self.cut = False
         self.until_ns = max(self.until_ns, until_ns)
 
     def extend(self, until_ns: int) -> None:
@@ -37,7 +40,7 @@ class Trust:
 
     def connection_lost(self) -> None:
         """Doubt the lock, because the broker may have restarted without it."""
-        self.doubtful = True
+        self.doubtful = self.cut = True
 
     def cleared(self) -> None:
         """End the doubt: the lock is granted again, and the records show its owners."""

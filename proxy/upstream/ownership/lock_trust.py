@@ -71,6 +71,11 @@ class LockTrust:
         return self._trust.doubtful
 
     @property
+    def cut(self) -> bool:
+        """Whether the connection to the broker was lost since the lock was last granted."""
+        return self._trust.cut
+
+    @property
     def is_sure(self) -> bool:
         """Whether ownership is certain."""
         return not self.doubtful and self._checking is None

@@ -257,6 +257,7 @@ class OwnedQueue:
             hold_until_ns=self.hold_until_ns,
             handoffs=self._handoffs,
             trusted=lambda: now_ns() < self._trust.until_ns,
+            certain=lambda: not self._trust.cut,
         )
         try:
             return await start.begin(rules)

@@ -85,6 +85,7 @@ class PeriodStart:
         hold_until_ns: int,
         handoffs: Handoffs | None = None,
         trusted: Callable[[], bool] = lambda: True,
+        certain: Callable[[], bool] = lambda: True,
         hands_out: bool = True,
     ) -> None:
         """Set the conditions.
@@ -96,6 +97,7 @@ class PeriodStart:
             hold_until_ns: Latest known end of earlier leases.
             handoffs: Queues given by name; None: ignore these.
             trusted: Returns whether the lock is still trusted.
+            certain: Returns whether the broker has surely not restarted without the lock.
             hands_out: False if nothing will be delivered, so that older settings suffice.
         """
         self._context = context
@@ -103,6 +105,7 @@ class PeriodStart:
         self._queue = queue
         self._handoffs = handoffs
         self._trusted = trusted
+        self._certain = certain
         self._hands_out = hands_out
         #: Latest end of the leases of earlier periods.
         self.hold_until_ns = hold_until_ns
@@ -149,7 +152,7 @@ class PeriodStart:
             self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
             self._hold(_unknown_leases_ns(own, last, life), since_ns=self.asked_ns)
             own = replace(own, hold_ms=self._waits_ms)
-            if not self._trusted():
+            if not (self._trusted() and self._certain()):
                 raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.begin(group, self._queue, own))
             begun = Begun(own, epoch, now, committed, start, life)
@@ -160,8 +163,10 @@ class PeriodStart:
             self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last records of that owner were not visible yet. It lost its lock before the
-                # request for the epoch, however long the broker took to answer that. If the broker
-                # restarted meanwhile, our connection was lost, so our own lock is in doubt, too.
+                # request for the epoch, however long the broker took to answer that. But if the
+                # broker restarted meanwhile, that owner may have its lock again.
+                if not self._certain():
+                    raise TrustLapsed("the broker may have given the lock back to its last owner")
                 self.hold_until_ns = held_ns
                 self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
                 return replace(begun, last=now)

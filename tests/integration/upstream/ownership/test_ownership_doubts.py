@@ -174,3 +174,51 @@ async def test_a_connection_lost_while_taking_over_raises_doubt_as_well() -> Non
         assert us.lease() == 0
         owned.renewed(now_ns() + FOR_LONG_NS)
         await eventually(lambda: us.lease() == 1)
+
+
+async def test_no_period_begins_after_a_lost_connection() -> None:
+    """P1: after a restart the broker may have given the lock back to its last owner, whose records
+    ours would void while it delivers.
+    """
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+    records = len(brokers.logs[twin_of(brokers, queue)])
+    async with upstream(brokers) as us:
+        owned = us.own(queue)
+        us.client.before["pull"] = once(lambda *_: owned.connection_lost())
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        assert len(brokers.logs[twin_of(brokers, queue)]) == records
+        await us.owned(queue)
+
+
+async def test_a_lock_granted_again_after_a_lost_connection_is_enough_to_begin() -> None:
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+
+    async with upstream(brokers) as us:
+        owned = us.own(queue)
+
+        def back(*_: Any) -> None:
+            owned.connection_lost()
+            owned.renewed(now_ns() + FOR_LONG_NS)
+
+        us.client.before["pull"] = once(back)
+        await eventually(lambda: owned.state is QueueState.OWNED)
+        assert us.pipeline(queue).doubtful
+
+
+async def test_the_last_owner_may_be_back_after_a_restart() -> None:
+    """P1: it recorded its state after our look and before our record, so it may deliver."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+    async with upstream(brokers) as us:
+        owned = us.own(queue)
+
+        def back(*_: Any) -> None:
+            owned.connection_lost()
+            write(brokers, queue, *parts(Snapshot(Epoch(0), 0, 0, ())))
+
+        us.client.before["send"] = once(back)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        assert us.history.of("own+") == []
