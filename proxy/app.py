@@ -143,6 +143,7 @@ class Proxy:
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
+        self._clients_last: set[Group] = set()  # groups whose own deliveries have the next turn
         self._deliveries = SelfDelivery(
             self._make_deliverer,
             self._client.client_id,
@@ -327,9 +328,21 @@ class Proxy:
     # ---- callbacks between components -----------------------------------------------------------
 
     def on_ready(self, lane: GroupLane) -> None:
-        """Serve waiting clients: jobs may have become ready."""
-        self._consumers.dispatch(lane)
-        self._deliveries.dispatch(lane)
+        """Serve waiting clients, and deliver what the proxy delivers itself: jobs may have become
+        ready.
+
+        They take turns: the limits of the group may be enough for only one of them.
+        """
+        if not lane.presence.delivers_itself:
+            self._consumers.dispatch(lane)
+        elif lane.name in self._clients_last:
+            self._clients_last.discard(lane.name)
+            self._deliveries.dispatch(lane)
+            self._consumers.dispatch(lane)
+        else:
+            self._clients_last.add(lane.name)
+            self._consumers.dispatch(lane)
+            self._deliveries.dispatch(lane)
 
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Send *job* to the dead-letter topic."""

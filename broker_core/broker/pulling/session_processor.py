@@ -182,7 +182,9 @@ class _Look:
         except BrokerError as error:
             return Part(slot, epoch, error.code, remark=_remark(error.remark))
         except Exception as error:  # of this queue alone
-            _log.error("read failed", topic=reading.topic, queue=reading.queue_id, exc_info=error)
+            # A full disk, say, keeps a damaged index from being repaired.
+            cause = {"reason": str(error)} if isinstance(error, OSError) else {"exc_info": error}
+            _log.error("read failed", topic=reading.topic, queue=reading.queue_id, **cause)
             remark = _remark(str(error) or type(error).__name__)
             return Part(slot, epoch, ResponseCode.SYSTEM_ERROR, remark=remark)
 

@@ -38,6 +38,9 @@ from proxy.delivery.resolver import AddressRefused, allowed_address
 from proxy.settings.delivery import DELIVERED
 from proxy.settings.sinks.redis import RedisSettings, password_of, servers_of
 
+#: Names and arguments.
+_Commands = list[tuple[str, list[bytes]]]
+
 #: The server refuses all writes.
 _DOWN = (ConnectionError, ClusterError, OutOfMemoryError, ReadOnlyError)
 #: The same, without an exception class in the library.
@@ -83,16 +86,37 @@ class RedisSink:
         except EvaluationFailed as error:
             return failed(f"redis: {error}", reject=True)
         try:
-            await self._run(commands)
+            return await self._run_or_repeat(commands)
         except RedisError as error:
             if _is_down(error):
-                # After a restart each pooled connection would fail once.
-                await self._pool.disconnect(inuse_connections=False)
                 raise TargetDown(f"redis at {self._settings.url}: {_words(error)}") from None
             return failed(f"redis: {_words(error)}")
-        return ACKED
 
-    async def _run(self, commands: list[tuple[str, list[bytes]]]) -> None:
+    async def _run_or_repeat(self, commands: _Commands) -> Verdict:
+        """Run *commands*; repeat them if the connection broke but the server answers on a new one.
+
+        Pooled connections break when the server restarts. If the second one breaks too, it is these
+        commands that break it, for example because they are too long for the server or a proxy in
+        front of it: then they failed, and other messages go on. Raises RedisError.
+        """
+        for repeated in (False, True):
+            try:
+                await self._run(commands)
+            except RedisError as error:
+                if not _is_down(error):
+                    raise
+                # After a restart each pooled connection would fail once.
+                await self._pool.disconnect(inuse_connections=False)
+                if not isinstance(error, ConnectionError):
+                    raise
+                await self._redis.ping()
+                if repeated:
+                    return failed(f"redis: the connection broke twice: {_words(error)}")
+            else:
+                return ACKED
+        raise AssertionError("the second run returns or raises")
+
+    async def _run(self, commands: _Commands) -> None:
         if len(commands) == 1:
             name, arguments = commands[0]
             await self._redis.execute_command(name, *arguments)  # type: ignore[no-untyped-call]

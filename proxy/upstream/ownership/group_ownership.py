@@ -349,6 +349,8 @@ class GroupOwnership:
         client = self._context.client
         try:
             queues = await client.queues(topic)
+            # First: rates of the group are divided once the queues of all its topics are known.
+            self._lane.rates.route(topic, queues)
             there = await members.wanting(topic)
             there = self._strangers.with_subscriptions(there, topic)
         except RemotingError as error:
@@ -366,7 +368,6 @@ class GroupOwnership:
             )
             self._share.cannot_say(topic, self._queues)
             return
-        self._lane.rates.route(topic, queues)
         self._elsewhere.discard(topic)
         if there.takers_besides(client.client_id):
             self._elsewhere.add(topic)
