@@ -450,13 +450,14 @@ class BrokerClient:
         epoch_life: int | None = None,
         life: int | None = None,
         at_once: bool = False,
+        if_none: bool = False,
     ) -> None:
         """Store the next offset that *group* needs, and wait for the broker's answer.
 
         Commits that begin in one pass of the event loop go to the embedded broker together.
 
         The embedded broker raises BrokerError for an outdated *epoch* or *life*; others ignore the
-        last four arguments.
+        last five arguments.
 
         Args:
             group: the consumer group
@@ -466,8 +467,9 @@ class BrokerClient:
             epoch_life: life of the topic that the epoch is an offset of
             life: life of the queue's topic; refused if the topic is in another one
             at_once: answer only when the offset is on disk
+            if_none: keep the offset of a group that has one, and answer the same
         """
-        if not at_once:
+        if not at_once and not if_none:
             entry = CommitEntry(group, queue.topic, queue.queue_id, offset, epoch, epoch_life, life)
             await self._commits.commit(queue.broker, entry)
             return
@@ -479,7 +481,8 @@ class BrokerClient:
             epoch=epoch,
             epoch_life=epoch_life,
             life=life,
-            at_once=True,
+            at_once=at_once or None,
+            if_none=if_none or None,
         )
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 

@@ -230,11 +230,11 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetHeader(Header):
-    """Code 15. The last four are extensions, which others ignore.
+    """Code 15. The last five are extensions, which others ignore.
 
     The embedded broker refuses a commit with an outdated ``epoch`` (of ``epoch_life``: see
     ``CommittedOffsets``), or with another ``life`` of the topic. ``at_once``: answer when the
-    offset is on disk.
+    offset is on disk. ``if_none``: keep the offset of a group that has one.
     """
 
     consumer_group: str
@@ -245,6 +245,7 @@ class UpdateConsumerOffsetHeader(Header):
     epoch_life: int | None = None
     life: int | None = None
     at_once: bool | None = None
+    if_none: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,8 @@ class Deliveries:
         """End all leases because the queue was released; return True if one was alive."""
         ended = self.leases.clear(t_ns)
         self.group_progress.cut(ended, t_ns)
-        self._facts.excused.update((lease.offset, lease.number) for lease in ended)
+        for lease in ended:
+            self._facts.excuse(lease.offset, lease.number)
         return bool(ended)
 
     def close_known(self, *, below: int) -> None:
@@ -160,6 +161,7 @@ class Deliveries:
         offset, order = event["offset"], event["order"]
         self._judge_again(offset, self._facts.flags.get(offset))
         head = self.leases.grant(event, offset if order is None else order)
+        self._facts.lapsed.discard(offset)
         together: set[int] = set()
         if order is not None:
             run = event.get("run")
@@ -395,7 +397,7 @@ class Deliveries:
         """
         if (lease := self.leases.expire(event)) is None:
             return
-        self._facts.excused.add((lease.offset, lease.number))
+        self._facts.excuse(lease.offset, lease.number)
         if event.get("counted", True):
             self._failed(lease.offset, event["t_ns"])
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
@@ -407,7 +409,7 @@ class Deliveries:
         lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
         if lease is not None:
             self._failed(lease.offset, event["t_ns"])
-            self._facts.excused.add((lease.offset, lease.number))
+            self._facts.excuse(lease.offset, lease.number)
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 
     def unsent(self, event: Event) -> None:

@@ -197,6 +197,19 @@ class LaneFacts:
     """Messages below this offset are those of the former life, from a restored copy of the log."""
     excused: set[tuple[int, int]] = field(default_factory=set)
     """(offset, lease) of leases that ended without a verdict."""
+    lapsed: set[int] = field(default_factory=set)
+    """Offsets whose last lease ended so."""
+
+    def excuse(self, offset: int, lease: int) -> None:
+        """Note that *lease* ended without a verdict: its handler may be late."""
+        self.excused.add((offset, lease))
+        self.lapsed.add(offset)
+
+    def is_late(self, offset: int, lease: int | None) -> bool:
+        """Return whether a handler that starts now is late; without *lease*, that of a DDMQ
+        client, which does not know when its lease ends.
+        """
+        return offset in self.lapsed if lease is None else (offset, lease) in self.excused
 
     def violation(self, invariant: str, text: str) -> None:
         """Report that *invariant* was violated in this queue."""

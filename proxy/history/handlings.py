@@ -50,7 +50,7 @@ class Handlings:
         """Record the start of a handler, of a message with *tag*."""
         offset, order, lease = event["offset"], event["order"], event["lease"]
         flags = self._facts.flags.get(offset)
-        late = (offset, lease) in self._facts.excused
+        late = self._facts.is_late(offset, lease)
         self.duplicates += bool(flags & HANDLED)
         self.late += late
         running = self._running.setdefault(offset if order is None else order, [])

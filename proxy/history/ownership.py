@@ -146,7 +146,7 @@ class Ownership:
         match event["e"]:
             case "deliver":
                 if _when(event, "at_ns") <= self._granted_ns:
-                    self._facts.excused.add((event["offset"], event["lease"]))
+                    self._facts.excuse(event["offset"], event["lease"])
                     return False
             case "commit":
                 return _when(event, "asked_ns") > self._granted_ns

@@ -126,6 +126,8 @@ class OffsetProcessor:
         if header.life is None:
             self._check_restored(topic, header.queue_id, header.commit_offset)
         self._groups.config(group)
+        if header.if_none and self._offsets.committed(group, topic, header.queue_id) is not None:
+            return
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),
             epoch=header.epoch,

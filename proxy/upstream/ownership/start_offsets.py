@@ -83,7 +83,8 @@ async def _commit_first(client: BrokerClient, group: GroupSettings, queue: Queue
     name = Group(group.name)
     if await _may_begin_later(client, group, queue) and not await client.has_committed(name, queue):
         life, first = await client.life(queue), await _first(client, group, queue)
-        await client.commit_offset(name, queue, first, life=life, at_once=True)
+        # Another first owner may have begun meanwhile.
+        await client.commit_offset(name, queue, first, life=life, at_once=True, if_none=True)
 
 
 async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:

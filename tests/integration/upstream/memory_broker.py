@@ -202,9 +202,18 @@ class MemoryClient:
         return await self.committed_offset(group, queue) is not None
 
     async def commit_offset(
-        self, group: Group, queue: QueueName, offset: int, *, life: int | None = None, **_: Any
+        self,
+        group: Group,
+        queue: QueueName,
+        offset: int,
+        *,
+        life: int | None = None,
+        if_none: bool = False,
+        **_: Any,
     ) -> None:
         await self._step("commit_offset", group, queue, offset)
+        if if_none and (group, queue) in self.brokers.committed:
+            return
         if life not in (None, now := self.brokers.lives.get(queue.topic)):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue.topic} is in life {now}")
         self.brokers.committed[group, queue] = offset

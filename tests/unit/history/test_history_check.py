@@ -356,6 +356,21 @@ def test_a_handler_whose_lease_expired_is_late_and_no_violation() -> None:
     assert report.counts.late == 1
 
 
+def test_a_late_handler_of_a_client_that_knows_no_leases_is_no_violation() -> None:
+    """DDMQ's clients handle what they pulled long ago. Retention has deleted it meanwhile."""
+    story = Story().sent(0).sent(1).own(1)
+    story.expire(0, story.deliver(0))
+    story.finish(0, outcome="deleted")
+    place = {**LANE, "order": "k", "attempt": None, "lease": None, "consumer": "c"}
+    story.deliver(1)
+    for offset in (1, 0):
+        about = {**place, "offset": offset, "msg": f"m{offset}"}
+        story.add("handle_start", **about).add("handle_end", **about, outcome="ok")
+    report = story.report()
+    assert "O1" not in report.violations
+    assert report.counts.late == 1
+
+
 def test_a_handler_of_a_lost_queue_is_late_and_no_violation() -> None:
     story = owned(1)
     first = story.deliver(0)

@@ -304,6 +304,36 @@ async def test_latest_is_latest_in_all_queues_with_any_first_owner(
         assert pipeline.committed == 50
 
 
+async def test_a_late_beginning_does_not_move_a_queue_that_has_an_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another first owner begins it between our look and our commit."""
+    brokers = MemoryBrokers()
+    first, second = brokers.add_topic(TOPIC, 2)
+    for queue in (first, second):
+        brokers.logs[queue] = [b"x"] * 50
+    group = {"start_from": "latest"}
+    async with (
+        upstream(brokers, group=group) as us,
+        upstream(brokers, group=group, client_id="other@1#1") as other,
+    ):
+        real = us.client.max_offset
+        begun: list[int] = []
+
+        async def answered_late(queue: QueueName) -> int:
+            if queue == first and not begun:
+                _, pipeline = await other.owned(first)
+                begun.append(pipeline.position)
+                brokers.logs[first] = [b"x"] * 55
+            end: int = await real(queue)
+            return end
+
+        monkeypatch.setattr(us.client, "max_offset", answered_late)
+        await us.owned(second)
+
+        assert (begun, brokers.committed[BILLING, first]) == ([50], 50)
+
+
 async def test_a_queue_added_after_the_first_owner_begins_with_its_first_message() -> None:
     brokers, queue = one_queue()
     async with upstream(brokers, group={"start_from": "latest"}) as us:
