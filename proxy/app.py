@@ -428,6 +428,7 @@ class Proxy:
             self._lanes,
             self.settings.limits,
             served_ns=self._consumers.last_served_ns,
+            has_owner=self._context.log.any_owner,
             load=self._load,
             may=self._gate.may,
         )

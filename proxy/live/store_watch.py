@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from proxy.errors import SettingsError
+from proxy.live.group_changes import refusals
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.stored_group import StoredGroup, group_of
@@ -74,7 +75,13 @@ class StoreWatch:
             if value.settings is None:
                 groups.pop(name, None)
             else:
-                groups[name] = group_of(name, value.settings)
+                new, former = group_of(name, value.settings), groups.pop(name, None)
+                if former is not None and any(refusals(former, new)):
+                    # Deleted and created again meanwhile: a proxy that saw the deletion accepted
+                    # the new one.
+                    self._live.give(Source.STORE, groups.values())
+                    self._good = dict(groups)
+                groups[name] = new
             self._live.give(Source.STORE, groups.values())
         except Exception as error:  # not even a bug may hold up the other groups
             self.state.refused[name] = str(error) or type(error).__name__

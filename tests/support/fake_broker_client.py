@@ -306,6 +306,10 @@ def queue(queue_id: int, topic: str = TOPIC) -> QueueName:
     return QueueName(Topic(topic), "broker-a", queue_id)
 
 
+async def _never(_group: Group, _topic: Topic) -> bool:
+    return False
+
+
 @asynccontextmanager
 async def bulk(
     client: FakeBrokerClient, *groups: Any, **options: Any
@@ -317,6 +321,7 @@ async def bulk(
             it.lanes,
             it.limits,
             served_ns=it.consumers.last_served_ns,
+            has_owner=_never,
         )
         it.serve(service.entries())
         yield it, service

@@ -17,7 +17,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk.answer import BulkAnswer, Read
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import BESIDE_BYTES
-from proxy.downstream.bulk.positions import BulkPositions, Position
+from proxy.downstream.bulk.positions import BulkPositions, Position, reader_of
 from proxy.downstream.bulk.scheduler import BulkScheduler, ReadPermit
 from proxy.downstream.port.connection import Reply
 from proxy.downstream.port.frames import Spliced
@@ -98,6 +98,10 @@ class BulkFetch:
             finally:
                 self._load.change(-permit.max_bytes)
 
+    def _note_lives(self, request: Any, lives: Mapping[QueueName, int | None]) -> None:
+        if lives:
+            self._positions.readers_of(Group(request.groupId)).read(reader_of(request), lives)
+
     # ---- stored records -------------------------------------------------------------------------
 
     async def _records(
@@ -120,6 +124,8 @@ class BulkFetch:
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._await_records(answer, queues, group, wait_ms=wait_ms, strip=strip)
             self._scheduler.read_later(group, answer.read_bytes)
+        parts = zip(queues, answer.parts, strict=True)
+        self._note_lives(request, {queue: part.life for queue, part in parts})
         return _spliced(asked, answer), answer.has_news
 
     async def _collect(
@@ -226,6 +232,7 @@ class BulkFetch:
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._read(request, asked, results, wait_ms=wait_ms)
             self._scheduler.read_later(group, _size_bytes(results))
+        self._note_lives(request, {queue: each.life for queue, each in results.items()})
         answer = consumer.FetchResponse(results=self._answers(asked, results))
         return consumer_service.fetch_result(success=answer), _has_news(asked, results)
 

@@ -51,9 +51,9 @@ class BulkPositions:
         self._readers: dict[Group, BulkReaders] = {}
         self._noisy = NoisyLog(_log)
 
-    def readers_of(self, lane: GroupLane) -> BulkReaders:
-        """Return the bulk readers of the group of *lane*."""
-        return self._readers.setdefault(lane.name, BulkReaders())
+    def readers_of(self, group: Group) -> BulkReaders:
+        """Return the bulk readers of *group*."""
+        return self._readers.setdefault(group, BulkReaders())
 
     def forget(self, group: Group) -> None:
         """Forget the removed *group*."""
@@ -80,7 +80,7 @@ class BulkPositions:
                 return [Position(*each) for each in _entries(named)]
             lane = found
         reader = reader_of(request)
-        members = self.readers_of(lane).present(reader, now_ns())
+        members = self.readers_of(lane.name).present(reader, now_ns())
         if named:
             return await self.named(lane, named)
         positions = []

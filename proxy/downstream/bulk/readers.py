@@ -1,15 +1,20 @@
-"""The bulk readers of one group: how they share queues, and which one may move the offsets.
-Pure.
+"""The bulk readers of one group: how they share queues, which one may move the offsets, and in
+which lives of their topics they read. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from broker_core.names import QueueName
 
 #: After this idle time a reader loses its share of the queues.
 SEEN_NS = 30_000_000_000
 #: For this time after its last ack, no other reader may move the group's offsets.
 ACK_HOLD_NS = 60_000_000_000
+#: Queues whose lives are remembered, of all readers together.
+_MAX_LIVES = 20_000
 
 
 @dataclass(slots=True)
@@ -19,6 +24,8 @@ class BulkReaders:
     _seen_ns: dict[str, int] = field(default_factory=dict)
     _acker: str | None = None
     _acked_ns: int = 0
+    _lives: dict[str, dict[QueueName, int]] = field(default_factory=dict)
+    """Lives of topics at the last read, by reader, the least recent first."""
 
     @property
     def acker(self) -> str | None:
@@ -50,3 +57,15 @@ class BulkReaders:
         if not held:
             self._acker, self._acked_ns = consumer_id, now_ns
         return not held
+
+    def read(self, consumer_id: str, lives: Mapping[QueueName, int | None]) -> None:
+        """Note the lives in which *consumer_id* read queues; None: unknown."""
+        known = self._lives.pop(consumer_id, {})
+        known |= {queue: life for queue, life in lives.items() if life is not None}
+        self._lives[consumer_id] = known
+        while sum(map(len, self._lives.values())) > _MAX_LIVES:
+            del self._lives[next(iter(self._lives))]
+
+    def life_read(self, consumer_id: str, queue: QueueName) -> int | None:
+        """Return the life in which *consumer_id* last read *queue*; None if unknown."""
+        return self._lives.get(consumer_id, {}).get(queue)

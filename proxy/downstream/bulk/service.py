@@ -7,7 +7,7 @@ A bulk reader keeps its own positions: there are no leases and no order across q
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from broker_core.client import BrokerClient, QueueRange
@@ -49,14 +49,16 @@ class BulkService:
         limits: LimitSettings,
         *,
         served_ns: Callable[[], int | None],
+        has_owner: Callable[[Group, Topic], Awaitable[bool]],
         load: Load | None = None,
         may: Callable[[str | None, Access], bool] = lambda _principal, _act: True,
     ) -> None:
         """Create the methods.
 
         *served_ns* returns the time of the last delivery to a thin client: bulk readers yield to
-        thin clients. *load* limits the memory for answers. *may* tells whether a principal may do
-        something.
+        thin clients. *has_owner* returns whether a queue of a topic ever had an owner in a group;
+        it may raise RemotingError. *load* limits the memory for answers. *may* tells whether a
+        principal may do something.
         """
         self._client = client
         self._lanes = lanes
@@ -74,6 +76,7 @@ class BulkService:
             limits,
             load or Load(limits.max_inflight_bytes),
         )
+        self._has_owner = has_owner
         self._may = may
         self.refused_acks = 0
 
@@ -208,10 +211,12 @@ class BulkService:
                 f"thin clients consume with group {lane.name!r}, and their leases decide its"
                 " offsets: use a group of your own"
             )
+        if why := await self._owned(lane, offsets):
+            return why
         positions = await self._positions.named(lane, offsets)
         if why := await self._beyond(positions):
             return why
-        readers = self._positions.readers_of(lane)
+        readers = self._positions.readers_of(lane.name)
         if not readers.may_ack(reader, now_ns()):
             return (
                 f"the reader {readers.acker!r} reported progress of group {lane.name!r} within the"
@@ -220,7 +225,10 @@ class BulkService:
             )
         outcomes = await asyncio.gather(
             *(
-                self._client.commit_offset(lane.name, each.queue, each.offset)
+                self._client.commit_offset(
+                    *(lane.name, each.queue, each.offset),
+                    life=readers.life_read(reader, each.queue),
+                )
                 for each in positions
                 if each.queue is not None
             ),
@@ -232,6 +240,23 @@ class BulkService:
                 raise failure
             self._positions.warn("ack failed", failure)
         return f"a broker failed: {failures[0]}" if failures else None
+
+    async def _owned(self, lane: GroupLane, topics: Iterable[str]) -> str | None:
+        """Return why bulk readers cannot move the offsets of the group in *topics*; None if no thin
+        client ever consumed them, at any proxy: the next owner would skip unfinished messages.
+        """
+        for topic in topics:
+            try:
+                owned = topic in lane.topics and await self._has_owner(lane.name, Topic(topic))
+            except RemotingError as error:
+                self._positions.warn("ack failed", error)
+                return f"a broker failed: {error}"
+            if owned:
+                return (
+                    f"thin clients consumed topic {topic!r} with group {lane.name!r}, and the"
+                    " group's ownership records decide its offsets: use a group of your own"
+                )
+        return None
 
     async def _beyond(self, positions: Iterable[Position]) -> str | None:
         """Return why *positions* cannot be committed; None if their queues have reached them.

@@ -287,17 +287,18 @@ class OwnershipLog:
 
         Raises RemotingError; unless *strict*, brokers that fail are left out instead.
         """
-        left_out: set[str] = set()
+        by_broker: defaultdict[str, list[QueueName]] = defaultdict(list)
         for twin in await self._queues(ownership_topic(group, topic)):
-            if twin.broker in left_out:
-                continue
+            by_broker[twin.broker].append(twin)
+        for twins in by_broker.values():
             try:
-                if await self._client.max_offset(twin):
-                    return True
+                ranges = await self._client.queue_ranges(twins)
             except RemotingError:
                 if strict:
                     raise
-                left_out.add(twin.broker)
+                continue
+            if any(each.end for each in ranges.values()):
+                return True
         return False
 
     async def _read(

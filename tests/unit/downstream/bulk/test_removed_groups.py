@@ -15,7 +15,7 @@ def test_the_readers_of_a_removed_group_are_forgotten() -> None:
     lane = lanes.add(group_settings())
     client: Any = None
     positions = BulkPositions(client, lanes)
-    positions.readers_of(lane).present("reader", now_ns())
+    positions.readers_of(lane.name).present("reader", now_ns())
     assert positions.reading() == {GROUP: 1}
     positions.forget(lane.name)
     assert not positions.reading()
