@@ -49,7 +49,7 @@ def test_a_report_does_not_move_a_group_of_thin_clients(beside: str) -> None:
         else:  # a deployment of the consumers: none is there for some seconds
             client.kill()
             proxy = stage.world.proxies[0].proxy
-            lane = next(iter(proxy._lanes))
+            lane = next(iter(proxy.lanes))
             await stage.until(lambda: not lane.presence.joined)
             said.append(await _report(stage, 0, 20))
         stage.habits.cure()

@@ -1,4 +1,4 @@
-"""Topics of a group that share its limits have their turns, whoever delivers them."""
+"""Topics of a group that share its limits take turns, delivered by clients or by the proxy."""
 
 from __future__ import annotations
 
