@@ -139,7 +139,8 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: Good(
         headers.UpdateConsumerOffsetHeader,
         _COMMITTED
-        | {"commitOffset": "0", "epoch": "0", "epochLife": "0", "atOnce": "false"},
+        | {"commitOffset": "0", "epoch": "0", "epochLife": "0"}
+        | {"atOnce": "false", "ifNone": "true"},
         unset=frozenset({"life"}),
     ),
     RequestCode.QUERY_MESSAGE: Good(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testkit.simulation.clients import ProducerNode
+from testkit.simulation.clients import Flow, ProducerNode
 from testkit.simulation.world import ProxyNode
 from tests.world.stage import Stage, play
 
@@ -26,10 +26,10 @@ def test_a_silent_broker_of_one_topic_does_not_stop_the_others(limit: dict[str, 
         await world.make_topic("mail", 2, broker="broker-b")
         world.nodes["broker-b"].pause()  # it hangs; the nameserver still has its route
         await world.add(ProxyNode, "proxy-0").start()
-        stage.producer = world.add(ProducerNode, "producer")
-        stage.producer.begin([proxy.thrift for proxy in world.proxies])
+        producer = world.add(ProducerNode, "producer")
+        producer.begin([proxy.thrift for proxy in world.proxies])
         stage.consume("consumer-0", "billing")
-        await stage.send("orders", ["a", "b", "c"], 20)
+        await producer.send(Flow("orders", ("a", "b", "c"), 0.01, 20))
         await asyncio.sleep(60)
         seen.append(len(stage.of("deliver", topic="orders")))
 

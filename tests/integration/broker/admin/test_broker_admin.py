@@ -116,6 +116,13 @@ async def test_topics_that_a_group_does_not_subscribe_any_more_do_not_count(admi
     assert object_with_queue_map(answer.body, "offsetTable", what="stats")[1] == {}
 
 
+async def test_a_group_that_has_an_offset_may_keep_it(admin: Admin) -> None:
+    client, queue = await admin.cluster.client(), admin.queues[0]
+    for offset, kept in ((0, 0), (2, 0)):
+        await client.commit_offset(Group("new"), queue, offset, if_none=True)
+        assert await client.committed_offset(Group("new"), queue) == kept
+
+
 async def test_all_groups_at_once(admin: Admin) -> None:
     for is_order, total in (("false", 3), ("true", 0)):
         answer = await admin.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=is_order)
