@@ -72,6 +72,8 @@ class GroupLane:
     tracing: LaneTracing | None = None
     # reason and time of the next attempt; kept by upstream
     refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
+    # ms since 1970 since which topics were missing; kept by upstream
+    awaited: dict[Topic, int] = field(default_factory=dict)
     # time since the lock is denied; kept by upstream
     denied: dict[QueueName, int] = field(default_factory=dict)
     #: The group's name.

@@ -13,6 +13,7 @@ from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker
 from tests.mutants.scenarios import KEYS, RULES
 from tests.mutants.world import GROUP, TOPIC, Events, RunningProxy, World
+from tests.world.stage import Stage, play
 
 Play = Callable[[World], Coroutine[Any, Any, None]]
 
@@ -77,3 +78,17 @@ def test_latest_stays_latest_where_broker_and_proxy_die_before_the_first_record(
     sent = [event["msg"] for event in events if event["e"] == "send_ok"]
     handled = {event["msg"] for event in events if event["e"] == "handle_end"}
     assert handled == set(sent[2 * len(KEYS) :])
+
+
+def test_a_waiting_group_gets_the_first_messages_of_a_new_topic() -> None:
+    async def main(stage: Stage) -> None:
+        topics = [{"name": "orders", "order_key": "KEY"}]
+        group = {"name": "billing", "start_from": "latest", "topics": topics}
+        await stage.start(groups=[group], topics={"mail": 1})
+        stage.consume("consumer", "billing")
+        await asyncio.sleep(30)
+        await stage.world.make_topic("orders", 1)
+        await stage.send("orders", ["a", "b"], 50)
+        await stage.until(lambda: len(stage.of("finish", outcome="ok")) == 50)
+
+    assert play(main) == {}

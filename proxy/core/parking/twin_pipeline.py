@@ -39,12 +39,10 @@ class TwinPipeline(QueuePipeline):
         resume: Snapshot | None = None,
         **period: Unpack[Period],
     ) -> None:
-        """Take the arguments of ``QueuePipeline``. Copies below *must_read* were there before. Tags
-        do not filter: the original messages passed the filter.
-        """
+        """Take the arguments of ``QueuePipeline``. Copies below *must_read* were there before."""
         super().__init__(
             twin_of=twin_of,
-            rules=replace(rules, tags=None),
+            rules=_of_copies(rules),
             resume=None if resume is None else _still_parked(resume, twin_of.parked),
             exhausted=Redrives,
             intake=partial(CopyIntake, origin=twin_of),
@@ -57,13 +55,15 @@ class TwinPipeline(QueuePipeline):
         self._given = rules
 
     def has_rules(self, rules: TopicRules) -> bool:
-        """Return whether *rules* were given last; its own lack the tags."""
+        """Return whether *rules* were given last; its own lack what filters messages as they are
+        read.
+        """
         return rules is self._given
 
     def change_rules(self, rules: TopicRules) -> Effects:
-        """Apply *rules* except the tags."""
+        """Apply *rules* except what filters messages as they are read."""
         self._given = rules
-        return super().change_rules(replace(rules, tags=None))
+        return super().change_rules(_of_copies(rules))
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -160,6 +160,11 @@ class TwinPipeline(QueuePipeline):
             if job.state is RUNNING:  # offered again, or about to be
                 self.settlement.withdraw(job)
                 job.move(RUNNING, FINISHED)
+
+
+def _of_copies(rules: TopicRules) -> TopicRules:
+    """Return *rules* without what filters messages as they are read: the originals passed that."""
+    return replace(rules, tags=None, drops_shadow_traffic=False)
 
 
 def _still_parked(resume: Snapshot, parked: Mapping[bytes, ParkedKey]) -> Snapshot:

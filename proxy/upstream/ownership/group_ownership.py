@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -357,6 +357,7 @@ class GroupOwnership:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             if unknown:
                 self._lane.rates.route(topic, ())
+                self._lane.awaited.setdefault(topic, wall_ms())
             self._noisy.warning(
                 topic,
                 "the topic does not exist yet; waiting for it"

@@ -18,6 +18,7 @@ from proxy.core.ownership.named_owners import Handoffs
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.records.paused_key import EVERYTHING
 from proxy.core.records.record import Own, Snapshot
+from proxy.errors import OrderlaneError
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.history import (
     LaneHistory,
@@ -43,6 +44,10 @@ QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 #: Delay before a queue refused because of older settings is tried again.
 _REFUSED_NS = 5_000_000_000
+
+
+class TopicRemoved(OrderlaneError):
+    """The topic was removed from the group while the queue was taken over."""
 
 
 class OwnedQueue:
@@ -152,8 +157,8 @@ class OwnedQueue:
             self._log.error("queue not served: the settings are older", reason=str(error))
             await self._unlock_or_leave()
             return
-        except GivenToAnother as error:
-            self._log.info("queue left to another proxy", reason=str(error))
+        except (GivenToAnother, TopicRemoved) as error:
+            self._log.info("take-over given up", reason=str(error))
             await self._unlock_or_leave()
             return
         except Exception as error:
@@ -199,7 +204,7 @@ class OwnedQueue:
         context = self._context
         settings = self._lane.topics.get(self.queue.topic)
         if settings is None:
-            raise RuntimeError(f"{self._lane.name} does not have the topic of {self.queue}")
+            raise TopicRemoved(f"{self.queue.topic!r} is not a topic of the group any more")
         rules = rules_of(settings)
         begun = await self._begin_period(rules)
         pipeline = ParkingPipeline(

@@ -145,7 +145,11 @@ class PeriodStart:
             self._report_restored(last, now)
             self._check_order_key(rules, now)
             committed, start = await start_offset(
-                context, self._lane.settings, self._queue, last=now
+                context,
+                self._lane.settings,
+                self._queue,
+                last=now,
+                awaited_ms=self._lane.awaited.get(self._queue.topic),
             )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             own = replace(own, life=life.number, start=start)

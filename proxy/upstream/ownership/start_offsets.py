@@ -16,10 +16,12 @@ async def start_offset(
     queue: QueueName,
     *,
     last: LastOwner | None = None,
+    awaited_ms: int | None = None,
 ) -> tuple[int, int]:
     """Return the committed offset, as the broker stores it, and the offset to start from.
 
-    *last*: state in the records of the previous owner. Raises RemotingError.
+    *last*: state in the records of the previous owner. *awaited_ms*: the group has waited for the
+    topic since then, so "latest" means messages since then. Raises RemotingError.
 
     A group that never owned a queue of the topic begins at ``start_from``, in all queues of the
     topic at once, and commits that: a crash before the first message must not move it. This
@@ -39,7 +41,7 @@ async def start_offset(
             # "earliest" needs no broker but the queue's own.
             strict = group.start_from != "earliest"
             if first and not await context.log.any_owner(name, queue.topic, strict=strict):
-                await _commit_all(client, group, queue.topic)
+                await _commit_all(client, group, queue.topic, awaited_ms)
         committed = await client.committed_offset(name, queue)
     begins_life = last is not None and last.begins_life
     if last is not None and last.life is not None:
@@ -66,30 +68,37 @@ def _began(last: LastOwner | None) -> int:
     return last.own.start if last.own.start is not None and last.own.life == last.life else 0
 
 
-async def _commit_all(client: BrokerClient, group: GroupSettings, topic: Topic) -> None:
+async def _commit_all(
+    client: BrokerClient, group: GroupSettings, topic: Topic, awaited_ms: int | None
+) -> None:
     queues, left_out = await client.queues(topic), set[str]()
     for queue in queues:
         if queue.broker in left_out:
             continue
         try:
-            await _commit_first(client, group, queue)
+            await _commit_first(client, group, queue, awaited_ms)
         except RemotingError:
             if group.start_from != "earliest":
                 raise
             left_out.add(queue.broker)
 
 
-async def _commit_first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> None:
+async def _commit_first(
+    client: BrokerClient, group: GroupSettings, queue: QueueName, awaited_ms: int | None
+) -> None:
     name = Group(group.name)
     if await _may_begin_later(client, group, queue) and not await client.has_committed(name, queue):
-        life, first = await client.life(queue), await _first(client, group, queue)
+        life, first = await client.life(queue), await _first(client, group, queue, awaited_ms)
         # Another first owner may have begun meanwhile.
         await client.commit_offset(name, queue, first, life=life, at_once=True, if_none=True)
 
 
-async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:
+async def _first(
+    client: BrokerClient, group: GroupSettings, queue: QueueName, awaited_ms: int | None
+) -> int:
     if group.start_from == "earliest":
         return await client.min_offset(queue)
-    if group.start_ms is not None:
-        return await client.offset_at(queue, group.start_ms)
+    since_ms = awaited_ms if group.start_ms is None else group.start_ms
+    if since_ms is not None:
+        return await client.offset_at(queue, since_ms)
     return await client.max_offset(queue)
