@@ -40,6 +40,7 @@ FEATURES = {
     "tags": 0.2,
     "filters": 0.15,
     "rates": 0.15,
+    "group rates": 0.1,  # for all topics of a group together
     "longest chains": 0.3,  # groups that deliver the longest chain first
     "order keys": 0.3,  # QID, JSON paths, none
     "key changes": 0.15,
@@ -171,10 +172,13 @@ class _Drawing:
         group: dict[str, Any] = {"name": name, "topics": [self._topic(each) for each in chosen]}
         if self.has("broadcast") and chance.random() < 0.6 and len(name) < 20:
             group["mode"] = "broadcast"
+            also = random.Random(f"{self.seed} {name} broadcast")
             for topic in group["topics"]:
-                topic["on_exhausted"] = "dead_letter"
+                topic["on_exhausted"] = also.choice(["dead_letter", "dead_letter", "park", "block"])
         if chance.random() < 0.15:
             group["max_leased_jobs"] = chance.choice([8, 32])
+        if self.has("group rates"):
+            group["max_rate"] = random.Random(f"{self.seed} {name} rate").choice([15, 40])
         if self.has("longest chains"):
             group["hand_out"] = "longest_chain"
         return group
@@ -202,6 +206,8 @@ class _Drawing:
             topic["max_rate"] = chance.choice([20, 50])
         if self.has("keyless"):
             topic["missing_key"] = chance.choice(["by_queue", "unordered"])
+            if random.Random(f"{self.seed} {name} missing").random() < 0.3:
+                topic["missing_key"] = "dead_letter"
         return topic
 
     def proxy_settings(self) -> dict[str, Any]:

@@ -594,7 +594,7 @@ class Player:
             if not node.lives_now or node.ended:
                 self._begin(node, consumer, consumer.proxy)
         for group in self._groups:
-            for rules in group["topics"]:
+            for rules in (group, *group["topics"]):
                 rules.pop("max_rate", None)
         self.world.write_settings(self._groups)
 
