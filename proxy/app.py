@@ -505,7 +505,9 @@ class Proxy:
             per_queue=self.settings.metrics.per_queue,
         )
         doors = Doors(
-            self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports
+            self._thrift.stop_listening,
+            self._thrift.disconnect_all,
+            self._listening.open_client_ports,
         )
         self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(

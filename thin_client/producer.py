@@ -29,6 +29,7 @@ from thin_client.send_order import SendOrder
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
 from thin_client.transactions import Transactions
+from thin_client.turns import Turns
 
 
 class Producer(BaseProducer):
@@ -75,7 +76,7 @@ class Producer(BaseProducer):
             raise TypeError(
                 "check is an async def: expected a plain function, or use AsyncProducer"
             )
-        self._order = SendOrder()
+        self._order, self._turns = SendOrder(), Turns()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closes = 0  # calls of ``close``
@@ -88,7 +89,7 @@ class Producer(BaseProducer):
 
         Pending calls are forgotten: they belong to the parent's threads.
         """
-        self._order = SendOrder()
+        self._order, self._turns = SendOrder(), Turns()
         self._lock = threading.Lock()
         self._connection = self._checker = None
         self._running.clear()
@@ -241,7 +242,7 @@ class Producer(BaseProducer):
         if not given:
             return
         requests, closes = list(given), self._closes
-        with self._call(requests) as number, self._lock:
+        with self._call(requests) as number:
             try:
                 self._check_turn(number, requests)
                 requests[:] = [part for request in requests for part in self._divided(request)]
@@ -254,19 +255,33 @@ class Producer(BaseProducer):
 
     @contextmanager
     def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
-        """Keep the call's place in the order of sending for the context; yield its number."""
-        stored = False
-        try:
-            yield self._order.enter()
-            stored = True
-        except SendFailed as error:
-            for request in requests:
-                for message_id in request.open_ids():
-                    error.failures.setdefault(message_id, "not sent: an earlier part failed")
-            raise
-        finally:
+        """Wait for the call's turn, which lasts as long as the context; yield its number."""
+        with self._lock:  # turns come in the order of the numbers
+            number, turn = self._order.enter(), self._turns.ask()
+        stored = left = False
+
+        def leave() -> None:
+            nonlocal left
+            left = True
             keys = {key for request in requests for key in request.keys()}  # noqa: SIM118
             self._order.leave(failed=() if stored else keys)
+
+        try:
+            with turn:
+                try:
+                    yield number
+                    stored = True
+                except SendFailed as error:
+                    for request in requests:
+                        for message_id in request.open_ids():
+                            why = "not sent: an earlier part failed"
+                            error.failures.setdefault(message_id, why)
+                    raise
+                finally:
+                    leave()  # before the next turn, which must not overtake a failure
+        finally:
+            if not left:  # interrupted before its turn
+                leave()
 
     def _check_turn(self, number: int, requests: Sequence[Delivery]) -> None:
         """Raise SendFailed if the call must not be sent when its turn comes."""

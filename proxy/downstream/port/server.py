@@ -67,7 +67,7 @@ class ThriftServer:
         self._all_closed = Signal()
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
-        self._closed = False
+        self._refuses = False
         self._tls: ssl.SSLContext | None = None  # of the most recent listener
         self._is_revoked: Callable[[bytes | None], bool] | None = None
         #: Port to which clients return; None: the one that they connected to.
@@ -98,6 +98,7 @@ class ThriftServer:
             lambda: self._secured(self._connection()), host, port, backlog=1024
         )
         self._listeners.append(listener)
+        self._refuses = False
         self._tls = tls
         self._changed()
         return int(listener.sockets[0].getsockname()[1])
@@ -134,8 +135,16 @@ class ThriftServer:
         self._changed()
 
     async def close(self, *, grace_s: float = 1.0) -> None:
-        """Stop listening and close all connections; abort those not closed after *grace_s*."""
-        self._closed = True
+        """Stop for good, as ``disconnect_all``."""
+        await self.disconnect_all(grace_s=grace_s)
+        self.unread.close()
+        self.begun.close()
+
+    async def disconnect_all(self, *, grace_s: float = 1.0) -> None:
+        """Stop listening and close all connections; abort those not closed after *grace_s*. None is
+        accepted until ``listen`` is called again.
+        """
+        self._refuses = True
         self.stop_listening()
         await asyncio.sleep(0)
         for connection in list(self.open.values()):
@@ -144,16 +153,14 @@ class ThriftServer:
             for connection in list(self.open.values()):
                 connection.abort()
             await self._all_closed.wait(grace_s)
-        self.unread.close()
-        self.begun.close()
 
     def admit(self, connection: Connection) -> bool:
-        """Register a new connection; return False if it is refused, as after ``close``: some may
-        have been accepted that are not yet open.
+        """Register a new connection; return False if it is refused, as after ``disconnect_all``:
+        some may have been accepted that are not yet open.
         """
         self.open[connection.connection_id] = connection
         self._limit(connection)
-        has_room = self._greet(connection, connection.address) and not self._closed
+        has_room = self._greet(connection, connection.address) and not self._refuses
         return has_room and not self._has_revoked_certificate(connection)
 
     def _has_revoked_certificate(self, connection: Connection) -> bool:
