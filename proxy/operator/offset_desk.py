@@ -100,11 +100,12 @@ class OffsetDesk:
         owned = ownership.owned(queue)
         if owned is None:
             await self._book.refuse_elsewhere(lane.name, queue)
-        reset = QueueReset(self._context, lane, queue, await self._to(queue, wish), wish)
+        to, life = await self._to(queue, wish)
+        reset = QueueReset(self._context, lane, queue, to, wish)
         if wish.dry_run:
             return reset.plan(await self._place(lane, queue, owned))
         if owned is None:
-            await ownership.reset_free(queue, reset.move)
+            await ownership.reset_free(queue, reset.move, life=life)
         else:
             async with reset.move(_place(owned)) as (offset, why):
                 reset.plan(_place(owned))  # the group may have moved on
@@ -202,20 +203,21 @@ class OffsetDesk:
             "http": row.last.own.http if row.last is not None and row.state == "owned" else None,
         }
 
-    async def _to(self, queue: QueueName, wish: ResetWish) -> int:
+    async def _to(self, queue: QueueName, wish: ResetWish) -> tuple[int, int | None]:
+        """Return the offset that *wish* means, and the life of the topic that has it."""
         client = self._context.client
-        begin, end, *_ = (await client.queue_ranges([queue]))[queue]
+        begin, end, _, life = (await client.queue_ranges([queue]))[queue]
         if wish.to_ms is not None:
-            return min(end, max(begin, await client.offset_at(queue, wish.to_ms)))
+            return min(end, max(begin, await client.offset_at(queue, wish.to_ms))), life
         if wish.to_begin:
-            return begin
+            return begin, life
         to = end if wish.to_offset is None else wish.to_offset
         if not begin <= to <= end:
             raise WrongState(
                 f"offset {to} is outside queue {queue.qid} of {queue.topic!r}, which has offsets"
                 f" {begin} to {end}"
             )
-        return to
+        return to, life
 
     async def _place(self, lane: GroupLane, queue: QueueName, owned: OwnedQueue | None) -> Place:
         if owned is not None:

@@ -99,7 +99,10 @@ class BulkFetch:
                 self._load.change(-permit.max_bytes)
 
     def _note_lives(self, request: Any, lives: Mapping[QueueName, int | None]) -> None:
-        if lives:
+        """Remember the *lives* in which a reader that names no offsets reads. Others may read and
+        report through different proxies, and know the lives themselves.
+        """
+        if lives and not request.fetchOffset:
             self._positions.readers_of(Group(request.groupId)).read(reader_of(request), lives)
 
     # ---- stored records -------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class FreePeriod:
         self._queue = queue
         self._lock_requests = lock_requests
         self._changes = changes
+        self._trusted_until_ns = 0
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[int]:
@@ -63,7 +64,8 @@ class FreePeriod:
                 " try again in a moment",
                 passing=True,
             )
-        yield before_ns + int(lock.trust_s * 1e9)
+        self._trusted_until_ns = before_ns + int(lock.trust_s * 1e9)
+        yield self._trusted_until_ns
 
     @asynccontextmanager
     async def begun(self, reason: str) -> AsyncIterator[Begun]:
@@ -76,7 +78,10 @@ class FreePeriod:
         if topic is None:
             raise WrongState(f"{self._queue.topic!r} is not a topic of the group any more")
         start = PeriodStart(
-            self._context, self._lane, self._queue, hold_until_ns=0, hands_out=self._changes
+            *(self._context, self._lane, self._queue),
+            hold_until_ns=0,
+            trusted=lambda: now_ns() < self._trusted_until_ns,
+            hands_out=self._changes,
         )
         begun = await start.begin_now(rules_of(topic))
         owner, hold_ns = self._context.client.client_id, start.hold_until_ns

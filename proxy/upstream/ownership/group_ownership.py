@@ -162,12 +162,14 @@ class GroupOwnership:
         parking = self.parking(queue)
         return parking is not None and parking.is_settled
 
-    async def reset_free(self, queue: QueueName, move: Moving) -> None:
-        """Run *move* under the lock of *queue*, which has no owner. Raises WrongState if it has
-        one.
+    async def reset_free(self, queue: QueueName, move: Moving, *, life: int | None = None) -> None:
+        """Run *move* under the lock of *queue*, which has no owner; *life*: see ``FreeReset.run``.
+
+        Raises WrongState if it has one.
         """
         async with self._moved(queue) as requests:
-            await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
+            reset = FreeReset(self._context, self._lane, queue, lock_requests=requests)
+            await reset.run(move, life=life)
 
     async def renew_free(self, queue: QueueName) -> None:
         """Write the last records of *queue*, which has no owner, again. Raises WrongState,

@@ -83,8 +83,8 @@ class PeriodStart:
         queue: QueueName,
         *,
         hold_until_ns: int,
+        trusted: Callable[[], bool],
         handoffs: Handoffs | None = None,
-        trusted: Callable[[], bool] = lambda: True,
         certain: Callable[[], bool] = lambda: True,
         hands_out: bool = True,
     ) -> None:
@@ -95,8 +95,8 @@ class PeriodStart:
             lane: The group.
             queue: The queue.
             hold_until_ns: Latest known end of earlier leases.
-            handoffs: Queues given by name; None: ignore these.
             trusted: Returns whether the lock is still trusted.
+            handoffs: Queues given by name; None: ignore these.
             certain: Returns whether the broker has surely not restarted without the lock.
             hands_out: False if nothing will be delivered, so that older settings suffice.
         """
@@ -156,9 +156,9 @@ class PeriodStart:
             self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
             self._hold(_unknown_leases_ns(own, last, life), since_ns=self.asked_ns)
             own = replace(own, hold_ms=self._waits_ms)
-            if not (self._trusted() and self._certain()):
-                raise TrustLapsed("the lock is not trusted any more")
-            epoch = Epoch(await context.log.begin(group, self._queue, own))
+            epoch = Epoch(
+                await context.log.begin(group, self._queue, own, check=self._require_trust)
+            )
             begun = Begun(own, epoch, now, committed, start, life)
             if epoch == end:
                 return begun
@@ -177,6 +177,11 @@ class PeriodStart:
             # Another owner wrote a record after our read, and may trust its lock: read again.
             self._hold(longest_ns(own), since_ns=now_ns())
             held_ns = self.hold_until_ns
+
+    def _require_trust(self) -> None:
+        """Raise TrustLapsed if another proxy may have the lock: our record would void its own."""
+        if not (self._trusted() and self._certain()):
+            raise TrustLapsed("the lock is not trusted any more")
 
     def _report_restored(self, last: LastOwner | None, now: LastOwner | None) -> None:
         if last is None or now is None or now.begins_life or now.life == last.life:

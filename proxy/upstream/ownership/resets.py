@@ -141,13 +141,18 @@ class FreeReset:
         self._queue = queue
         self._period = FreePeriod(context, lane, queue, lock_requests=lock_requests)
 
-    async def run(self, move: Moving) -> None:
-        """Reset the queue.
+    async def run(self, move: Moving, *, life: int | None = None) -> None:
+        """Reset the queue; *life*: of the topic that the new offset belongs to, None if unknown.
 
-        Raises WrongState if another proxy has the lock or the records name a later owner,
-        Unavailable, RemotingError.
+        Raises WrongState if another proxy has the lock, the records name a later owner or the topic
+        is in another life, Unavailable, RemotingError.
         """
         async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:
+            if life not in (None, begun.life.number):
+                raise WrongState(
+                    f"topic {self._queue.topic!r} was deleted and created again meanwhile, or an"
+                    " older copy of its log restored: look at its offsets and reset again"
+                )
             copies = 0
             if begun.is_first:
                 _, copies = await twin_of(self._context.client, self._lane.name, self._queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Protocol
@@ -54,6 +54,10 @@ class Send(Protocol):
         """
 
 
+def _no_check() -> None:
+    """Do nothing."""
+
+
 class TooLong(RemotingError):
     """A record is longer than its broker allows, and is not stored; see ``OwnershipLog.limits``."""
 
@@ -100,18 +104,28 @@ class OwnershipLog:
             await self._client.life(twin) != self._lives[twin]
         )
 
-    async def begin(self, group: Group, queue: QueueName, own: Own) -> int:
-        """Begin a period of *queue* with *own*; return its epoch. Raises RemotingError."""
+    async def begin(
+        self, group: Group, queue: QueueName, own: Own, *, check: Callable[[], None] = _no_check
+    ) -> int:
+        """Begin a period of *queue* with *own*; return its epoch. Raises RemotingError.
+
+        *check* is called directly before the record is sent, and may raise.
+        """
         async with self._twin(group, queue) as twin:
             self._lives[twin] = await self._client.life(twin)
-        return await self.append(group, queue, own)
+        return (await self.append_each(group, queue, [own], check=check))[0]
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
         """Write *records* like ``append_each``; return the queue offset of the first."""
         return (await self.append_each(group, queue, records))[0]
 
     async def append_each(
-        self, group: Group, queue: QueueName, records: Iterable[Record]
+        self,
+        group: Group,
+        queue: QueueName,
+        records: Iterable[Record],
+        *,
+        check: Callable[[], None] = _no_check,
     ) -> list[int]:
         """Write *records* in order; return their queue offsets.
 
@@ -124,6 +138,7 @@ class OwnershipLog:
                 body = encode(record)
                 if isinstance(record, Delta) and len(body) > self.limits.of(queue.broker):
                     raise TooLong(f"the record has {len(body)} bytes")  # the limit is known by now
+                check()
                 try:
                     sent = await (self._send or self._client.send)(
                         twin,
