@@ -15,7 +15,7 @@ from thin_client.aio_handlers import (
     ThreadStillRuns,
     await_fully,
     in_thread,
-    is_cancelled,
+    is_ending,
     traced,
 )
 from thin_client.base_consumer import BaseConsumer
@@ -165,15 +165,42 @@ class AsyncConsumer(BaseConsumer):
             loop = asyncio.get_running_loop()
             workers = [
                 loop.create_task(
-                    self._work(handle, take, settle), name=f"orderlane handler {number}"
+                    self._go_on(handle, take, settle), name=f"orderlane handler {number}"
                 )
                 for number in range(self._session.options.concurrency)
             ]
+            for worker in workers:
+                worker.add_done_callback(self._worker_ended)
             try:
                 await self._stopped()
             finally:
                 await self._drain(workers)
         self._raise_failure()
+
+    async def _go_on(
+        self,
+        handle: Callable[[T], Any],
+        take: Callable[[int], T | None],
+        settle: Callable[[T, Outcome, int], None],
+    ) -> None:
+        """Work until the consumer stops, also if a handler cancelled this task belatedly."""
+        while True:
+            try:
+                return await self._work(handle, take, settle)
+            except asyncio.CancelledError:
+                if await is_ending(self._is_ending):
+                    raise
+
+    def _is_ending(self) -> bool:
+        return self._session.stopping
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        """Stop the consumer if *worker* ended before: a bug must not stop it silently."""
+        if self._session.stopping:
+            return
+        error = None if worker.cancelled() else worker.exception()
+        self._exit = error or RuntimeError(f"{worker.get_name()} ended before the consumer")
+        self.stop()
 
     async def _work(
         self,
@@ -200,7 +227,7 @@ class AsyncConsumer(BaseConsumer):
                 if result is not None:
                     await await_fully(result)
             except asyncio.CancelledError as error:
-                if is_cancelled():
+                if await is_ending(self._is_ending):
                     settle(taken, Defer(), now_ns())
                     self._turn()
                     raise

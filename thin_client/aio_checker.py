@@ -10,7 +10,7 @@ from typing import Any
 
 from thin_client import chance
 from thin_client.aio_connection import AsyncConnection
-from thin_client.aio_handlers import is_cancelled, without_stop_iteration
+from thin_client.aio_handlers import is_cancelled, outcome_of
 from thin_client.errors import ClientError
 from thin_client.servers import Servers
 from thin_client.transactions import ANSWER_S, CheckRounds, PreparedMessage, failed_check
@@ -67,7 +67,11 @@ class AsyncChecker:
         call, timeout_s = self._rounds.poll()
         for message in self._rounds.to_check(await connection.call(call, timeout_s=timeout_s)):
             try:
-                decision = await self._decision(message)
+                # A task of its own: a check may cancel the task in which it runs.
+                asked = self.loop.create_task(self._outcome(message), name="orderlane check")
+                decision, failure = await asked
+                if failure is not None:
+                    raise failure
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
@@ -83,13 +87,24 @@ class AsyncChecker:
                 result = await connection.call(ended, timeout_s=2 * ANSWER_S)
                 self._rounds.answered(message, result)
 
+    async def _outcome(self, message: PreparedMessage) -> tuple[Any, BaseException | None]:
+        """Return the decision, or a SystemExit as a value: raised by a task it would end the
+        loop.
+        """
+        try:
+            return await self._decision(message), None
+        except SystemExit as error:
+            return None, error
+
     async def _decision(self, message: PreparedMessage) -> Any:
         check = self._check
         if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(
             getattr(check, "__call__", None)  # noqa: B004  # an object with an async __call__
         ):
             return await check(message)
-        decision = await asyncio.to_thread(without_stop_iteration, check, message)
+        decision, error = await asyncio.to_thread(outcome_of, check, message)
+        if error is not None:
+            raise error
         return await decision if inspect.isawaitable(decision) else decision
 
     def _hang_up(self) -> None:

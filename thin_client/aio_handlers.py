@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from thin_client.handlers import check_result
@@ -38,26 +38,44 @@ def in_thread(
     """Return a plain *handler* as a coroutine function; cancelled, it raises ThreadStillRuns."""
 
     async def handle(taken: T) -> object:
-        loop = asyncio.get_running_loop()
-        run = contextvars.copy_context().run
-        running = loop.run_in_executor(threads, run, without_stop_iteration, handler, taken)
+        ended: Future[tuple[object, BaseException | None]] = Future()
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            if ended.set_running_or_notify_cancel():
+                ended.set_result(context.run(outcome_of, handler, taken))
+
         try:
-            return await asyncio.shield(running)
+            threads.submit(run)
+        except RuntimeError:  # no further thread can start, but another one may take it
+            if ended.cancel():
+                raise
+        try:
+            result, error = await asyncio.shield(asyncio.wrap_future(ended))
         except asyncio.CancelledError:
             raise ThreadStillRuns from None
+        if error is not None:
+            raise error
+        return result
 
     return handle
 
 
-def without_stop_iteration(function: Callable[[A], Any], argument: A) -> Any:
-    """Call *function*; raise RuntimeError instead of StopIteration, which no future can store: the
-    one that waits for the thread would never be done.
+def outcome_of(function: Callable[[A], Any], argument: A) -> tuple[Any, BaseException | None]:
+    """Call *function*; return its result and exception.
+
+    As values, because some exceptions have a meaning of their own in a future: it cannot store
+    StopIteration, and takes CancelledError for its own.
     """
     try:
-        return function(argument)
+        return function(argument), None
     except StopIteration as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise RuntimeError(f"{name} raised StopIteration") from error
+        raised = RuntimeError(f"{name} raised StopIteration")
+        raised.__cause__ = error
+        return None, raised
+    except BaseException as error:
+        return None, error
 
 
 async def await_fully(result: object) -> None:
@@ -71,6 +89,23 @@ async def await_fully(result: object) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return True if the current task is cancelled, False if a handler cancelled its own task."""
+    """Return True if the current task was cancelled, False if what it awaited was."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def is_ending(ends: Callable[[], bool]) -> bool:
+    """Return whether a CancelledError in the current task ends it; *ends* tells if its owner ends.
+
+    Otherwise a handler cancelled its own task, as home-made time-outs do, or awaited something that
+    was cancelled: then the task goes on.
+    """
+    task = asyncio.current_task()
+    if task is None or not is_cancelled():
+        return False
+    if ends():
+        return True
+    while task.cancelling():
+        task.uncancel()
+    await asyncio.sleep(0)  # if all tasks of the loop are cancelled, the owner's has its turn now
+    return ends()

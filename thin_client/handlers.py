@@ -58,10 +58,11 @@ def is_coroutine_function(handler: object) -> bool:
 def check_result(result: object) -> None:
     """Raise TypeError if a handler's *result* represents work that has not finished.
 
-    This is an awaitable, a generator, a ``map`` or ``filter``, a function, a pending future, or a
-    collection with one of these. The exception of a finished future is raised, and so is a returned
-    exception, also in a collection, as of ``gather(..., return_exceptions=True)``: a handler that
-    returns a Retry does not mean an ack.
+    This is an awaitable, an iterator (such as a generator or ``map``), a function, what a
+    ``contextmanager`` returns, a pending future or result of a pool, or a collection with one of
+    these. The exception of a finished future is raised, and so is a returned exception, also in a
+    collection, as of ``gather(..., return_exceptions=True)``: a handler that returns a Retry does
+    not mean an ack.
     """
     if result is None:
         return
@@ -91,15 +92,33 @@ def _not_run(result: object) -> str | None:
     """Return a description of *result* if it represents unfinished work, else None."""
     if inspect.isawaitable(result):
         return f"a {type(result).__name__} that was not awaited"
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+    if _is_generator(result):
         return "a generator that was not iterated"
-    if isinstance(result, map | filter):
+    if isinstance(result, Iterator) and _is_of(result, "builtins", "itertools"):
         return f"a {type(result).__name__} that was not iterated"
+    if _is_of(result, "contextlib") and _is_generator(getattr(result, "gen", None)):
+        return "a context manager that was not entered"
     if isinstance(result, FunctionType | MethodType | functools.partial):
         return "a function that was not called"
     if isinstance(result, concurrent.futures.Future):
         return "a Future that is not done"
+    if _is_of(result, "multiprocessing.pool"):
+        ready = getattr(result, "ready", None)
+        if ready is not None and not ready():
+            return f"a {type(result).__name__} that is not ready"
     return None
+
+
+def _is_generator(value: object) -> bool:
+    return inspect.isgenerator(value) or inspect.isasyncgen(value)
+
+
+def _is_of(result: object, *modules: str) -> bool:
+    """Return whether the class of *result*, or one of its bases except ``object``, is of *modules*.
+
+    Iterators of others may be cursors, whose statement has run.
+    """
+    return any(each.__module__ in modules for each in type(result).__mro__[:-1])
 
 
 def _called(handler: object) -> Iterator[object]:

@@ -85,12 +85,12 @@ class Ownership:
 
     def drain(self, event: Event) -> None:
         """Note that the owner stops delivering."""
-        if event["epoch"] == self._facts.epoch:
+        if self._is_owner(event):
             self._stop_serving(event["t_ns"])
 
     def disown(self, event: Event) -> None:
         """End the period: the owner released the queue."""
-        if event["epoch"] != self._facts.epoch:
+        if not self._is_owner(event):
             return
         self._stop_serving(event["t_ns"])
         self._deliveries.leases.judge_end(event["t_ns"])
@@ -101,6 +101,12 @@ class Ownership:
             self._handed_over_ns = event["t_ns"]
         elif event.get("reason") == "reset":
             self._facts.commit(0)
+
+    def _is_owner(self, event: Event) -> bool:
+        """Return whether *event* comes from the owner. Another one may have had the same epoch in a
+        life that a restored log has ended.
+        """
+        return bool(event["epoch"] == self._facts.epoch and event["node"] == self.node)
 
     def fenced(self, event: Event) -> bool:
         """Return True if *event* comes from a period that has ended; report W2 if it was decided

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
+import itertools
 import logging
+import multiprocessing.pool
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -24,6 +29,7 @@ from thin_client import (
     Retry,
     Timing,
 )
+from thin_client.handlers import check_result
 from thin_client.tracing import Tracer
 
 pytestmark = pytest.mark.sockets
@@ -155,6 +161,32 @@ def by_name(message: Message) -> Any:
     return {"work": handle(message)}
 
 
+def starred(message: Message) -> Any:
+    return itertools.starmap(handle, [(message,)])
+
+
+def zipped(message: Message) -> Any:
+    return zip(map(handle, [message]), strict=True)
+
+
+@contextlib.contextmanager
+def managed(message: Message) -> Any:
+    yield message
+
+
+@contextlib.asynccontextmanager
+async def managed_later(message: Message) -> Any:
+    yield message
+
+
+def pooled(message: Message) -> Any:
+    pool = multiprocessing.pool.ThreadPool(1)
+    try:
+        return pool.apply_async(threading.Event().wait, (5,))
+    finally:
+        pool.close()
+
+
 RESULTS: dict[str, Callable[[Message], Any]] = {
     "coroutine": decorated,
     "list of coroutines": in_a_list,
@@ -165,7 +197,17 @@ RESULTS: dict[str, Callable[[Message], Any]] = {
     "filter": filtered,
     "set of coroutines": in_a_set,
     "dict of coroutines": by_name,
+    "starmap": starred,
+    "zip": zipped,
+    "context manager": managed,
+    "asynchronous context manager": managed_later,
+    "pool": pooled,
 }
+
+
+def test_a_cursor_means_that_its_statement_has_run() -> None:
+    with sqlite3.connect(":memory:") as database:
+        check_result(database.execute("select 1"))
 
 
 @pytest.mark.parametrize("handler", RESULTS.values(), ids=RESULTS)

@@ -102,3 +102,15 @@ def test_a_redrive_under_way_in_the_copy_continues() -> None:
     story.add("own+", **{**LANE, **TWIN}, epoch=2, owner="p")
     story.deliver(1, **TWIN, attempt=1, origin_offset=1, epoch=2)
     assert "R3" not in story.found()
+
+
+def test_the_owner_in_the_former_life_ends_no_period_of_the_same_epoch() -> None:
+    """It notices the new life only after the queue has its next owner."""
+    story = restored(life(5, handled=3), 4)
+    story.add("own+", node="other", **LANE, epoch=5, owner="q", begin=3)
+    story.add("own-", **LANE, epoch=5, reason="the topic was created again")
+    lease = story.deliver(3, node="other")
+    for event in ("ack_ok", "finish"):
+        verdict = {"offset": 3, "lease": lease, "outcome": "ok", "epoch": 5}
+        story.add(event, node="other", **LANE, **verdict)
+    assert found(story) == set()
