@@ -55,7 +55,10 @@ def in_thread(
         except asyncio.CancelledError:
             raise ThreadStillRuns from None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, taken  # it refers to this frame, and so would keep the message
         return result
 
     return handle
