@@ -149,10 +149,16 @@ class RouteCache:
         self._routes.pop(topic, None)
         self._missed = {each: until for each, until in self._missed.items() if each[0] != topic}
         header = TopicHeader(topic=topic)
-        for address in list(self._nameservers):
+        failure: RemotingError | None = None
+        for address in list(self._nameservers):  # all of them, even if one does not answer
             command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext=header.to_ext())
-            answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
-            _check(command, answer)
+            try:
+                answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
+                _check(command, answer)
+            except RemotingError as error:
+                failure = error.with_traceback(None)
+        if failure is not None:
+            raise failure
 
     async def keep_fresh(self) -> None:
         """Refresh all known routes every 30 s until cancelled; more often if a broker is

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import RemotingError, RequestTimeout
 from broker_core.names import QueueName
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import MS
@@ -50,7 +50,7 @@ class FreePeriod:
     async def locked(self) -> AsyncIterator[int]:
         """Take the lock and yield the time until which it is trusted; ``begun`` releases it.
 
-        Raises WrongState if another proxy has the lock.
+        Raises WrongState if another proxy has the lock, RemotingError.
         """
         lock = self._context.settings.lock
         async with self._lock_requests:
@@ -58,6 +58,13 @@ class FreePeriod:
             answer = await self._context.client.lock(
                 self._lane.name, {self._queue}, timeout_s=self._timeout_s
             )
+            if self._queue in answer.unanswered:
+                with suppress(RemotingError):  # the lock may be granted late
+                    await self._unlock()
+                raise RequestTimeout(
+                    f"{self._queue.broker} did not answer the request for the lock of queue"
+                    f" {self._queue.qid}"
+                )
         if self._queue not in answer.granted:
             raise WrongState(
                 f"another proxy has the lock of queue {self._queue.qid}, or had it a moment ago:"
@@ -106,9 +113,12 @@ class FreePeriod:
         try:
             await self._context.log.append(group, self._queue, Clean(begun.epoch))
             async with self._lock_requests:
-                await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
+                await self._unlock()
         except RemotingError as error:
             _log.warning("unlock failed; the lock expires in time", reason=str(error))
+
+    async def _unlock(self) -> None:
+        await self._context.client.unlock(self._lane.name, [self._queue], timeout_s=self._timeout_s)
 
     def note(self, epoch: Epoch, event: str, **fields: object) -> None:
         """Write *event* of this period to the history."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from broker_core.client import LockAnswer
 from broker_core.clock import now_ns
+from broker_core.errors import RequestTimeout
 from broker_core.tasks import spawn
 from proxy.core.records.codec import decode
 from proxy.core.records.record import Clean, Own, Record
-from proxy.upstream.ownership.resets import NoOwnerNow, Place
+from proxy.upstream.ownership.resets import FreeReset, NoOwnerNow, Place
 from testkit.eventually import eventually
 from testkit.lanes import TOPIC
 from tests.integration.upstream.memory_broker import MemoryBrokers
@@ -61,3 +64,26 @@ async def test_a_reset_of_a_free_queue_holds_up_no_renewal_of_others() -> None:
         records: list[Record] = [decode(body) for body in brokers.logs[twin_of(brokers, free)]]
         kinds = [type(each) for each in records if isinstance(each, Own | Clean)]
         assert kinds == [Own, Clean, Own, Clean, Own]
+
+
+async def test_a_lock_without_an_answer_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a lock that was granted late would keep the queue from its next owner."""
+    brokers = MemoryBrokers()
+    (free,) = brokers.add_topic(TOPIC, 1)
+
+    @asynccontextmanager
+    async def move(place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
+        yield place.base, {}
+
+    async with upstream(brokers, lock=LOCK) as us:
+        lock = us.client.lock
+
+        async def granted_late(*asked: Any, **others: Any) -> LockAnswer:
+            await lock(*asked, **others)
+            return LockAnswer(unanswered=frozenset({free}))
+
+        monkeypatch.setattr(us.client, "lock", granted_late)
+        reset = FreeReset(us.context, us.lane, free, lock_requests=us.lock_requests)
+        with pytest.raises(RequestTimeout, match="did not answer the request for the lock"):
+            await reset.run(move)
+        assert brokers.holders == {}
