@@ -190,7 +190,8 @@ class KeyDesk:
         """Redrive all parked keys of the owned queues (or of one *queue*) with one audit record.
 
         Keys that are being redriven or not ready are left alone. Returns the keys, the number of
-        their copies, and the addresses of proxies that own other queues. Raises OrderlaneError.
+        their copies, and the addresses of proxies that own other queues. Raises OrderlaneError, as
+        while one of the queues is being handed over.
         """
         self._ownership(group, topic)
         await self._take_unowned(group, topic, queue)
@@ -201,16 +202,27 @@ class KeyDesk:
             if others:
                 raise _elsewhere(why, others)
             raise self._not_taken(f"{why}, and no other proxy does")
-        ready = [_ready_to_redrive(each) for each in owned]
+        verbs = [KeyVerbs(self._context, each) for each in owned]
+        _check_all_may_act(verbs)
+        ready = [_ready_to_redrive(each, each.may_redrive()) for each in owned]
         if not dry_run:
-            before = [{**each, "keys": len(each["keys"]), "state": "parked"} for each in ready]
-            after = [{**each, "state": "redriven", "rate": rate} for each in before]
-            change = Change(by, "key redrive", group, reason, topic, "", before, after)
+            change = Change(
+                by,
+                "key redrive",
+                group,
+                reason,
+                topic,
+                "",
+                [_in_audit(each, state="parked") for each in ready],
+                [_in_audit(each, state="redriven", rate=rate) for each in ready],
+            )
             async with self._context.audit.change(change) as entry:
-                for each in owned:
-                    each.redrive_all(by=by, audit=entry.id, rate=rate)
-                for each in owned:
-                    await KeyVerbs(self._context, each).record("being redriven")
+                _check_all_may_act(verbs)  # before the first redrive: a refusal changes nothing
+                ready = [_redrive_all(each, by=by, audit=entry.id, rate=rate) for each in owned]
+                # Other keys may be ready than before the audit record was stored.
+                entry.ended_as([_in_audit(each, state="redriven", rate=rate) for each in ready])
+                for at in verbs:
+                    await at.record("being redriven")
         return {
             "group": group,
             "topic": topic,
@@ -408,10 +420,27 @@ def _named_at(at: KeyVerbs, text: str | None) -> bytes | None:
     return None if text is None else at.named(text)
 
 
-def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
-    keys, twin = parking.may_redrive(), parking.pipeline.twin
+def _check_all_may_act(owned: Sequence[KeyVerbs]) -> None:
+    for each in owned:
+        each.check_may_act()
+
+
+def _redrive_all(parking: Parking, *, by: str, audit: str, rate: float) -> dict[str, Any]:
+    """Redrive all parked keys that are ready; return them as ``_ready_to_redrive`` does."""
+    ready = _ready_to_redrive(parking, parking.may_redrive())
+    begun = parking.redrive_all(by=by, audit=audit, rate=rate)
+    return {**ready, "keys": [*map(key_text, begun)]}
+
+
+def _ready_to_redrive(parking: Parking, keys: Sequence[bytes]) -> dict[str, Any]:
+    twin = parking.pipeline.twin
     copies = 0 if twin is None else sum(map(twin.jobs.by_key.backlog, keys))
     return {"queue": parking.place, "keys": [*map(key_text, keys)], "copies": copies}
+
+
+def _in_audit(ready: Mapping[str, Any], **state: Any) -> dict[str, Any]:
+    """Return a queue of a redrive for the audit, with the number of its keys."""
+    return {**ready, "keys": len(ready["keys"]), **state}
 
 
 def _state_of(verb: KeyVerb, at: KeyVerbs, text: str | None) -> dict[str, Any]:

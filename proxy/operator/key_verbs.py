@@ -90,6 +90,15 @@ class KeyVerbs:
                 " or copies are being written; retry in a moment"
             )
 
+    def check_may_act(self) -> None:
+        """Raise WrongState while the queue is being handed over."""
+        for each in self._pipelines:
+            each.at(now_ns())
+        if not self._parking.may_act:
+            raise WrongState(
+                f"queue {self.pipeline.place} is being handed over: retry in a moment", passing=True
+            )
+
     def row(self, key: bytes) -> dict[str, Any]:
         """Return the current state of *key* as the API shows it."""
         parked = self._parking.view(key)
@@ -105,7 +114,7 @@ class KeyVerbs:
         is being handed over or was resumed in the meantime.
         """
         pipeline = self.pipeline
-        self._may_act()
+        self.check_may_act()
         how = PausedKey(wall_ms(), plain_text(act.by), plain_text(act.reason))
         is_new = pipeline.pause(key, how)
         try:
@@ -118,7 +127,7 @@ class KeyVerbs:
             raise Unavailable(
                 f"{state} in {pipeline.place}: the ownership record cannot be stored: {error}"
             ) from None
-        self._may_act()
+        self.check_may_act()
         if key not in pipeline.paused:
             raise WrongState(
                 f"not paused in {pipeline.place}: it was resumed in the meantime, or an earlier"
@@ -136,7 +145,7 @@ class KeyVerbs:
         being handed over.
         """
         pipeline = self.pipeline
-        self._may_act()
+        self.check_may_act()
         if pipeline.resume(key) is not None:
             by, reason = act.by, act.reason
             self._notes.operator_action(
@@ -164,7 +173,7 @@ class KeyVerbs:
         is being handed over.
         """
         pipeline = self.pipeline
-        self._may_act()
+        self.check_may_act()
         before = pipeline.note_of(key)
         pipeline.note(key, text)
         try:
@@ -174,7 +183,7 @@ class KeyVerbs:
             raise Unavailable(
                 f"not noted in {pipeline.place}: the ownership record cannot be stored: {error}"
             ) from None
-        self._may_act()
+        self.check_may_act()
 
     # ---- skipping -------------------------------------------------------------------------------
 
@@ -183,11 +192,11 @@ class KeyVerbs:
 
         For a parked key, *offset* is that of the copy. Raises WrongState if it cannot be skipped.
         """
-        self._may_act()
+        self.check_may_act()
         pipeline = self._holder_of(key)
         if pipeline.first_stored(key) == offset and pipeline is not self.pipeline:
             origin = await self._origin(pipeline, offset)
-            self._may_act()
+            self.check_may_act()
             if pipeline.first_stored(key) != offset:
                 raise WrongState(f"key {key_text(key)!r} moved on: check its first message")
             effects = pipeline.skip_stored(Skip(act.audit, key, origin))
@@ -211,7 +220,7 @@ class KeyVerbs:
         if job.message is not None:
             return origin_of(job.message)[0]
         origin = await self._origin(twin, job.offset)
-        self._may_act()
+        self.check_may_act()
         if twin.head(key) is not job:
             raise WrongState(f"key {key_text(key)!r} has moved on: check its first message")
         return origin
@@ -232,7 +241,7 @@ class KeyVerbs:
 
         Raises WrongState if it is not waiting for a retry.
         """
-        self._may_act()
+        self.check_may_act()
         pipeline = self._holder_of(key)
         job = pipeline.head(key)
         if job is None:
@@ -277,7 +286,10 @@ class KeyVerbs:
         )
 
     async def record(self, what: str) -> None:
-        """Return once the next owner would know that the key is *what*. Raises Unavailable."""
+        """Return once the next owner would know that the key is *what*. Raises Unavailable.
+
+        A hand-over that began since does not matter: its last record contains the change.
+        """
         try:
             for each in self._pipelines:
                 await self._context.recorder.record(self._lane, each)
@@ -294,11 +306,3 @@ class KeyVerbs:
             raise Unavailable(
                 f"{what}, but not recorded yet; if this proxy stops now it comes again: {error}"
             ) from None
-
-    def _may_act(self) -> None:
-        for each in self._pipelines:
-            each.at(now_ns())
-        if not self._parking.may_act:
-            raise WrongState(
-                f"queue {self.pipeline.place} is being handed over: retry in a moment", passing=True
-            )

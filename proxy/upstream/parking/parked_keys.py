@@ -162,8 +162,8 @@ class Parking:
         recorded = self._pipeline.parking.recorded
         return sorted(key for key in recorded if key not in redriven and key not in stopping)
 
-    def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> None:
-        """Redrive all parked keys that are ready, like ``redrive``."""
+    def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> list[bytes]:
+        """Redrive all parked keys that are ready, like ``redrive``, and return them."""
         if keys := self.may_redrive():
             twin = self._twin()
             for key in keys:
@@ -172,6 +172,7 @@ class Parking:
                 )
             self._log.warning("redrive started", **_named(keys), by=by)
             self._lane.apply_effects(twin, twin.redrive_all(keys, rate=rate, by=by))
+        return keys
 
     def stop(self, key: bytes, *, by: str) -> bool:
         """Stop the redrive of *key*; return False if there is none."""
