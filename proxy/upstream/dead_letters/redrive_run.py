@@ -14,6 +14,7 @@ from broker_core.client.queue_moves import has_moved, is_in_doubt
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
+    NotSent,
     RemotingError,
     RequestTimeout,
 )
@@ -276,9 +277,10 @@ class RedriveRun:
             timeout_s = min(_LONGEST_SEND_S, step.within_ns / 1e9)
             receipt = await client.send(queue, message, timeout_s=timeout_s)
         except RemotingError as error:
-            moved = queue is not None and await has_moved(client, queue, error)
-            if moved or error.retriable:
-                raise  # to be retried
+            if error.retriable:
+                raise
+            if queue is not None and await has_moved(client, queue, error):
+                raise NotSent(str(error)) from None  # the next attempt uses the new route
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             why = f"topic {message.topic} does not exist" if unknown else str(error)
             raise NotSendable(why) from None

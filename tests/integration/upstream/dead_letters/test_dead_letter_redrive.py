@@ -280,3 +280,26 @@ async def test_a_redrive_continues_after_a_restart_of_its_broker(
         found = await bodies(gateway, stored=20)
         assert list(dict.fromkeys(found)) == list(range(20))
         assert len(found) <= 21
+
+
+async def test_a_redrive_goes_on_in_the_queues_that_a_topic_created_again_has(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path, queues=4) as gateway:
+        _, at = await gateway.start_proxy(lock=PATIENT)
+        await die(gateway, LETTERS)
+        await ask(at, gateway, "/redrive", rate=20)
+        await until_sent(at, gateway, 5)
+        await gateway.client.deletions.delete_topic(gateway.topic)
+        await gateway.client.create_topic(gateway.topic, queues=1)
+        assert (await until(at, gateway, "done"))["sent"] == LETTERS
+
+
+async def test_a_redrive_ends_once_its_topic_was_deleted(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=4) as gateway:
+        _, at = await gateway.start_proxy(lock=PATIENT)
+        await die(gateway, LETTERS)
+        await ask(at, gateway, "/redrive", rate=20)
+        await until_sent(at, gateway, 5)
+        await gateway.client.deletions.delete_topic(gateway.topic)
+        assert "topic orders does not exist" in (await until(at, gateway, "failed"))["reason"]
