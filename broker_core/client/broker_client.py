@@ -451,13 +451,14 @@ class BrokerClient:
         life: int | None = None,
         at_once: bool = False,
         if_none: bool = False,
+        not_lower: bool = False,
     ) -> None:
         """Store the next offset that *group* needs, and wait for the broker's answer.
 
         Commits that begin in one pass of the event loop go to the embedded broker together.
 
-        The embedded broker raises BrokerError for an outdated *epoch* or *life*; others ignore the
-        last five arguments.
+        The embedded broker raises BrokerError for an outdated *epoch* or *life*, and with
+        *not_lower*; others ignore the last six arguments.
 
         Args:
             group: the consumer group
@@ -468,8 +469,9 @@ class BrokerClient:
             life: life of the queue's topic; refused if the topic is in another one
             at_once: answer only when the offset is on disk
             if_none: keep the offset of a group that has one, and answer the same
+            not_lower: refused if the group has a higher offset, unless the queue ends below that
         """
-        if not at_once and not if_none:
+        if not (at_once or if_none or not_lower):
             entry = CommitEntry(group, queue.topic, queue.queue_id, offset, epoch, epoch_life, life)
             await self._commits.commit(queue.broker, entry)
             return
@@ -483,6 +485,7 @@ class BrokerClient:
             life=life,
             at_once=at_once or None,
             if_none=if_none or None,
+            not_lower=not_lower or None,
         )
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 

@@ -230,11 +230,12 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetHeader(Header):
-    """Code 15. The last five are extensions, which others ignore.
+    """Code 15. The last six are extensions, which others ignore.
 
     The embedded broker refuses a commit with an outdated ``epoch`` (of ``epoch_life``: see
     ``CommittedOffsets``), or with another ``life`` of the topic. ``at_once``: answer when the
-    offset is on disk. ``if_none``: keep the offset of a group that has one.
+    offset is on disk. ``if_none``: keep the offset of a group that has one. ``not_lower``: refuse
+    an offset below the stored one, unless that is beyond the end of the queue.
     """
 
     consumer_group: str
@@ -246,6 +247,7 @@ class UpdateConsumerOffsetHeader(Header):
     life: int | None = None
     at_once: bool | None = None
     if_none: bool | None = None
+    not_lower: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

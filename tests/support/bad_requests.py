@@ -140,7 +140,7 @@ AT_BROKER: dict[int, Good] = {
         headers.UpdateConsumerOffsetHeader,
         _COMMITTED
         | {"commitOffset": "0", "epoch": "0", "epochLife": "0"}
-        | {"atOnce": "false", "ifNone": "true"},
+        | {"atOnce": "false", "ifNone": "true", "notLower": "true"},
         unset=frozenset({"life"}),
     ),
     RequestCode.QUERY_MESSAGE: Good(

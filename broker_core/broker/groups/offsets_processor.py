@@ -128,6 +128,8 @@ class OffsetProcessor:
         self._groups.config(group)
         if header.if_none and self._offsets.committed(group, topic, header.queue_id) is not None:
             return
+        if header.not_lower:
+            self._check_not_lower(group, topic, header.queue_id, header.commit_offset)
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),
             epoch=header.epoch,
@@ -138,6 +140,18 @@ class OffsetProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
                 f" is now owned in epoch {newer}",
+            )
+
+    def _check_not_lower(self, group: Group, topic: Topic, queue_id: int, offset: int) -> None:
+        """Refuse a late commit of a process whose work another one has continued."""
+        committed = self._offsets.committed(group, topic, queue_id)
+        if committed is None or offset >= committed:
+            return
+        if committed <= self._reader.end_offset(topic, queue_id):  # otherwise it has to be lowered
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit of offset {offset} refused: group {group!r} has a higher one, {committed},"
+                f" in queue {queue_id} of {topic!r}",
             )
 
     def _check_restored(self, topic: Topic, queue_id: int, offset: int) -> None:

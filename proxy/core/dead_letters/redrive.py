@@ -10,6 +10,7 @@ consumer group ``%DLQ%group`` in the queues of the topic with that name. So:
    owned queues: a second redrive cannot get them.
 3. After a lapse of trust, or a failed request, locks and committed offsets are requested again,
    because another redrive may have continued meanwhile.
+4. Progress is never set back by a commit that arrives late: the embedded broker refuses it.
 
 ``Redrive.step`` returns the next step; the caller executes it, reports the result, and asks again.
 """

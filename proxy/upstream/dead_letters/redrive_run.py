@@ -175,7 +175,7 @@ class RedriveRun:
                 await self._send(step)
             case Commit(queue, offset):
                 life = self._lives[queue]
-                await client.commit_offset(self._progress, queue, offset, life=life)
+                await client.commit_offset(self._progress, queue, offset, life=life, not_lower=True)
                 redrive.committed()
                 if step.skipped:
                     self._record_progress("skipped", dead_letter=f"{queue.qid}@{offset - 1}")

@@ -123,6 +123,19 @@ async def test_a_group_that_has_an_offset_may_keep_it(admin: Admin) -> None:
         assert await client.committed_offset(Group("new"), queue) == kept
 
 
+async def test_a_commit_may_refuse_to_set_a_group_back(admin: Admin) -> None:
+    client, queue = await admin.cluster.client(), admin.queues[0]
+    for offset in (2, 2, 4):
+        await client.commit_offset(Group("new"), queue, offset, not_lower=True)
+    with pytest.raises(BrokerError, match="has a higher one, 4, in queue 0"):
+        await client.commit_offset(Group("new"), queue, 3, not_lower=True)
+    assert await client.committed_offset(Group("new"), queue) == 4
+    beyond_the_end = 100
+    await client.commit_offset(Group("new"), queue, beyond_the_end)
+    await client.commit_offset(Group("new"), queue, 3, not_lower=True)
+    assert await client.committed_offset(Group("new"), queue) == 3
+
+
 async def test_all_groups_at_once(admin: Admin) -> None:
     for is_order, total in (("false", 3), ("true", 0)):
         answer = await admin.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=is_order)
