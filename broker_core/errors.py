@@ -107,6 +107,8 @@ _STORED_CODES = frozenset({10, 11, 12})
 NOT_MASTER = "this broker is not the master"
 #: Beginning of our brokers' remark to a write that may be stored or lost.
 UNCONFIRMED = "not confirmed by "
+#: Beginning of our brokers' remark to a look-up of a message by its place in the log.
+NO_MESSAGE = "no message starts at offset "
 #: Our servers' remark to a request that comes while they stop.
 STOPPING = "this server is stopping: nothing was done"
 
@@ -147,6 +149,13 @@ class BrokerError(RemotingError):
         it. Effect unknown.
         """
         return self.remark.startswith(UNCONFIRMED)
+
+    @property
+    def says_no_message(self) -> bool:
+        """True if no message starts at the place that was looked up: retention may have deleted
+        it.
+        """
+        return self.remark.startswith(NO_MESSAGE)
 
     @property
     def says_stored(self) -> bool:

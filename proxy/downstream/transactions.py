@@ -21,7 +21,7 @@ from broker_core.client.producer import DEFAULT_TIMEOUT_S, queue_of
 from broker_core.client.producer_groups import ProducerGroups
 from broker_core.client.producer_groups import Question as Asked
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, InvalidCommand, RemotingError
+from broker_core.errors import BrokerError, InvalidCommand, NotSent, RemotingError
 from broker_core.names import Group, QueueName, Topic, check_name
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.half_place import HalfPlace
@@ -172,10 +172,11 @@ class Transactions:
         timeout_s = _timeout_s(request.timeoutMs)
         try:
             async with asyncio.timeout(timeout_s):
-                if verify and not await self._is_of(place):
-                    text = "the transaction does not belong to its half message"
-                    return producer.Result(code=ILLEGAL, msg=text)
+                if verify:
+                    await self._verify(place)
                 await end(self._client, place, outcome, timeout_s=timeout_s)
+        except IllegalMessage as error:
+            return producer.Result(code=ILLEGAL, msg=str(error))
         except TimeoutError:
             return producer.Result(code=TIMED_OUT, msg="the broker did not answer in time")
         except BrokerError as error:
@@ -186,12 +187,23 @@ class Transactions:
             return producer.Result(code=code_of(error), msg=str(error))
         return producer.Result(code=OK, msg="OK")
 
-    async def _is_of(self, place: HalfPlace) -> bool:
-        """Return whether a half message of the group and topic of *place* is there."""
-        half = await self._client.queries.at(place.broker, place.log_offset)
+    async def _verify(self, place: HalfPlace) -> None:
+        """Raise IllegalMessage if another half message than that of *place* is there; NotSent if
+        that is not known.
+
+        If the embedded broker says that none is there, retention deleted it. The broker may have a
+        later copy, and compares group, topic and message id itself before it ends it.
+        """
+        try:
+            half = await self._client.queries.at(place.broker, place.log_offset)
+        except RemotingError as error:
+            if isinstance(error, BrokerError) and error.says_no_message:
+                return
+            raise NotSent(f"the transaction is not verified: {error}") from None
         own = half.properties
         named = (own.get("REAL_TOPIC"), own.get("PGROUP"), half.message_id)
-        return named == (place.topic, place.group, place.message_id)
+        if named != (place.topic, place.group, place.message_id):
+            raise IllegalMessage("the transaction does not belong to its half message")
 
     # ---- questions ------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,14 @@ class Crash(Exception):
     """An error in an application's work."""
 
 
+#: Retention deletes a message some seconds after it was sent, if others follow.
+SMALL_LOG = {
+    "segment_bytes": 192 * 1024,
+    "max_message_bytes": 96 * 1024,
+    "retention_bytes": 400_000,
+}
+
+
 @dataclass
 class Site:
     """A world with two proxies, and the database of its producers."""
@@ -37,7 +46,12 @@ class Site:
     unknown: bool = False
 
     def producer(
-        self, name: str, *proxies: int, topic: str = TOPIC, check_after_s: int = 0
+        self,
+        name: str,
+        *proxies: int,
+        topic: str = TOPIC,
+        check_after_s: int = 0,
+        token: str | None = None,
     ) -> AsyncProducer:
         async def check(message: PreparedMessage) -> Decision:
             self.asked.append((name, message))
@@ -49,7 +63,7 @@ class Site:
         transactions = Transactions(
             group=GROUP, topics=[topic], check=check, check_after_s=check_after_s
         )
-        return AsyncProducer(addresses, transactions=transactions)
+        return AsyncProducer(addresses, transactions=transactions, token=token)
 
     async def run(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
         """Run *work* in the process *name*."""
@@ -73,9 +87,17 @@ class Site:
         return await self.run("reader", self.client.producer_ids(GROUP, TOPIC))
 
 
-def in_world(main: Callable[[Site], Awaitable[None]], **broker: Any) -> None:
+def in_world(
+    main: Callable[[Site], Awaitable[None]],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    **broker: Any,
+) -> None:
+    """Run *main* in a world with these settings of its proxies and its broker."""
+
     async def run(world: World) -> None:
         world.write_settings([{"name": "readers", "topics": [{"name": TOPIC}]}])
+        world.configure_proxies(settings or {})
         await world.start({"broker-a": {**BROKER, **broker}})
         await world.make_topic(TOPIC, 2)
         for name in ("proxy-1", "proxy-2"):
@@ -358,3 +380,30 @@ async def _are_asked(site: Site, count: int) -> bool:
 
 async def _count(found: Awaitable[list[str]], count: int) -> bool:
     return len(await found) == count
+
+
+def test_a_transaction_ends_as_it_should_after_retention_deleted_its_first_half_message() -> None:
+    """Also for a caller with a token, whose half message the proxy compares if it is there."""
+    tokens = [{"name": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}]
+
+    async def outlive_retention(producer: AsyncProducer) -> None:
+        for _ in range(60):
+            await producer.send("others", bytes(50_000), key="k")
+            await asyncio.sleep(2)
+        await asyncio.sleep(70)
+
+    async def main(site: Site) -> None:
+        await site.world.make_topic("others", 1)
+
+        async def work() -> None:
+            async with site.producer("p", 0, check_after_s=3600, token="ann") as producer:
+                async with producer.transaction(TOPIC, b"dropped", key="k") as dropped:
+                    await outlive_retention(producer)
+                    await dropped.rollback()
+                async with producer.transaction(TOPIC, b"kept", key="k"):
+                    await outlive_retention(producer)
+
+        await site.run("p", work())
+        assert await site.seen() == [b"kept"]
+
+    in_world(main, settings={"tokens": tokens}, **SMALL_LOG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.key_lookup import KeyLookup
-from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.errors import NO_MESSAGE, BrokerError, InvalidCommand
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -94,7 +94,5 @@ class QueryProcessor:
         place = ViewMessageHeader.from_ext(request.ext).offset
         message = self._reader.message_at(place)
         if message is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"no message starts at offset {place} of the log"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{NO_MESSAGE}{place} of the log")
         return request.response(body=self._reader.record(place, message.size))

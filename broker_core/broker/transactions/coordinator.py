@@ -303,10 +303,15 @@ class TransactionCoordinator:
     def _renewed_half(
         self, header: EndTransactionHeader
     ) -> tuple[StoredMessage, EndTransactionHeader] | None:
-        """Return the newest half message where retention deleted the one that *header* names."""
+        """Return the newest half message where retention deleted the one that *header* names.
+
+        Message id and topic have to be those of *header*, which the sender cannot have looked up.
+        """
         half = self._table.newest(header.tran_state_table_offset)
         message = None if half is None else self._half_at(half.offset)
         if message is None or message.properties.get(UNIQ_KEY) != header.msg_id:
+            return None
+        if header.topic not in (None, real_queue(message)[0]):
             return None
         return message, replace(header, commit_log_offset=message.physical_offset)
 

@@ -199,6 +199,18 @@ async def test_retention_leaves_what_is_undecided_until_it_is_stored_again(tmp_p
         await broker.components.retention.run()
         assert reader.log_range()[0] > place
         # The producer names its own half message, which is deleted.
+        header = EndTransactionHeader(
+            producer_group=GROUP,
+            tran_state_table_offset=opened.receipt.offset,
+            commit_log_offset=place,
+            commit_or_rollback=End.ROLLBACK,
+            msg_id=opened.receipt.message_id,
+            topic=TOPIC,
+        )
+        for wrong in ({"topic": "others"}, {"msg_id": "another"}, {"producer_group": "others"}):
+            forged = replace(header, **wrong).to_ext()
+            with pytest.raises(BrokerError, match=r"Find prepared|The producer group wrong"):
+                await client.requests.ask(cluster.broker_name, RequestCode.END_TRANSACTION, forged)
         await opened.commit()
         assert b"body" in [message.body for message in await visible(client, queues)]
         with pytest.raises(BrokerError, match="Find prepared transaction message failed"):
