@@ -39,8 +39,11 @@ func isTriedAgain(code int) bool {
 	return false
 }
 
-// isRefusedWhole reports whether nothing of a batch was stored.
-func isRefusedWhole(code int) bool { return code == codeIllegal || code == codeRefused }
+// isRefusedWhole reports whether nothing of a batch was stored if the code comes without results of
+// its messages.
+func isRefusedWhole(code int) bool {
+	return code == codeIllegal || code == codeTooFast || code == codeRefused
+}
 
 // mayBeStored reports whether the message may or may not have been stored.
 func mayBeStored(code int) bool { return code == codeUnknown || code == codeTimeout }

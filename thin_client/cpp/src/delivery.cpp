@@ -35,12 +35,19 @@ constexpr std::size_t max_request_bytes = 5'000'000, batch_bytes = 2'000'000;
 /// Limit of one try; after that the next one begins.
 constexpr Nanos longest_try_ns = 3'000 * ms;
 
-constexpr int unknown_error = 10, illegal = 11, timed_out = 12, not_allowed = 71;
+constexpr int unknown_error = 10, illegal = 11, timed_out = 12, too_fast = 15, not_allowed = 71;
 
 /// Codes after which the same message is resent under the same id: unknown error, timeout, too
 /// fast, shutting down, behind one that failed.
 bool is_tried_again(int code) {
-    return code == unknown_error || code == timed_out || code == 15 || code == 20 || code == 70;
+    return code == unknown_error || code == timed_out || code == too_fast || code == 20 ||
+           code == 70;
+}
+
+/// Codes after which no message of a batch was stored, if they come without results of the
+/// messages.
+bool is_refused_whole(int code) {
+    return code == illegal || code == too_fast || code == not_allowed;
 }
 
 /// Codes after which the message may or may not have been stored.
@@ -202,8 +209,7 @@ std::optional<Nanos> Delivery::pause_after(const gen::producer::Result& result, 
     }
     std::string text = result.msg.empty() ? "no reason given" : result.msg;
     // A batch may be stored in part, unless it was refused whole.
-    const bool is_known =
-        sent.size() == 1 || result.code == illegal || result.code == not_allowed;
+    const bool is_known = sent.size() == 1 || is_refused_whole(result.code);
     const bool is_detailed = result.__isset.messages && result.messages.size() == sent.size();
     std::map<std::size_t, Reason> reasons;
     std::optional<int> final_code;

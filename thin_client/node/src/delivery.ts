@@ -20,8 +20,11 @@ const ANSWER_MS = 500;
  */
 const AGAIN = new Set([10, 12, 15, 20, 70]);
 const UNKNOWN = new Set([10, 12]);
-/** Codes that refuse a whole request: illegal, or bad token. */
-const REFUSED = new Set([11, 71]);
+/**
+ * Codes after which no message of a batch was stored, if they come without results of the messages:
+ * illegal, too fast, no token.
+ */
+const REFUSED = new Set([11, 15, 71]);
 
 /** One try. */
 type Try = {

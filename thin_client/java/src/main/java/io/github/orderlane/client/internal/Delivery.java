@@ -38,8 +38,11 @@ final class Delivery {
     /** Codes after which the message may or may not have been stored. */
     private static final Set<Integer> UNKNOWN = Set.of(10, 12);
 
-    /** Codes after which nothing of a batch was stored: illegal, no token. */
-    private static final Set<Integer> REFUSED_WHOLE = Set.of(11, 71);
+    /**
+     * Codes after which no message of a batch was stored, if they come without results of the
+     * messages: illegal, too fast, no token.
+     */
+    private static final Set<Integer> REFUSED_WHOLE = Set.of(11, 15, 71);
 
     final long deadlineNs;
     private final List<Message> messages = new ArrayList<>();
