@@ -43,13 +43,16 @@ export function checkFunction(name: string, value: unknown): void {
 /** The longest timer, and the largest number of a request. */
 export const MAX_I32 = 2 ** 31 - 1;
 
-/** Throws a TypeError unless `value` is a number, and a RangeError if it is no time in ms. */
-export function checkMs(name: string, value: unknown, most = MAX_I32): void {
+/**
+ * Throws a TypeError unless `value` is a number, and a RangeError unless it is a time from `least`
+ * to `most` in ms.
+ */
+export function checkMs(name: string, value: unknown, { least = 0, most = MAX_I32 } = {}): void {
   if (typeof value !== "number") {
     throw new TypeError(`${name} is ${quoted(value)}: expected a number of milliseconds`);
   }
-  if (value >= 0 && value <= most) return;
-  const limit = value > most ? `at most ${most}` : "0 or more";
+  if (value >= least && value <= most) return;
+  const limit = value > most ? `at most ${most}` : `${least} or more`;
   throw new RangeError(`${name} is ${value}: expected ${limit} milliseconds`);
 }
 

@@ -20,7 +20,7 @@ export class Retry extends Error {
   constructor(options: { afterMs?: number | undefined } = {}) {
     checkProperties("the options of a retry", options, RETRY_OPTIONS, "{ afterMs: 5000 }");
     const { afterMs } = options;
-    if (afterMs !== undefined) checkMs("afterMs", afterMs, Infinity);
+    if (afterMs !== undefined) checkMs("afterMs", afterMs, { most: Infinity });
     super(afterMs === undefined ? "retry" : `retry after ${afterMs} ms`);
     this.afterMs = afterMs;
   }

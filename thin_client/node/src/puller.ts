@@ -132,7 +132,7 @@ export class Puller {
    */
   async extend(message: Message, ms: number): Promise<boolean> {
     checkPulled(message);
-    checkMs("ms", ms);
+    checkMs("ms", ms, { least: 1 }); // with 0 the proxy would end the lease
     const leases = [{ context: this.#context(message), leaseId: message.leaseId }];
     const request = { ...this.#asking, leases, ms: Math.floor(ms) };
     const { answer, sentMs } = await this.#call("extend", this.#timeoutMs, request);

@@ -553,6 +553,12 @@ test("single calls pull, extend and settle", async () => {
   assert.ok(first.msLeft > 5_000);
   assert.equal(await puller.extend(second, 10_000), false);
   assert.ok(second.leaseLost);
+  // The proxy would end the lease, and the answer would say that it is held.
+  await assert.rejects(puller.extend(first, 0.9), {
+    name: "RangeError",
+    message: "ms is 0.9: expected 1 or more milliseconds",
+  });
+  assert.equal(proxy.extends.length, 2);
   assert.equal(await puller.settle(first), true);
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });

@@ -373,6 +373,23 @@ class ConsumerTest {
     }
 
     @Test
+    void pullerRefusesToExtendByLessThanOneMillisecond() throws Exception {
+        proxy.put("a");
+        try (OrderlanePuller puller =
+                OrderlanePuller.builder(proxy.address()).group("g").build()) {
+            Message message = puller.pull(1, Duration.ofMillis(100)).get(0);
+            // The proxy would end the lease, and the answer would say that it is held.
+            String refusal =
+                    assertThrows(
+                                    IllegalArgumentException.class,
+                                    () -> puller.extend(message, Duration.ofNanos(999_999)))
+                            .getMessage();
+            assertEquals("time is PT0.000999999S: expected at least 1 ms", refusal);
+            assertTrue(puller.extend(message, Duration.ofMillis(1)));
+        }
+    }
+
+    @Test
     void pullerMakesSingleCalls() throws Exception {
         proxy.put("a", "b");
         try (OrderlanePuller puller =

@@ -78,7 +78,7 @@ public final class PullerEngine implements AutoCloseable {
     /** Makes the lease expire this long from now; false: it had already expired. */
     public synchronized boolean extend(Message message, Duration time) {
         HeldMessage held = held(message);
-        long ns = Times.nanos(Times.checked("time", time));
+        long ns = Times.nanos(Times.atLeastOneMs("time", time)); // with 0 ms the lease would end
         ExtendRequest request =
                 new ExtendRequest(
                                 group,

@@ -43,6 +43,18 @@ public final class Times {
         return duration;
     }
 
+    /**
+     * Returns the duration if it is 1 ms or more. Throws IllegalArgumentException that names the
+     * option otherwise.
+     */
+    static Duration atLeastOneMs(String name, Duration duration) {
+        if (duration.compareTo(Duration.ofMillis(1)) < 0) {
+            throw new IllegalArgumentException(
+                    name + " is " + duration + ": expected at least 1 ms");
+        }
+        return duration;
+    }
+
     /** In readable form: {@code 3 s}, {@code 0.25 s}. */
     static String seconds(long nanos) {
         String text = String.format(java.util.Locale.ROOT, "%.3f", nanos / 1e9);
