@@ -89,7 +89,7 @@ export class Producer {
     checkMs("timeoutMs", timeoutMs);
     const ready = messages.map((each) => {
       checkMessage(each);
-      return sendable(each, { token: this.#token, trace: this.#trace(each) ?? {} });
+      return sendable(each, { token: this.#token, trace: this.#traced(each) });
     });
     const requests = deliveries(ready, nowMs() + timeoutMs, this.#logger);
     const number = this.#order.enter();
@@ -120,6 +120,16 @@ export class Producer {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  #traced(message: Outgoing): TraceContext {
+    try {
+      return this.#trace(message) ?? {};
+    } catch (error) {
+      // A fault of tracing must not prevent a send.
+      this.#logger.error("orderlane: the trace hook failed", error);
+      return {};
+    }
   }
 
   /** Throws SendFailed if the call must not be sent. */

@@ -167,3 +167,20 @@ test("each message carries its trace", async () => {
     ["00-1-2-01", undefined],
   );
 });
+
+test("a trace hook that throws is logged, and the message is sent without its trace", async () => {
+  await using proxy = await FakeProxy.open();
+  const errors: unknown[][] = [];
+  const bug = new Error("no span");
+  await using producer = new Producer({
+    servers: proxy.address,
+    logger: { warn() {}, error: (...error) => errors.push(error) },
+    trace: () => {
+      throw bug;
+    },
+  });
+  await producer.send({ topic: "orders", body: "x" });
+
+  assert.deepEqual(Object.keys(proxy.sends[0]!.properties), ["UNIQ_KEY"]);
+  assert.deepEqual(errors, [["orderlane: the trace hook failed", bug]]);
+});
