@@ -27,3 +27,19 @@ export function nowMs(): number {
   }
   return monotonic + slept;
 }
+
+/** A moment by `nowMs` of one thread, and by a clock that all threads share. */
+export interface Moment {
+  readonly nowMs: number;
+  readonly sharedMs: number;
+}
+
+export function moment(): Moment {
+  return { nowMs: nowMs(), sharedMs: Number(process.hrtime.bigint()) / 1e6 };
+}
+
+/** Returns what to add to this thread's `nowMs` for that of the thread of `theirs`. */
+export function offsetMs(theirs: Moment): number {
+  const mine = moment();
+  return theirs.nowMs - mine.nowMs + (mine.sharedMs - theirs.sharedMs);
+}

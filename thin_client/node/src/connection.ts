@@ -114,7 +114,11 @@ export class Connection {
     }
     const text = `${this.#address} did not answer ${method} within ${seconds(timeoutMs)}`;
     const limitMs = Math.min(Math.ceil(timeoutMs), LONGEST_TIMER_MS);
-    const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), limitMs);
+    let immediate: NodeJS.Immediate | undefined;
+    const timer = setTimeout(() => {
+      // After a blocked event loop the timer comes first, and the answer may be in the socket.
+      immediate = setImmediate(() => this.#fail(new ConnectionLost(text)));
+    }, limitMs);
     try {
       const frame = await new Promise<Buffer>((resolve, reject) => {
         this.#waiting = { resolve, reject };
@@ -126,6 +130,7 @@ export class Connection {
       throw error;
     } finally {
       clearTimeout(timer);
+      clearImmediate(immediate);
     }
   }
 

@@ -119,7 +119,11 @@ export class Feeder {
       const pulledFrom = String(this.#servers.address);
       return home.address === null ? [pulledFrom] : [home.address, pulledFrom];
     };
-    this.#keeper = new Keeper(session, options.dialling, reachedAt, options.logger);
+    const kept = (lost: Message[]): void => {
+      for (const message of lost) this.#listener.leaseLost(message);
+      this.#listener.changed(); // messages that waited for their lease may go to handlers
+    };
+    this.#keeper = new Keeper(session, options.dialling, reachedAt, options.logger, kept);
   }
 
   /** Start to pull. */
@@ -243,6 +247,7 @@ export class Feeder {
   }
 
   #controlFailed(home: Home, error: ClientError): void {
+    this.#keeper.catchUp(); // before the session drops what has expired
     const lost = this.#session.controlFailed(home, nowMs(), Math.random());
     if (this.#closed) return;
     if (isNews(home.failures)) {

@@ -2,11 +2,24 @@
 
 import { parentPort, workerData } from "node:worker_threads";
 import { parseAddress } from "./addresses.js";
+import { nowMs, offsetMs } from "./clock.js";
 import { Connection } from "./connection.js";
 import type { Context, LeaseRef } from "./idl.js";
-import { COLUMNS, COUNT, HEAD, LEASE_MS, type Names, pauseMs, type WorkerStart } from "./keeper.js";
+import {
+  COLUMNS,
+  COUNT,
+  HEAD,
+  LEASE_MS,
+  type Names,
+  pauseMs,
+  type Report,
+  type WorkerStart,
+} from "./keeper.js";
+import { nameIn } from "./leases.js";
 
-const { signs, table, dialling, groupId, clientId, token } = workerData as WorkerStart;
+const { signs, table, reports, started, dialling, groupId, clientId, token } =
+  workerData as WorkerStart;
+const offset = offsetMs(started);
 const sign = new Int32Array(signs);
 const rows = new Float64Array(table);
 const homes: (readonly string[])[] = [];
@@ -46,7 +59,7 @@ async function keep(leaseMs: number): Promise<boolean> {
     const at = HEAD + COLUMNS * row;
     const context = queues[rows[at + 1] ?? -1];
     const reference = context && { context, leaseId: rows[at + 2] ?? 0 };
-    if (reference === undefined || gone.has(nameOf(reference))) continue;
+    if (reference === undefined || gone.has(nameIn(reference))) continue;
     const home = rows[at] ?? 0;
     held.set(home, [...(held.get(home) ?? []), reference]);
   }
@@ -67,8 +80,13 @@ async function extend(
       connections.set(name, connection);
     }
     const request = { groupId, leases, ms: Math.floor(leaseMs), clientId, token };
+    const askedMs = nowMs() + offset;
     const answer = await connection.call("extend", dialling.timeoutMs, request);
-    for (const each of answer.notHeld ?? []) gone.add(nameOf(each));
+    const refused = (answer.notHeld ?? []).map(nameIn);
+    for (const each of refused) gone.add(each);
+    const held = leases.map(nameIn).filter((each) => !gone.has(each));
+    const report: Report = { askedMs, lengthMs: request.ms, held, refused };
+    reports.postMessage(report);
     return true;
   } catch {
     connections.get(name)?.close();
@@ -87,10 +105,6 @@ async function open(addresses: readonly string[]): Promise<Connection> {
     }
   }
   throw failure;
-}
-
-function nameOf({ context, leaseId }: LeaseRef): string {
-  return `${context.topic}\0${context.qid}\0${leaseId}`;
 }
 
 void look();

@@ -4,16 +4,18 @@
  * A long computation in a handler keeps the loop from extending leases, and other clients would get
  * the messages although the process is alive. So the held leases are in memory shared by both
  * threads, and when the loop gives no sign of life, the worker extends them on its own connections.
- * Refused extends are not reported to the loop: it delivers a message whose lease seems expired
- * only after extending the lease itself.
+ * The loop learns from its reports how long the leases run, and which were refused: it reads them
+ * before it judges by the time that a lease or a verdict is over.
  */
 
 import { join } from "node:path";
-import { Worker } from "node:worker_threads";
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from "node:worker_threads";
+import { type Moment, moment } from "./clock.js";
 import type { Dialling } from "./connection.js";
 import type { Context } from "./idl.js";
 import type { Home } from "./leases.js";
 import type { Logger } from "./logger.js";
+import type { Message } from "./message.js";
 import type { Session } from "./session.js";
 
 /** The table's first numbers: how many leases follow, and the length of one in ms. */
@@ -34,6 +36,8 @@ const MAX_ROOM = 2 ** 20;
 export interface WorkerStart {
   readonly signs: SharedArrayBuffer;
   readonly table: SharedArrayBuffer;
+  readonly reports: MessagePort;
+  readonly started: Moment;
   readonly dialling: Dialling;
   readonly groupId: string;
   readonly clientId: string;
@@ -44,6 +48,14 @@ export interface WorkerStart {
 export type Names =
   | { readonly homes: readonly (readonly string[])[]; readonly from: number }
   | { readonly queues: readonly Context[]; readonly from: number };
+
+/** The answer to an extend of the worker. `askedMs` is by the loop's `nowMs`; leases by name. */
+export interface Report {
+  readonly askedMs: number;
+  readonly lengthMs: number;
+  readonly held: readonly string[];
+  readonly refused: readonly string[];
+}
 
 /** The time between two signs of life. */
 export function pauseMs(leaseMs: number): number {
@@ -56,18 +68,24 @@ export class Keeper {
   readonly #room: number;
   readonly #queues = new Map<string, number>();
   readonly #homes = new Map<Home, number>();
+  /** Read where needed, also before the loop would deliver its messages. */
+  readonly #reports = new MessageChannel();
   #worker: Worker | null = null;
   #timer: NodeJS.Timeout | undefined;
   #signedMs = 0;
   #warned = false;
   #closed = false;
 
-  /** `reachedAt`: addresses to try for a proxy, best first. */
+  /**
+   * `reachedAt`: addresses to try for a proxy, best first. `kept`: called after the session has
+   * learned of extends, with the messages with handlers whose lease is lost.
+   */
   constructor(
     private readonly session: Session,
     private readonly dialling: Dialling,
     private readonly reachedAt: (home: Home) => string[],
     private readonly logger: Logger,
+    private readonly kept: (lost: Message[]) => void,
   ) {
     const { concurrency, prefetch } = session.options;
     this.#room = Math.min(4 * (concurrency + prefetch) + 64, MAX_ROOM);
@@ -98,10 +116,27 @@ export class Keeper {
     if (this.#timer === undefined) this.#watch(leaseMs);
   }
 
+  /** Report the worker's extends to the session. */
+  catchUp(): void {
+    if (this.#closed) return;
+    const lost: Message[] = [];
+    let reports = 0;
+    for (;;) {
+      const received = receiveMessageOnPort(this.#reports.port1) as { message: Report } | undefined;
+      if (received === undefined) break;
+      reports++;
+      const { askedMs, lengthMs, held, refused } = received.message;
+      const sets = { held: new Set(held), refused: new Set(refused) };
+      lost.push(...this.session.keptMeanwhile({ askedMs, lengthMs, ...sets }));
+    }
+    if (reports > 0) this.kept(lost);
+  }
+
   /** End the worker. */
   close(): void {
     this.#closed = true;
     this.#rest();
+    this.#reports.port1.close();
     void this.#worker?.terminate();
   }
 
@@ -130,6 +165,7 @@ export class Keeper {
           " another thread extended leases",
       );
     }
+    this.catchUp();
     if (!this.session.holdsAny) this.#rest();
   }
 
@@ -178,6 +214,8 @@ export class Keeper {
     const start: WorkerStart = {
       signs: this.#signs.buffer,
       table: this.#table.buffer,
+      reports: this.#reports.port2,
+      started: moment(),
       dialling: { timeoutMs, tls },
       groupId,
       clientId,
@@ -186,6 +224,7 @@ export class Keeper {
     const worker = new Worker(join(__dirname, "keeper-worker.js"), {
       name: "orderlane leases",
       workerData: start,
+      transferList: [start.reports],
     });
     worker.on("error", (error) => {
       const text = "orderlane: leases are not extended while a handler blocks the event loop";

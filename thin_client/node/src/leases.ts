@@ -40,6 +40,7 @@ export class Lease {
   hand: Hand | null = null;
   /** Topic, qid with suffix, lease id: unique among live leases. */
   readonly name: string;
+  #askedMs = -Infinity; // of the latest extend
 
   constructor(
     readonly message: Message,
@@ -51,6 +52,17 @@ export class Lease {
     readonly run: Run,
   ) {
     this.name = nameOf(message.topic, message.queue, message.leaseId);
+  }
+
+  /**
+   * Record that an extend sent at `askedMs` was confirmed. Ignored after a later one: the worker of
+   * `keeper.ts` may have sent that while the event loop could not read this answer.
+   */
+  extended(askedMs: number, lengthMs: number): void {
+    if (askedMs < this.#askedMs) return;
+    this.#askedMs = askedMs;
+    this.lengthMs = lengthMs;
+    this.message.deadlineMs = askedMs + lengthMs;
   }
 
   /** When a third of its length has passed. */

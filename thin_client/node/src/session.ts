@@ -77,6 +77,14 @@ export interface SessionOptions {
 export type Control =
   { method: "settle"; request: AckRequest } | { method: "extend"; request: ExtendRequest };
 
+/** An answered extend. Leases by name: those still held, and those refused. */
+export interface Kept {
+  readonly askedMs: number;
+  readonly lengthMs: number;
+  readonly held: ReadonlySet<string>;
+  readonly refused: ReadonlySet<string>;
+}
+
 interface Pull {
   requestId: string;
   firstSentMs: number; // under this id
@@ -124,10 +132,8 @@ export class Session {
     for (const { home, context, message } of this.#leases) {
       if (!message.leaseLost) yield { home, context, leaseId: message.leaseId };
     }
-    for (const home of this.homes.values()) {
-      for (const verdicts of [home.verdicts, home.settling]) {
-        for (const each of verdicts?.references() ?? []) yield { home, ...each };
-      }
+    for (const [home, verdicts] of this.#unconfirmed()) {
+      for (const each of verdicts.references()) yield { home, ...each };
     }
   }
 
@@ -343,8 +349,7 @@ export class Session {
         if (refused.has(lease.name)) {
           if (this.#lose(lease)) lost.push(lease.message);
         } else {
-          lease.lengthMs = home.askedLengthMs;
-          lease.message.deadlineMs = home.askedMs + lease.lengthMs;
+          lease.extended(home.askedMs, home.askedLengthMs);
         }
       }
       this.#planExtends(home);
@@ -368,6 +373,37 @@ export class Session {
     this.#planExtends(home);
     this.#forgetIdleHomes();
     return lost;
+  }
+
+  /**
+   * Record the answer to an extend that was sent in place of `beginControl`'s while the event loop
+   * was blocked; returns messages with handlers whose lease is lost.
+   */
+  keptMeanwhile({ askedMs, lengthMs, held, refused }: Kept): Message[] {
+    const lost: Message[] = [];
+    for (const lease of [...this.#leases]) {
+      if (refused.has(lease.name)) {
+        if (this.#lose(lease)) lost.push(lease.message);
+      } else if (held.has(lease.name)) {
+        // The proxy caps a longer time silently.
+        lease.extended(askedMs, Math.min(lengthMs, lease.lengthMs));
+      }
+    }
+    for (const [, verdicts] of this.#unconfirmed()) {
+      const references = [...verdicts.references()];
+      if (references.some((each) => held.has(nameIn(each)))) verdicts.keepUntil(askedMs + lengthMs);
+    }
+    return lost;
+  }
+
+  /** Verdicts to be sent or in flight, with their homes. */
+  *#unconfirmed(): Iterable<[Home, Verdicts]> {
+    for (const home of this.homes.values()) {
+      yield [home, home.verdicts];
+      if (home.settling !== null) yield [home, home.settling];
+    }
+    const pull = this.#pull;
+    if (pull !== null && pull.home !== null) yield [pull.home, pull.verdicts];
   }
 
   #flushAt({ verdicts: { sinceMs, hurry } }: Home): number | null {
@@ -406,9 +442,9 @@ export class Session {
     return home.extendAtMs;
   }
 
-  /** True if its message is with a handler. */
+  /** True if its message is with a handler, which has not been told yet. */
   #lose(lease: Lease): boolean {
-    if (!this.#leases.holds(lease)) return false;
+    if (!this.#leases.holds(lease) || lease.message.leaseLost) return false;
     if (lease.hand === null) {
       this.#leases.drop(lease);
       return false;

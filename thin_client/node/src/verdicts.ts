@@ -47,7 +47,7 @@ export class Verdicts {
     else if (outcome instanceof Defer) batch.released.push(leaseId);
     else batch.nacked.push(nack(leaseId, outcome));
     this.sinceMs ??= nowMs;
-    this.usefulUntilMs = Math.max(this.usefulUntilMs, deadlineMs);
+    this.keepUntil(deadlineMs);
   }
 
   /** The leases of the verdicts. */
@@ -79,8 +79,13 @@ export class Verdicts {
     if (other.sinceMs !== null) {
       this.sinceMs = Math.min(other.sinceMs, this.sinceMs ?? other.sinceMs);
     }
-    this.usefulUntilMs = Math.max(this.usefulUntilMs, other.usefulUntilMs);
+    this.keepUntil(other.usefulUntilMs);
     this.hurry ||= other.hurry;
+  }
+
+  /** Record that one of their leases may live until `atMs`. */
+  keepUntil(atMs: number): void {
+    this.usefulUntilMs = Math.max(this.usefulUntilMs, atMs);
   }
 }
 

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough, Readable, Writable } from "node:stream";
 import { test } from "node:test";
@@ -20,6 +21,7 @@ import {
   Retry,
 } from "../src/index.js";
 import { FakeProxy, until } from "./fake-proxy.js";
+import { EXTENDED, SETTLED, type SlowProxyData } from "./slow-proxy.js";
 
 const SILENT = { warn() {}, error() {} };
 
@@ -482,30 +484,74 @@ test("a message of an iterator is rejected for any reason", async () => {
   assert.deepEqual(proxy.verdicts.sort(), ["1 reject", "2 reject"]);
 });
 
-test("a handler that blocks the event loop keeps its leases, with a warning", async () => {
-  const extended = new Int32Array(new SharedArrayBuffer(4));
-  const server = new Worker(join(__dirname, "slow-proxy.js"), { workerData: extended });
+/** A proxy in another thread. */
+async function slowProxy(data: Omit<SlowProxyData, "signals">) {
+  const signals = new Int32Array(new SharedArrayBuffer(8));
+  const workerData: SlowProxyData = { signals, ...data };
+  const server = new Worker(join(__dirname, "slow-proxy.js"), { workerData });
   const [address] = (await once(server, "message")) as [string];
+  const verdicts = async (): Promise<string[]> => {
+    server.postMessage("tell");
+    const [told] = (await once(server, "message")) as [string[]];
+    return told.sort();
+  };
+  const end = async (): Promise<void> => void (await server.terminate());
+  return { address, signals, verdicts, [Symbol.asyncDispose]: end };
+}
+
+test("a handler that blocks the event loop keeps its leases, with a warning", async () => {
+  await using proxy = await slowProxy({ leaseMs: 1_000, keys: ["a", "b"], firstSettle: "prompt" });
   const warnings: string[] = [];
   const logger = { warn: (text: string) => warnings.push(text), error() {} };
-  const consumer = new Consumer({ servers: address, group: "g", logger, concurrency: 1 });
+  const consumer = new Consumer({ servers: proxy.address, group: "g", logger, concurrency: 1 });
   let handled = 0;
   let blocked: string | undefined;
   const running = consumer.run(() => {
-    if (handled++ === 0) blocked = Atomics.wait(extended, 0, 0, 60_000);
+    if (handled++ === 0) blocked = Atomics.wait(proxy.signals, EXTENDED, 0, 60_000);
   });
   await until(() => handled === 2);
   await consumer.close();
   await running;
-  server.postMessage("tell");
-  const [verdicts] = (await once(server, "message")) as [string[]];
-  await server.terminate();
 
   assert.notEqual(blocked, "timed-out", "the leases were not extended meanwhile");
-  assert.deepEqual(verdicts.sort(), ["1 ok", "2 ok"]);
+  assert.deepEqual(await proxy.verdicts(), ["1 ok", "2 ok"]);
   assert.equal(warnings.length, 1);
   assert.match(warnings[0]!, /the event loop was blocked for \d+\.\d s, the lease is 1 s: compute in/);
 });
+
+for (const [firstSettle, sent] of [
+  ["late", ["1 ok", "2 ok", "3 ok", "4 ok"]],
+  ["lost", ["1 ok", "1 ok", "2 ok", "3 ok", "4 ok"]],
+] as const) {
+  test(`a blocked loop keeps leases and verdicts beside a settle's ${firstSettle} answer`, async () => {
+    const keys = ["a", "b", "c", "d"];
+    await using proxy = await slowProxy({ leaseMs: 2_000, keys, firstSettle });
+    const consumer = new Consumer({
+      servers: proxy.address,
+      group: "g",
+      ...{ concurrency: 2, prefetch: 2, requestTimeoutMs: 1_000, logger: SILENT },
+    });
+    const lost: string[] = [];
+    const handled: string[] = [];
+    consumer.on("leaseLost", ({ key }) => lost.push(key!));
+    const running = consumer.run(async ({ key }) => {
+      if (key === "b") {
+        // The handler continues from a callback of the file system, before the socket is read.
+        while (Atomics.load(proxy.signals, SETTLED) === 0) await readFile(__filename);
+        Atomics.wait(proxy.signals, EXTENDED, 0, 60_000);
+      }
+      if (key === "c") await until(() => handled.includes("d") || lost.length > 0);
+      handled.push(key!);
+    });
+    await until(() => handled.length === 4 || lost.length > 0);
+    await consumer.close();
+    await running;
+
+    assert.deepEqual(lost, []);
+    assert.deepEqual(handled, ["a", "b", "d", "c"]);
+    assert.deepEqual(await proxy.verdicts(), sent);
+  });
+}
 
 test("handlers whose call runs no work are refused", async () => {
   const consumer = new Consumer({ servers: "127.0.0.1:1", group: "g" });

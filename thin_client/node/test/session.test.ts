@@ -461,3 +461,51 @@ test("the session's text is a status line", () => {
   pulled(session, [1, 2, 3]);
   assert.equal(String(session), "Session g open=2 ready=1 held=3 pulling=false homes=1");
 });
+
+test("S3 extends sent for a blocked loop keep leases, verdicts and what is taken next", () => {
+  const session = sessionWith();
+  const [first, second] = pulled(session, [1, 2, 3]) as [Message, Message];
+  const home = homeOf(session);
+  session.settle(first, undefined, START + 10);
+  settleOf(session.beginControl(home, START + 30));
+  const [askedMs, nowMs] = [START + 2_500, START + 5_000];
+  const held = new Set(["1", "2", "3"].map((id) => `t\0q#1\0${id}`));
+  assert.equal(session.take(nowMs), undefined);
+  assert.deepEqual(
+    session.keptMeanwhile({ askedMs, lengthMs: 4_000, held, refused: new Set() }),
+    [],
+  );
+
+  assert.equal(second.deadlineMs, askedMs + 3_000); // the proxy caps it
+  assert.deepEqual(session.controlFailed(home, nowMs, 0), []);
+  assert.deepEqual([session.take(nowMs)?.leaseId, home.verdicts.size], [3, 1]);
+});
+
+test("S5 an extend sent for a blocked loop reports a lost lease once", () => {
+  const session = sessionWith();
+  const [first, second] = pulled(session, [1, 2, 3]) as [Message, Message];
+  const home = homeOf(session);
+  extendOf(session.beginControl(home, START + 1_000));
+  const held = new Set(["t\0q#1\0" + 1]);
+  const refused = new Set(["t\0q#1\0" + 2, "t\0q#1\0" + 3]);
+  const kept = { askedMs: START + 2_500, lengthMs: 3_000, held, refused };
+
+  assert.deepEqual(session.keptMeanwhile(kept), [second]);
+  assert.deepEqual(session.keptMeanwhile(kept), []);
+  const notHeld = [{ context: { groupId: "g", topic: "t", qid: "q#1" }, leaseId: 2 }];
+  assert.deepEqual(session.controlAnswered(home, { notHeld }), []);
+  assert.equal(first.deadlineMs, START + 5_500); // the answer to the older extend came later
+  assert.equal(session.takeable, false);
+});
+
+test("verdicts in a pull are kept alive too", () => {
+  const session = sessionWith({ concurrency: 1, prefetch: 0 });
+  const [first] = pulled(session, [1]) as [Message];
+  session.settle(first, undefined, START + 10);
+  session.beginPull(START + 10);
+
+  assert.deepEqual(
+    [...session.toKeep()].map(({ leaseId }) => leaseId),
+    [1],
+  );
+});
