@@ -215,6 +215,68 @@ class MishapsTest {
         assertEquals(List.of("1 ok", "2 defer"), proxy.verdicts());
     }
 
+    @Test
+    void aTaskThatTheExecutorDropsIsStartedAgainWithAWarning() throws Exception {
+        AtomicInteger started = new AtomicInteger();
+        Executor dropping =
+                task -> {
+                    if (started.getAndIncrement() > 0) {
+                        new Thread(task).start();
+                    }
+                };
+        List<String> warnings = Collections.synchronizedList(new ArrayList<>());
+        Logger logger =
+                (Logger)
+                        Proxy.newProxyInstance(
+                                Logger.class.getClassLoader(),
+                                new Class<?>[] {Logger.class},
+                                (proxy, method, arguments) -> {
+                                    if (method.getName().equals("warn")) {
+                                        warnings.add(arguments[0].toString());
+                                    }
+                                    return null;
+                                });
+        proxy.put("a", "b");
+        try (OrderlaneConsumer consumer = builder().executor(dropping).logger(logger).build()) {
+            consumer.start(message -> Outcome.ok());
+            proxy.until(() -> proxy.verdicts().size() == 2);
+        }
+        assertEquals(
+                List.of(
+                        "the executor accepted a handler {} ago and has not begun it: it is busy,"
+                                + " or has dropped it; starting it again"),
+                warnings);
+    }
+
+    @Test
+    void aTaskThatTheExecutorDelaysRunsNoFurtherHandler() throws Exception {
+        List<Runnable> delayed = Collections.synchronizedList(new ArrayList<>());
+        Executor busy =
+                task -> {
+                    if (delayed.size() < 2) {
+                        delayed.add(task);
+                    } else {
+                        new Thread(task).start();
+                    }
+                };
+        AtomicInteger together = new AtomicInteger();
+        AtomicInteger most = new AtomicInteger();
+        proxy.put("a", "b", "c");
+        try (OrderlaneConsumer consumer = builder().executor(busy).build()) {
+            consumer.start(
+                    message -> {
+                        most.accumulateAndGet(together.incrementAndGet(), Math::max);
+                        Thread.sleep(20);
+                        together.decrementAndGet();
+                        return Outcome.ok();
+                    });
+            proxy.until(() -> delayed.size() == 2);
+            delayed.forEach(task -> new Thread(task).start());
+            proxy.until(() -> proxy.verdicts().size() == 3);
+        }
+        assertEquals(1, most.get());
+    }
+
     @ParameterizedTest
     @ValueSource(ints = {1, 2})
     void withoutThreadsForTheStartTheConsumerEnds(int refused) throws Exception {

@@ -6,6 +6,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -14,6 +15,11 @@ import java.util.concurrent.locks.ReentrantLock;
  * costs one executor task per active key instead of one per message.
  */
 final class Workers {
+    /** A start that takes longer is repeated, with twice the patience each time. */
+    private static final long START_DUE_NS = 5_000 * Times.MS;
+
+    private static final long MAX_START_DUE_NS = 60_000 * Times.MS;
+
     private final Session session;
     private final Work work;
     private final Executor executor;
@@ -26,7 +32,10 @@ final class Workers {
     private final Feeder.Events events;
     private final Set<Handling> active = new HashSet<>();
     private int workers;
-    private boolean starting; // a worker has not taken its first message yet
+    private boolean starting; // the latest worker has not taken its first message yet
+    private long latest; // its number
+    private long startDueNs; // it should have by then
+    private int overdue; // consecutive starts that took longer
 
     Workers(
             Session session,
@@ -64,21 +73,62 @@ final class Workers {
      * throws. With the lock.
      */
     void turn() {
-        if (starting
-                || session.stopping()
-                || session.takeable() <= 0
-                || workers >= session.options.concurrency()) {
+        if (session.stopping() || session.takeable() <= 0) {
+            return;
+        }
+        if (starting) {
+            if (clock.nowNs() >= startDueNs) {
+                startAgain();
+            }
+            return;
+        }
+        if (workers >= session.options.concurrency()) {
             return;
         }
         starting = true;
         workers++;
+        overdue = 0;
+        startDueNs = clock.nowNs() + START_DUE_NS;
         try {
-            executor.execute(this::run);
+            execute();
         } catch (Throwable error) {
             starting = false;
             workers--;
             throw error;
         }
+    }
+
+    private void execute() {
+        long number = latest + 1;
+        executor.execute(() -> run(number));
+        latest = number; // unless it was refused
+    }
+
+    /**
+     * Starts a worker in place of one that the executor has accepted but not begun: an executor may
+     * drop tasks silently, and no handler would ever run. A busy one begins the first too, later.
+     * With the lock.
+     */
+    private void startAgain() {
+        long patienceNs = patienceNs();
+        overdue++;
+        startDueNs = clock.nowNs() + patienceNs();
+        log.warn(
+                "the executor accepted a handler {} ago and has not begun it: it is busy, or has"
+                        + " dropped it; starting it again",
+                Times.seconds(patienceNs));
+        try {
+            execute();
+        } catch (RejectedExecutionException full) {
+            if (executor instanceof ExecutorService service && service.isShutdown()) {
+                throw full;
+            }
+            log.warn("the executor refuses it: {}", full.getMessage());
+        }
+    }
+
+    private long patienceNs() {
+        return Math.min(START_DUE_NS << Math.min(overdue, 10), MAX_START_DUE_NS);
     }
 
     /** Abandons all handlers after the drain timeout. With the lock. */
@@ -112,13 +162,13 @@ final class Workers {
         }
     }
 
-    private void run() {
+    private void run(long number) {
         if (lock.isHeldByCurrentThread()) {
             throw new RejectedExecutionException(
                     "it runs handlers on the calling thread: use an executor with its own threads");
         }
         try {
-            Handling next = first();
+            Handling next = first(number);
             while (next != null) {
                 next = handle(next);
             }
@@ -128,10 +178,17 @@ final class Workers {
         }
     }
 
-    private Handling first() {
+    private Handling first(long number) {
         lock.lock();
         try {
-            starting = false;
+            if (number == latest) {
+                starting = false;
+            } else { // another one counts in its place
+                if (workers >= session.options.concurrency()) {
+                    return null;
+                }
+                workers++;
+            }
             Handling first = take();
             events.changed();
             return first;
