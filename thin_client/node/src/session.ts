@@ -442,7 +442,7 @@ export class Session {
     return home.extendAtMs;
   }
 
-  /** True if its message is with a handler, which has not been told yet. */
+  /** True if its message is with a handler, which does not know of it yet. */
   #lose(lease: Lease): boolean {
     if (!this.#leases.holds(lease) || lease.message.leaseLost) return false;
     if (lease.hand === null) {
