@@ -48,7 +48,7 @@ ADD, CANCEL = 1, 2  # DelayMessage.action
 AGAIN, UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Codes after which no message of a batch was stored, if they come without results of the messages:
 #: illegal, too fast, no token.
-_REFUSED_WHOLE = frozenset({11, 15, 71})
+REFUSED_WHOLE = frozenset({11, 15, 71})
 #: The code for a transaction that ended otherwise.
 _ENDED = 72
 
@@ -243,7 +243,7 @@ class Delivery:
         elif each_one is not None and len(each_one) == len(sent):
             outcomes = [(-1 if m.code is None else m.code, m.msg) for m in each_one]
         else:  # some messages of a batch may be stored, unless the whole batch was refused
-            known = len(sent) == 1 or code in _REFUSED_WHOLE
+            known = len(sent) == 1 or code in REFUSED_WHOLE
             outcomes = [(code if known else 10, text)] * len(sent)
         reasons: dict[int, str] = {}
         for index, (each, reason) in zip(sent, outcomes, strict=True):
@@ -426,9 +426,9 @@ def each_answer(answer: Answer, requests: Sequence[Delivery]) -> list[Answer] | 
             answers.append(producer.Result(code=result.code, msg=reason))
         return answers
     if answer.code in AGAIN:
-        code = answer.code if answer.code in _REFUSED_WHOLE else 10  # some of them may be stored
+        code = answer.code if answer.code in REFUSED_WHOLE else 10  # some of them may be stored
         return [producer.Result(code=code, msg=answer.msg)] * len(requests)
-    if answer.code not in _REFUSED_WHOLE:
+    if answer.code not in REFUSED_WHOLE:
         for request in requests:
             request.doubt()
     return None

@@ -137,7 +137,7 @@ class RepeatsWholeBatches(Delivery):
 
 @breaks("batch-over-a-limit", "a batch refused for a limit counts as perhaps stored")
 def doubts_refused_batches() -> Patch:
-    return patch("thin_client.delivery._REFUSED_WHOLE", frozenset({11, 71}))
+    return patch("thin_client.delivery.REFUSED_WHOLE", frozenset({11, 71}))
 
 
 @breaks("producer-unknown-outcome", "a send without an answer is reported as not stored")
