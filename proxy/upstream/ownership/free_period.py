@@ -44,7 +44,6 @@ class FreePeriod:
         self._queue = queue
         self._lock_requests = lock_requests
         self._changes = changes
-        self._trusted_until_ns = 0
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[int]:
@@ -71,13 +70,12 @@ class FreePeriod:
                 " try again in a moment",
                 passing=True,
             )
-        self._trusted_until_ns = before_ns + int(lock.trust_s * 1e9)
-        yield self._trusted_until_ns
+        yield before_ns + int(lock.trust_s * 1e9)
 
     @asynccontextmanager
-    async def begun(self, reason: str) -> AsyncIterator[Begun]:
-        """Begin the period under the lock and end it after the context; *reason* is for the
-        history.
+    async def begun(self, reason: str, *, trusted_until_ns: int) -> AsyncIterator[Begun]:
+        """Begin the period under the lock, which is trusted until then, and end it after the
+        context; *reason* is for the history.
 
         Raises WrongState, OlderSettings, RemotingError.
         """
@@ -87,7 +85,7 @@ class FreePeriod:
         start = PeriodStart(
             *(self._context, self._lane, self._queue),
             hold_until_ns=0,
-            trusted=lambda: now_ns() < self._trusted_until_ns,
+            trusted=lambda: now_ns() < trusted_until_ns,
             hands_out=self._changes,
         )
         begun = await start.begin_now(rules_of(topic))

@@ -34,7 +34,10 @@ async def renew_records(
     records name a later owner, RemotingError.
     """
     period = FreePeriod(context, lane, queue, lock_requests=lock_requests, changes=False)
-    async with period.locked(), period.begun("records renewed") as begun:
+    async with (
+        period.locked() as trusted_until_ns,
+        period.begun("records renewed", trusted_until_ns=trusted_until_ns) as begun,
+    ):
         if (last := _sound(begun.last)) is None:
             return
         if last.parked:  # first, as the queue's records refer to them

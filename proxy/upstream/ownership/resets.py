@@ -147,7 +147,10 @@ class FreeReset:
         Raises WrongState if another proxy has the lock, the records name a later owner or the topic
         is in another life, Unavailable, RemotingError.
         """
-        async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:
+        async with (
+            self._locked() as trusted_until_ns,
+            self._period.begun("reset", trusted_until_ns=trusted_until_ns) as begun,
+        ):
             if life not in (None, begun.life.number):
                 raise WrongState(
                     f"topic {self._queue.topic!r} was deleted and created again meanwhile, or an"
