@@ -471,6 +471,7 @@ class GroupOwnership:
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
             self._lane.presence.leave()
+            self._lane.awaited.clear()  # no client waits here now
             self._context.groups.end()
             self._lane.denied.clear()
             self._elsewhere.clear()

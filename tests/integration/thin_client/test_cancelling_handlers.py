@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -32,11 +31,11 @@ def consumer(proxy: ScriptedProxy, concurrency: int = 1) -> AsyncConsumer:
 
 
 async def handled_after(
-    proxy: ScriptedProxy, handler: Callable[[Message], Any], *, failing: str = "a"
+    proxy: ScriptedProxy, handler: Callable[[Message], Any]
 ) -> list[tuple[int, str]]:
     """Handle a message of each key, one at a time; return the verdicts."""
     each = consumer(proxy)
-    await proxy.put(*dict.fromkeys((failing, "b", "c")))
+    await proxy.put("a", "b", "c")
     running = spawn(each.run(handler, handle_signals=False), name="consumer")
     await proxy.until(lambda: len(proxy.verdicts) == 3)
     each.stop()
@@ -67,7 +66,7 @@ async def by_a_timer(_message: Message) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().call_later(0.05, task.cancel)
-    await asyncio.sleep(10)
+    await asyncio.Event().wait()
 
 
 async def belatedly(_message: Message) -> None:
@@ -143,6 +142,7 @@ async def test_a_message_that_was_given_back_is_not_handled(
 ) -> None:
     """No thread can start for it; the executor keeps it for a thread that becomes free."""
     handled: list[str | None] = []
+    given_back = threading.Event()
     start = threading.Thread.start
 
     def fails(thread: threading.Thread) -> None:
@@ -151,13 +151,15 @@ async def test_a_message_that_was_given_back_is_not_handled(
         start(thread)
 
     def handler(message: Message) -> None:
-        time.sleep(0.2)
+        given_back.wait(30)
         handled.append(message.key)
 
     monkeypatch.setattr(threading.Thread, "start", fails)
     each = consumer(proxy, concurrency=2)
     running = spawn(each.run(handler, handle_signals=False), name="consumer")
     await proxy.put("a", "b")
+    await proxy.until(lambda: proxy.verdicts == [(2, "retry")])
+    given_back.set()
     await proxy.until(lambda: len(proxy.verdicts) == 2)
     each.stop()
     await running
