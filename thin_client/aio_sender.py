@@ -66,7 +66,7 @@ class AsyncSender:
             await room.enter(messages, size)
         except BaseException:
             self._entering -= 1
-            pipeline.leave(requests)
+            pipeline.leave(number, requests)
             self._check_end()
             raise
 

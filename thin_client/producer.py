@@ -264,7 +264,7 @@ class Producer(BaseProducer):
             nonlocal left
             left = True
             keys = {key for request in requests for key in request.keys()}  # noqa: SIM118
-            self._order.leave(failed=() if stored else keys)
+            self._order.leave(number, failed=() if stored else keys)
 
         try:
             with turn:

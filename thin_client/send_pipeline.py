@@ -3,8 +3,9 @@
 1. A send is in the lane of each of its keys. The sends of a lane go out in the order of the calls.
 2. The next send of a lane goes out after the answer to the one before it, or behind it in the same
    request, since a proxy stores the messages of one queue in their order and stops at a failure.
-3. When a send fails or is cancelled, sends of its lanes that were made before fail too, unsent, so
-   that they do not overtake messages that the application sends again. Later ones are sent.
+3. When a send fails or is cancelled, the sends behind it in its lanes fail too, unsent, so that
+   they do not overtake messages that the application sends again. Sends that are made later, and
+   those ahead of a cancelled one, are sent.
 4. Sends that were tried before share no request with new ones: what hinders them hinders no others.
 5. A lane without sends uses no memory.
 """
@@ -109,9 +110,9 @@ class SendPipeline:
         """Return the number of a call, which decides rule 3; ``add`` or ``leave`` must follow."""
         return self._order.enter()
 
-    def leave(self, requests: Sequence[Delivery]) -> None:
-        """Record that a call was cancelled before its send was added."""
-        self._order.leave(failed=_open_keys(requests))
+    def leave(self, number: int, requests: Sequence[Delivery]) -> None:
+        """Record that call *number* was cancelled before its send was added."""
+        self._order.leave(number, failed=_open_keys(requests))
 
     def add(
         self, number: int, requests: list[Delivery], ended: Callable[[Exception | None], None]
@@ -196,7 +197,7 @@ class SendPipeline:
         if send.state is State.ENDED or send.cancelled:
             return
         send.cancelled = True
-        self._order.leave(failed=_open_keys(send.requests))
+        self._order.leave(send.number, failed=_open_keys(send.requests))
         if send.state is not State.SENT:
             self._end(send, None)
 
@@ -288,7 +289,7 @@ class SendPipeline:
         send.state = State.ENDED
         self._unfinished -= 1
         if not send.cancelled:
-            self._order.leave(failed=_open_keys(send.requests))
+            self._order.leave(send.number, failed=_open_keys(send.requests))
         for key in send.lanes:
             lane = self._lanes[key]
             if lane[0] is not send:

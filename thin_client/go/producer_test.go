@@ -293,6 +293,34 @@ func TestCallsWaitingBehindAFailedSendOfTheirKeyFail(t *testing.T) {
 	}
 }
 
+func TestACallThatEndsWhileItWaitsHoldsBackOnlyThoseBehindIt(t *testing.T) {
+	var order sendOrder
+	lane := sendLane{topic: "orders", hash: 1, hashed: true}
+	lanes := []sendLane{lane}
+	ahead, ended, behind := order.enter(), order.enter(), order.enter()
+	order.leave(ended, lanes)
+	since, alsoEnded, last := order.enter(), order.enter(), order.enter()
+	order.leave(alsoEnded, lanes)
+	for n, each := range []struct {
+		ticket   ticket
+		heldBack bool
+	}{{ahead, false}, {behind, true}, {since, false}, {last, true}} {
+		if got := order.heldBack(each.ticket, lanes); got != each.heldBack {
+			t.Errorf("call %d: held back: %v", n, got)
+		}
+	}
+	order.leave(ahead, lanes)
+	if !order.heldBack(since, lanes) {
+		t.Error("a call overtakes one of its key that failed")
+	}
+	for _, each := range []ticket{behind, since, last} {
+		order.leave(each, nil)
+	}
+	if len(order.failed) > 0 {
+		t.Errorf("no call waits, and %v is remembered", order.failed)
+	}
+}
+
 func (p *Producer) entered() int {
 	p.order.mu.Lock()
 	defer p.order.mu.Unlock()

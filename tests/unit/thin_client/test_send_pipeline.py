@@ -235,6 +235,24 @@ def test_a_cancelled_send_holds_its_key_back(taken: bool) -> None:
     assert site.pipeline.idle
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_cancelled_send_leaves_those_ahead_of_it_alone(taken: bool) -> None:
+    site = Site()
+    site.add("k1")
+    if taken:
+        site.take()
+    site.add("k2", "k3", "k4")
+    site.pipeline.cancel(next(send for send, name in site.names.items() if name == "k3"))
+    if taken:
+        site.answer(0)
+    assert site.take() == (["k2"] if taken else ["k1", "k2"])
+    site.answer(*[0] * len(site.taken))
+    assert site.take() == []
+    assert "an earlier send of its key failed" in str(site.outcomes.pop("k4"))
+    assert site.outcomes == {"k1": None, "k2": None, "k3": None}
+    assert site.pipeline.idle
+
+
 def test_a_cancelled_send_is_not_repeated() -> None:
     site = Site()
     site.add("k1")

@@ -61,7 +61,9 @@ private:
             const std::lock_guard lock(impl_.mutex_);
             return impl_.order_.held_back(number_, keys);
         }
-        void failed(std::vector<detail::SendKey> keys) { failed_ = std::move(keys); }
+        void failed(const std::vector<detail::SendKey>& keys) {
+            failed_.insert(failed_.end(), keys.begin(), keys.end());
+        }
 
     private:
         Impl& impl_;
@@ -119,14 +121,15 @@ std::vector<std::string> Producer::Impl::send(std::span<const Outgoing> messages
             deliver(request);
         }
     } catch (SendFailed& error) {
-        std::vector<detail::SendKey> keys;
         for (std::size_t index = 0; index < requests.size(); ++index) {
-            for (auto& key : requests[index].keys()) keys.push_back(std::move(key));
+            turn.failed(requests[index].keys());
             if (index < std::max<std::size_t>(begun, 1)) continue;
             for (auto& each : requests[index].untried()) error.failures.push_back(std::move(each));
         }
-        turn.failed(std::move(keys));
         error.message_ids = std::move(ids);
+        throw;
+    } catch (...) {  // no memory: some may be stored
+        for (const auto& request : requests) turn.failed(request.keys());
         throw;
     }
     return ids;

@@ -118,7 +118,22 @@ TEST_CASE("a call waiting behind a failed one of its key is not sent") {
     CHECK_FALSE(order.held_back(later, {key}));
     order.leave(second, {});
     order.leave(later, {});
-    CHECK_FALSE(order.held_back(0, {key}));  // no call waits, so nothing is remembered
+    CHECK_FALSE(order.held_back(second, {key}));  // no call waits, so nothing is remembered
+}
+
+TEST_CASE("a call that ends while it waits holds back only those behind it") {
+    SendOrder order;
+    const std::vector<SendKey> key{{"t", false, 1}};
+    const auto ahead = order.enter(), ended = order.enter(), behind = order.enter();
+    order.leave(ended, key);
+    const auto since = order.enter(), also_ended = order.enter(), last = order.enter();
+    order.leave(also_ended, key);
+    CHECK_FALSE(order.held_back(ahead, key));
+    CHECK(order.held_back(behind, key));
+    CHECK_FALSE(order.held_back(since, key));
+    CHECK(order.held_back(last, key));
+    order.leave(ahead, key);
+    CHECK(order.held_back(since, key));
 }
 
 namespace {
