@@ -138,6 +138,7 @@ class Proxy:
             auto_create=settings.auto_create_groups,
             max_groups=settings.limits.max_groups,
             max_group_topics=settings.limits.max_group_topics,
+            unserved=self._unserved,
         )
         self._unowned = UnownedQueues(self._client, self._context.log, self._lanes)
         self._load = Load(settings.limits.max_inflight_bytes)
@@ -164,7 +165,7 @@ class Proxy:
         self._refusals = RefusalLog()
         self._gate = Gate(
             self._principals,
-            topics_of=self._topics_of,
+            topics_of=self._topics_served,
             asked_as=self._lanes.asked_as,
             quotas=self._quotas,
             refusals=self._refusals,
@@ -369,6 +370,14 @@ class Proxy:
     def _topics_of(self, group: str) -> list[str]:
         lane = self._lanes.find(group)
         return [] if lane is None else [topic.name for topic in lane.settings.topics]
+
+    def _unserved(self, group: str) -> str:
+        return self._configuration.unserved(group)
+
+    def _topics_served(self, group: str) -> list[str]:
+        """Return the topics of *group*. Raises Unavailable like ``Lanes.check_settings``."""
+        self._lanes.check_settings(group)
+        return self._topics_of(group)
 
     def _on_consumers_changed(self, group: Group) -> None:
         if (ownership := self._ownerships.get(group)) is not None:

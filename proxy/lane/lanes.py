@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
 from proxy.core.broadcast.member_group import member_group
 from proxy.core.keys.group_names import check_group
-from proxy.errors import Refused, UnknownName
+from proxy.errors import Refused, Unavailable, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.known_clients import KnownClients
 from proxy.settings.groups import GroupSettings, TopicSettings
@@ -30,6 +30,8 @@ class Lanes:
     #: Most groups, and topics of a group, up to which ``auto_create`` creates them.
     max_groups: int = 10_000
     max_group_topics: int = 1_000
+    #: Why settings of a group without a lane may exist that are not in use; "" if there are none.
+    unserved: Callable[[str], str] = lambda _group: ""
     _lanes: dict[str, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
     _members_of: dict[Group, dict[Group, None]] = field(default_factory=dict)  # the same, by group
@@ -154,7 +156,7 @@ class Lanes:
 
         With ``auto_create`` an unknown group is created with these topics, and a group created so
         gets further ones; raises Refused beyond the limits. Otherwise raises UnknownName with the
-        existing names.
+        existing names. Raises Unavailable like ``check_settings``.
         """
         wanted = list(topics) if topics is not None else []
         if not group:
@@ -162,6 +164,8 @@ class Lanes:
         lane = self._lanes.get(Group(group))
         if lane is None and Group(group) in self._retired:
             raise self._unknown(group)
+        if lane is None:
+            self.check_settings(group)
         if self.auto_create and wanted:
             lane = self._subscribe(group, wanted, lane)
         if lane is None:
@@ -170,6 +174,14 @@ class Lanes:
         for topic in wanted:
             topic_named(lane, topic)
         return lane
+
+    def check_settings(self, group: str) -> None:
+        """Raise Unavailable if *group* has no lane, but may have settings that are not in use.
+
+        Created without them it would have another order key, and its messages another order.
+        """
+        if self.find(group) is None and (why := self.unserved(group)):
+            raise Unavailable(f"group {_shown(group)} is not served here yet: {why}")
 
     def named(self, group: str) -> GroupLane:
         """Return the lane of *group* for an operator's command, which creates none. Raises

@@ -63,6 +63,10 @@ class Configuration:
         if self._file is not None:
             self._file.reload()
 
+    def unserved(self, group: str) -> str:
+        """Return why settings of *group*, which is not served, may exist; "" if there are none."""
+        return "" if self._store is None else self._store.unserved(group)
+
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         """Metrics of each source."""
         found: dict[str, dict[str, float]] = {}

@@ -31,6 +31,8 @@ class GroupStore:
         self._turn = asyncio.Lock()  # no put between a read and the put that depends on it
         self._reading = StoreReading()
         self._warnings = RareWarnings("config")
+        #: Whether a nameserver has answered since the start.
+        self.was_read = False
         #: By unreachable nameserver: the reason.
         self.unreachable: dict[str, str] = {}
         #: Values refused so far, each once.
@@ -75,6 +77,7 @@ class GroupStore:
 
     async def _refresh(self) -> None:
         tables = await self._read()
+        self.was_read = self.was_read or bool(tables)
         before = self._reading.refused
         self._reading = read_values(tables.values(), self.known, self._keys)
         self._report(before)

@@ -37,11 +37,22 @@ class StoreWatch:
         self._live = live
         self._looked: dict[str, StoredGroup] = {}  # last applied or refused value
         self._good: dict[str, GroupSettings] = {}
+        self._has_served = False  # what a nameserver answered
 
     @property
     def served(self) -> list[GroupSettings]:
         """Groups applied from the store."""
         return list(self._good.values())
+
+    def unserved(self, group: str) -> str:
+        """Return why *group* may be stored although it is not served; "" if it is not stored."""
+        if (reason := self.state.refused.get(group)) is not None:
+            sentences = "; ".join(reason.splitlines())
+            return f"its settings in the nameservers' store are refused: {sentences}"
+        if self._has_served:
+            return ""
+        reasons = "; ".join(self.store.unreachable.values()) or "this takes a moment"
+        return f"this proxy has not read the nameservers' store since it started: {reasons}"
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -56,6 +67,7 @@ class StoreWatch:
         """Read the store and apply it."""
         await self.store.refresh()
         self.serve()
+        self._has_served = self.store.was_read
 
     def serve(self) -> None:
         """Apply the known groups to the lanes."""

@@ -19,7 +19,7 @@ from proxy.core.ownership.allocation import allocate
 from proxy.downstream.bulk.readers import BulkReaders
 from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.requests import MAX_TEXT
-from proxy.errors import UnknownName
+from proxy.errors import Unavailable, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.observe.logs import NoisyLog
@@ -74,7 +74,7 @@ class BulkPositions:
         named = request.fetchOffset or {}
         try:
             lane = self._lanes.require(meaning.group, meaning.topics or ())
-        except UnknownName as error:
+        except (UnknownName, Unavailable) as error:
             self.warn("fetch names an unknown group or topic", error)
             if (found := self._lanes.find(meaning.group)) is None:
                 return [Position(*each) for each in _entries(named)]

@@ -320,9 +320,12 @@ class BulkService:
     async def _readable_topics(self, group: Group, principal: str | None) -> list[str]:
         """Return the existing topics that *principal* can read as *group*, sorted.
 
-        Raises UnknownName, RemotingError, and Forbidden if it may read none of the group's.
+        Raises UnknownName, Unavailable, RemotingError, and Forbidden if it may read none of the
+        group's.
         """
-        lane, existing = self._lanes.find(group), set(await self._client.topics())
+        existing = set(await self._client.topics())
+        self._lanes.check_settings(group)
+        lane = self._lanes.find(group)
         if self._lanes.auto_create and (lane is None or lane.auto_created):
             topics: set[str] = {each for each in existing if not is_internal_topic(each)}
         else:

@@ -21,7 +21,14 @@ from proxy.downstream.port.interpretation import (
     interpretation_of,
 )
 from proxy.downstream.port.requests import refusal
-from proxy.errors import Forbidden, NotAllowed, OrderlaneError, Overloaded, Refused
+from proxy.errors import (
+    Forbidden,
+    NotAllowed,
+    OrderlaneError,
+    Overloaded,
+    Refused,
+    Unavailable,
+)
 from proxy.net.principals import Principals
 from proxy.net.refusal_log import RefusalLog
 
@@ -120,7 +127,7 @@ class Gate:
                     reached=error.limit,
                 )
                 (entry.shed or entry.refuse)(arguments, reply, error)
-            except Refused as error:
+            except (Refused, Unavailable) as error:
                 entry.refuse(arguments, reply, error)
             else:
                 reply.metered(entry.method, arguments, reply)

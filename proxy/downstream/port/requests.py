@@ -26,7 +26,7 @@ from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.downstream.port.interpretation import Interpretation
 from proxy.downstream.port.replays import RequestName
-from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
+from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, Unavailable, UnknownName
 from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
 
@@ -81,7 +81,8 @@ _none_of_users = re.compile(f"(?:{'|'.join(_ENTRIES)})*+\\Z".encode()).match
 
 def refusal(error: Exception) -> consumer.PullException:
     """Return the PullException for *error*; the IDL defines the codes."""
-    code = UNAVAILABLE if isinstance(error, RemotingError | Overloaded) else REFUSED
+    passing = isinstance(error, RemotingError | Overloaded | Unavailable)
+    code = UNAVAILABLE if passing else REFUSED
     if isinstance(error, NotAllowed):
         code = FORBIDDEN if isinstance(error, Forbidden) else NOT_ALLOWED
     unknown_topic = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ from broker_core.nameserver.server import NameServer
 from proxy.app import Proxy
 from proxy.listening import Addresses
 from proxy.live import store_watch
+from proxy.live.group_store import GroupStore
+from proxy.settings.types import host_port
 from testkit.eventually import eventually, until
 from testkit.gateway import Gateway, run_gateway
+from testkit.thrift_client import connect
 from tests.support.consumers import consuming
+from thrift_idl import consumer
 
 #: Prevents repeats: no lock lapses even if the machine is suspended.
 PATIENT = {"renewal_s": 1, "request_timeout_s": 3, "trust_s": 9, "broker_lock_expiry_s": 10}
@@ -147,3 +152,36 @@ async def test_a_proxy_without_a_store_says_so(tmp_path: Path) -> None:
         assert (status, "set group_store: nameserver" in answer["error"]) == (409, True)
         status, answer = await call(at, "GET", f"/api/groups/{gateway.group}")
         assert (status, answer["source"], answer["version"]) == (200, "file", 0)
+
+
+async def test_a_proxy_that_starts_serves_a_stored_group_with_its_order_key_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that comes before the store was read neither creates the group nor ends."""
+    may_read, refresh = asyncio.Event(), GroupStore.refresh
+
+    async def late(store: GroupStore) -> None:
+        await may_read.wait()
+        await refresh(store)
+
+    async with run_gateway(
+        tmp_path, queues=2, groups=[], group_store="nameserver", auto_create_groups=True
+    ) as gateway:
+        one, at_one = await gateway.start_proxy()
+        settings = {"topics": [{"name": gateway.topic, "order_key": "QID"}]}
+        asked = {"settings": settings, "reason": "a test", "expect": 0}
+        status, _ = await call(at_one, "PUT", f"/api/groups/{gateway.group}", asked)
+        assert status == 200
+        await one.close()
+        monkeypatch.setattr(GroupStore, "refresh", late)
+        two, at_two = await gateway.start_proxy()
+        async with connect(host_port(at_two.thrift)[1]) as client:
+            with pytest.raises(consumer.PullException, match="has not read the nameservers'") as e:
+                await client.pull(gateway.group, topics=[gateway.topic])
+            assert (e.value.code, two.lanes.find(gateway.group)) == (503, None)
+            may_read.set()
+            await eventually(lambda: two.lanes.find(gateway.group) is not None, within_s=30)
+            await client.pull(gateway.group, topics=[gateway.topic])
+        lane = two.lanes.find(gateway.group)
+        assert lane is not None
+        assert str(lane.settings.topics[0].order_key) == "QID"

@@ -12,7 +12,7 @@ from broker_core.errors import ConnectionLost
 from proxy.errors import Refused, SettingsError, Unavailable
 from proxy.lane.lanes import Lanes
 from proxy.live.group_store import GroupStore
-from proxy.live.live_groups import LiveGroups
+from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.store_keys import StoreKeys
 from proxy.live.store_reading import StoreReading, read_values
 from proxy.live.store_watch import StoreWatch
@@ -226,7 +226,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.at = Nameservers()
-        self.lanes = Lanes(make_lane)
+        self.lanes = Lanes(make_lane, auto_create=True, unserved=self.unserved)
         self.missing: list[str] = []  # settings that this process cannot serve
         self.live = LiveGroups(
             self.lanes,
@@ -235,6 +235,9 @@ class Watch:
             unservable=lambda _source, _groups: self.missing,
         )
         self.watch = StoreWatch(store(self.at), self.live)
+
+    def unserved(self, group: str) -> str:
+        return self.watch.unserved(group)
 
     async def put(self, name: str, version: int, settings: Any) -> None:
         """Store a value as another writer, then read the store."""
@@ -273,3 +276,43 @@ async def test_a_refused_group_is_served_once_it_can_be() -> None:
     await here.watch.look()
     assert here.served()["billing"].topics[0].max_pull_batch == 2
     assert here.watch.state.refused == {}
+
+
+async def test_no_client_creates_a_group_before_the_store_was_read() -> None:
+    """With a group's default order key instead of the stored one, its messages would be in another
+    order.
+    """
+    here = Watch()
+    stored = stored_form(group_settings("billing", order_key="$.customer"))
+    value = KEYS.sign("billing", StoredGroup(1, stored))
+    here.at.tables["one:1"]["billing"] = value.encode()
+    here.at.away = {"one:1", "two:2"}
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="'billing' is not served here yet: this proxy has"):
+            here.lanes.serving("billing", ["orders"], "client")
+        await here.watch.look()
+    with pytest.raises(Unavailable, match="since it started: one:1: one:1 does not answer; two:2"):
+        here.lanes.require("other", ["orders"])
+    assert here.served() == {}
+    here.at.away = {"two:2"}
+    await here.watch.look()
+    assert here.lanes.serving("billing", ["orders"], "client").settings.topics[0].order_key
+    assert str(here.served()["billing"].topics[0].order_key) == "$.customer"
+    assert here.lanes.require("other", ["orders"]).auto_created, "it is not in the store"
+
+
+async def test_no_client_creates_a_stored_group_whose_settings_are_refused() -> None:
+    here = Watch()
+    await here.put("billing", 1, {"topics": []})
+    with pytest.raises(Unavailable, match=r"are refused: .*should not be empty"):
+        here.lanes.serving("billing", ["orders"], "client")
+    await here.put("billing", 2, None)
+    assert here.lanes.serving("billing", ["orders"], "client").auto_created
+
+
+async def test_a_group_that_is_served_is_not_held_up_by_the_store() -> None:
+    here = Watch()
+    here.live.give(Source.FILE, [BILLING])
+    here.at.away = {"one:1", "two:2"}
+    await here.watch.look()
+    assert here.lanes.serving("billing", ["orders"], "client").settings == BILLING

@@ -24,7 +24,7 @@ from proxy.downstream.port.requests import (
     uses_our_fields,
     wish_of,
 )
-from proxy.errors import OrderlaneError, Refused, UnknownName
+from proxy.errors import OrderlaneError, Refused, Unavailable, UnknownName
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
 from testkit.lanes import group_settings
@@ -221,6 +221,7 @@ def test_the_brokers_own_properties_are_left_out() -> None:
         (BrokerError(1, "broken"), 503),
         (ConnectionLost("gone"), 503),
         (RequestTimeout("late"), 503),
+        (Unavailable("not read yet"), 503),
     ],
 )
 def test_a_refusal_says_whether_another_try_may_help(error: Exception, code: int) -> None:
