@@ -49,7 +49,7 @@ class AccessFile:
         if path is None:
             return
         try:
-            self._content = _read(path)
+            self._content = self._seen = _read(path)
             self._rules = _parse(self._content)
         except (OSError, ValueError) as error:
             raise StoreError(f"the accounts of {path} cannot be used: {error}") from error
@@ -124,11 +124,8 @@ class AccessFile:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                content = await in_thread(_read, path)
-                if content == self._content:
-                    continue
-                self._content = content
-                self._rules = _parse(content)
+                if self.look(await in_thread(_read, path)):
+                    self._log.info("accounts reloaded", accounts=len(self._rules.accounts))
             except (OSError, ValueError) as error:
                 # Keep the accounts in force: a typing error must not lock out all clients.
                 self._warnings.warn(
@@ -136,8 +133,19 @@ class AccessFile:
                     peer=str(path),
                     reason=str(error),
                 )
-            else:
-                self._log.info("accounts reloaded", accounts=len(self._rules.accounts))
+
+    def look(self, content: bytes) -> bool:
+        """Use *content* of the file if two consecutive looks found it; return whether it is new.
+
+        A writer may be half done, and half a list of accounts or rights is valid, too. Raises
+        ValueError, and keeps the accounts in force, if it cannot be used.
+        """
+        is_new = content == self._seen and content != self._content
+        self._seen = content
+        if is_new:
+            self._content = content
+            self._rules = _parse(content)
+        return is_new
 
 
 def _read(path: Path) -> bytes:

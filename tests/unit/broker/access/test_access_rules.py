@@ -6,11 +6,13 @@ import hashlib
 import hmac
 import re
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from broker_core.access.file import AccessFile
 from broker_core.access.needs import ADMIN_CODES, Need, Right
 from broker_core.access.rules import AccessRules, Addresses
 from broker_core.errors import BrokerError, InvalidCommand
@@ -257,3 +259,32 @@ def test_the_example_of_the_documents_is_right() -> None:
     assert example.accounts["orderlane-proxy"].admin
     assert not example.accounts["shop-account"].has(Need("group", "audit", Right.SUB))
     assert example.accounts["shop-account"].has(Need("topic", "prices", Right.SUB))
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def test_half_of_a_file_of_accounts_locks_nobody_out(tmp_path: Path) -> None:
+    """Up to a line of its list it is valid: the accounts below it would be refused."""
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(RULES)
+    file, whole = AccessFile(path), RULES.replace("orders=PUB|SUB", "orders=PUB").encode()
+    half = whole[: whole.index(b"- {accessKey: root")]
+    allowed = request(RequestCode.SEND_MESSAGE_V2, by=ROOT, b="orders")
+    file._rules.check(allowed, ELSEWHERE)
+    assert [file.look(each) for each in (half, whole)] == [False, False]
+    file._rules.check(allowed, ELSEWHERE)
+    assert [file.look(whole), file.look(whole)] == [True, False]
+    assert file._rules.accounts["shop-account"].topics["orders"] == Right.PUB
+
+
+def test_wrong_accounts_are_refused_once_and_those_before_stay(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(RULES)
+    file = AccessFile(path)
+    assert not file.look(b"accounts: 5")
+    with pytest.raises(ValueError, match="accounts is 5"):
+        file.look(b"accounts: 5")
+    assert not file.look(b"accounts: 5")
+    assert file._rules.accounts.keys() == {"shop-account", "root-account"}
+    assert [file.look(RULES.encode()), file.look(RULES.encode())] == [False, True]
