@@ -94,19 +94,21 @@ class Supervisor:
         return {setting: listener.address for setting, listener in self._listeners.items()}
 
     async def close(self) -> None:
-        """Drain all workers and wait for them. Raises OrderlaneError that names those that
-        failed.
+        """Drain all workers and wait for them; one that does not report is killed. Raises
+        OrderlaneError that names those that failed.
         """
         self._closing.set()
         for listener in self._listeners.values():
             listener.close()
-        await cancel_and_wait(self._checking)
+        if self._checking is None:
+            self._checking = spawn(self._check_forever(), name="check workers")
         self.pass_on(signal.SIGTERM)
         codes = {
             worker.number: await worker.keeping
             for worker in self._workers.values()
             if worker.keeping is not None
         }
+        await cancel_and_wait(self._checking)
         if (failed := bad_ends(codes)) is not None:
             raise OrderlaneError(failed)
 
@@ -222,6 +224,8 @@ class Supervisor:
                     _log.error("worker does not report; killing it", worker=worker.number)
                     worker.silence.heard(now_s)
                     worker.signal(signal.SIGKILL)
+            if self._closing.is_set():
+                continue
             if (uneven := self._rebalancer.look(self._loads())) is not None:
                 number, count = uneven
                 end = self._workers[number].end

@@ -1,0 +1,45 @@
+"""The supervisor with small processes in place of workers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.errors import OrderlaneError
+from proxy.workers import restarts, supervisor
+from proxy.workers.addresses import WorkerAddresses
+from proxy.workers.supervisor import Supervisor
+
+#: Reports that it is ready, and then stands still: it neither reports again nor ends by SIGTERM.
+_STUCK = """
+import signal, socket, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = socket.socket(fileno=int(sys.argv[1]))
+end.send(b'{"thrift":"a:1","http":"a:2","listening":true,"open":0,"movable":0,"taken":0}')
+while True:
+    signal.pause()
+"""
+
+
+def _stuck(_worker: WorkerAddresses, channel: int) -> Sequence[str]:
+    return [sys.executable, "-S", "-c", _STUCK, str(channel)]
+
+
+@pytest.mark.sockets
+async def test_a_worker_that_stands_still_does_not_hold_up_the_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "_LOOK_S", 0.01)
+    made = Supervisor(
+        [WorkerAddresses(1, "127.0.0.1:0", "127.0.0.1:0")],
+        _stuck,
+        shared={"listen.thrift": "127.0.0.1:0", "listen.http": "127.0.0.1:0"},
+    )
+    await made.start()
+    monkeypatch.setattr(restarts, "SILENT_S", 0.2)
+    async with asyncio.timeout(30):
+        with pytest.raises(OrderlaneError, match="worker 1 ended by SIGKILL instead of draining"):
+            await made.close()
