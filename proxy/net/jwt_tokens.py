@@ -21,6 +21,8 @@ MOST_CHARS, MOST_KEYS = 8_192, 100
 #: Valid tokens whose check is remembered, by digest.
 _MOST_REMEMBERED = 4_096
 _MOST_NAME_CHARS = 255
+#: Latest time in a claim, seconds since 1970.
+_LATEST_S = 2**53
 
 
 class JwtTokens:
@@ -42,6 +44,7 @@ class JwtTokens:
         self._settings = settings
         self._wall_ms = wall_clock_ms
         self._keys: dict[str, Any] = {}
+        self._entries: dict[str, Any] = {}  # of the provider's document, by the key's id
         self._valid: dict[bytes, tuple[str, float]] = {}  # principal and end, s since 1970
         #: Called for a token of an unknown key.
         self._on_unknown_key: Callable[[], None] | None = None
@@ -64,7 +67,7 @@ class JwtTokens:
         entries = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(entries, list) or len(entries) > MOST_KEYS:
             raise ValueError(f"should be a JSON object with at most {MOST_KEYS} keys")
-        found = {}
+        found, used = {}, {}
         for entry in entries:
             if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
                 continue
@@ -74,11 +77,12 @@ class JwtTokens:
                 found[str(entry["kid"])] = (self._jwt.PyJWK(entry), entry.get("alg"))
             except (self._jwt.PyJWTError, TypeError):
                 continue
+            used[str(entry["kid"])] = entry
         if not found:
             raise ValueError("contains no public key with an id for signatures")
-        if found.keys() != self._keys.keys():
-            self._valid.clear()  # a key may have been withdrawn
-        self._keys = found
+        if used != self._entries:
+            self._valid.clear()  # a key may have been withdrawn, or replaced under its id
+        self._keys, self._entries = found, used
 
     def identify(self, token: str) -> Identity | None:
         """Return the caller of *token*; None if it is no JWT."""
@@ -138,10 +142,8 @@ class JwtTokens:
         skew_s = self._settings.clock_skew_s
         times = {name: claims.get(name) for name in ("exp", "nbf", "iat")}
         for name, value in times.items():
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise ValueError(f"has a claim {name} that is no number")
+            if value is not None and not _is_time(value):
+                raise ValueError(f"has a claim {name} that is no time")
         if now_s >= claims["exp"] + skew_s:
             raise ValueError("is an expired JWT: get a new one from the provider")
         for name in ("nbf", "iat"):
@@ -161,3 +163,9 @@ class JwtTokens:
         if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME_CHARS:
             raise ValueError(f"is a JWT without the claim {settings.principal_claim!r}")
         return f"{settings.principal_prefix}{name}"
+
+
+def _is_time(value: Any) -> bool:
+    """Return whether *value* is a number of seconds; NaN, which Python reads, would never end."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_LATEST_S <= value <= _LATEST_S

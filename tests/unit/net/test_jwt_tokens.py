@@ -176,6 +176,30 @@ def test_keys_rotate_by_their_id() -> None:
     assert "unknown key" in reason(made, signed())  # also if it was remembered
 
 
+def test_a_key_that_was_replaced_under_its_id_verifies_nothing_more() -> None:
+    made = tokens()
+    assert made.identify(signed()) == ("oidc:ann", "")  # and is remembered
+    made.use_keys({"keys": [jwk(NEXT_KEY, "r1"), jwk(EC_KEY, "e1")]})
+    assert "verification failed" in reason(made, signed())
+    assert made.identify(signed(NEXT_KEY, "r1")) == ("oidc:ann", "")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 10**400},
+        {"iat": 10**400},
+        {"nbf": -(10**400)},
+        {"exp": float("nan")},
+        {"exp": float("inf")},
+        {"nbf": float("nan")},
+    ],
+)
+def test_times_outside_of_all_calendars_are_refused(claims: dict[str, Any]) -> None:
+    """JSON has numbers that no float holds, and Python reads more than JSON has."""
+    assert "that is no time" in reason(tokens(), signed(**claims))
+
+
 @pytest.mark.parametrize(
     "document",
     [
