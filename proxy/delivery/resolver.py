@@ -35,9 +35,12 @@ class CheckedResolver(AbstractResolver):
 
         Raises OSError if there is none at all, and AddressRefused if none is allowed.
         """
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
-        )
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
+            )
+        except UnicodeError:  # an empty or too long label
+            raise OSError(None, f"{host[:80]} is no name of a host") from None
         allowed: list[ResolveResult] = []
         problem = f"{host} has no address"
         for kind, _, protocol, _, where in found:

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_LABEL = r"[A-Za-z0-9_-]{1,63}"  # a resolver fails at an empty or longer one
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+    rf"(?P<scheme>https?)://(?P<host>{_LABEL}(?:\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\])"
+    r"(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<rest>(?:/[!$-;=?-\[\]_a-z~%]*)?(?:\?[!$-;=?-\[\]_a-z~%]*)?)"
 )
 _HOST = re.compile(r"(?P<host>(?:\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")

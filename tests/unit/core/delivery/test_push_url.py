@@ -32,6 +32,7 @@ def test_a_url_has_an_origin_for_connections(text: str, origin: str) -> None:
         *("http://receiver\\@other/", "http://receiver/a b", "http://receiver/\r\nX: y"),
         *("http://receiver:0/", "http://receiver:65536/", "http://receiver:80:90/"),
         *("http://réceiver/", "http://receiver/ü", "HTTP://receiver/", " http://receiver/"),
+        *("http://a..b/", "http://.a/", "http://a../", f"http://{'a' * 64}.example.com/"),
         *("http://receiver\n", "http://receiver/" + "a" * 2048),
     ],
 )
