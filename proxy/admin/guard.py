@@ -84,6 +84,21 @@ class Guard:
             self._charge(who, client)
         return who
 
+    def still_allows(
+        self,
+        path: str,
+        names: Mapping[str, str],
+        headers: Mapping[str, str],
+        *,
+        certificate: str | None = None,
+    ) -> bool:
+        """Return whether an answer that lasts may go on: its token may have expired meanwhile."""
+        try:
+            self._check(path, names, headers, certificate)
+        except NotAllowed:
+            return False
+        return True
+
     def spend(self, who: str | None, size_bytes: int) -> None:
         """Charge the bytes of an answer to the principal of its request."""
         if who is not None and self._quotas:

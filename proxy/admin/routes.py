@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -94,11 +95,12 @@ async def _secured(_request: web.Request, response: web.StreamResponse) -> None:
 
 def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> _Served:
     async def serve(request: web.Request) -> web.StreamResponse:
+        shown = _certificate_name(request)
         who = guard.check(
             operation.path,
             request.match_info,
             request.headers,
-            certificate=_certificate_name(request),
+            certificate=shown,
             client=request.remote or "unknown",
         )
         call = await _call(request, operation, who, body_within_s)
@@ -109,7 +111,12 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
         if operation.media == NDJSON:
             return await _stream(request, answer)
         if operation.media == EVENTS:
-            return await _follow(request, answer)
+            names, headers = request.match_info, request.headers
+            return await _follow(
+                request,
+                answer,
+                partial(guard.still_allows, operation.path, names, headers, certificate=shown),
+            )
         if isinstance(answer, Listed):
             response = _json(answer.rows)
             _name_missing(response, answer.unanswered)
@@ -201,7 +208,9 @@ async def _stream(request: web.Request, streamed: Streamed) -> web.StreamRespons
     return response
 
 
-async def _follow(request: web.Request, events: Following) -> web.StreamResponse:
+async def _follow(
+    request: web.Request, events: Following, may_go_on: Callable[[], bool]
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": EVENTS})
     # Tells reverse proxies not to buffer the stream.
     response.headers["X-Accel-Buffering"] = "no"
@@ -211,6 +220,8 @@ async def _follow(request: web.Request, events: Following) -> web.StreamResponse
     try:
         await response.prepare(request)
         async for piece in pieces:
+            if not may_go_on():
+                break
             await response.write(piece)
         await response.write_eof()
     except ConnectionError:

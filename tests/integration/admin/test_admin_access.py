@@ -11,12 +11,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 
-from proxy.admin.guard import SECURITY_HEADERS
+from proxy.admin.guard import SECURITY_HEADERS, Guard
+from proxy.admin.http import AdminHttp
+from proxy.admin.metric_families import Scrape
+from proxy.admin.operations import EVENTS, Call, get
 from proxy.cli.connect import ADMIN_TOKEN, proxy_groups
+from proxy.console.events import Events, Reader
 from proxy.errors import OrderlaneError
+from proxy.net.principals import Principals
+from proxy.settings.proxy_settings import Settings
 from testkit.gateway import GROUP, TOPIC, run_gateway
 
 TOKENS = [
@@ -137,3 +144,45 @@ async def test_verbs_read_the_token_from_the_environment(
             await asyncio.to_thread(proxy_groups, http)
         monkeypatch.setenv(ADMIN_TOKEN, "ops")
         assert GROUP in str(await asyncio.to_thread(proxy_groups, http))
+
+
+async def test_a_stream_of_events_ends_with_its_token() -> None:
+    now_s = [1_800_000_000]  # in January 2027
+    settings = Settings.model_validate({"tokens": [{**TOKENS[0], "expires": "2027-03-31"}]})
+    principals = Principals(settings, wall_clock_ms=lambda: now_s[0] * 1000)
+
+    async def nothing() -> Any:
+        return {}
+
+    async def state() -> bytes:
+        return b"{}"
+
+    events = Events(state, every_s=3600)
+
+    async def read(_call: Call) -> Reader:
+        return events.read()
+
+    http = AdminHttp(
+        scrape=Scrape(),
+        not_ready=nothing,
+        groups=nothing,
+        guard=Guard(principals, loopback=False),
+        operations=[get("/api/events", "Events.", read, media=EVENTS)],
+    )
+    port = await http.listen("127.0.0.1", 0)
+    url, headers = f"http://127.0.0.1:{port}/api/events", {"Authorization": "Bearer ops"}
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        assert answer.status == 200
+        received = b""
+        while b"event: overview" not in received:
+            received += await answer.content.readany()
+        await events.tell()
+        assert b"id: 2" in await answer.content.readany()
+        now_s[0] += 90 * 86_400
+        await events.tell()
+        assert await answer.content.read() == b""
+        assert events.readers == 0
+        async with session.get(url, headers=headers) as again:
+            assert again.status == 401
+    await events.close()
+    await http.close()
