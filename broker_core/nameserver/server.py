@@ -6,14 +6,15 @@ import asyncio
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from broker_core.access.file import AccessFile
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.errors import BrokerError, InvalidCommand, StoreError
 from broker_core.names import Topic
 from broker_core.nameserver.administration import NameserverAdministration
 from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
@@ -133,9 +134,11 @@ class NameServer:
 
     async def _start(self) -> None:
         if self._table is not None:
-            for namespace, values in self._table.load().get("configTable", {}).items():
-                for key, value in values.items():
+            try:
+                for namespace, key, value in _stored_values(self._table.load()):
                     self._routes.put_value(namespace, key, value=value)
+            except InvalidCommand as error:
+                raise StoreError(f"table {self._table.path} cannot be used: {error}") from None
         self.address = await self.server.listen(self._host, self._port)
         self._access.start()
         self._sweeper = spawn(self._sweep(), name="drop silent brokers")
@@ -291,6 +294,20 @@ class NameServer:
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
         return request.response(body=table_to_json(values))
+
+
+def _stored_values(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield namespace, key and value of each stored value. Raise InvalidCommand: people edit it."""
+    table = content.get("configTable", {})
+    for namespace, values in table.items() if isinstance(table, dict) else [("", None)]:
+        if not isinstance(values, dict):
+            raise InvalidCommand("configTable should be an object of objects, one per namespace")
+        for key, value in values.items():
+            if not isinstance(value, str):
+                raise InvalidCommand(
+                    f"value {key[:80]!r} of namespace {namespace[:80]!r} should be a text"
+                )
+            yield namespace, key, value
 
 
 def _check_names(header: nameserver_headers.MemberHeader) -> None:

@@ -11,7 +11,7 @@ import pytest
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.broker.topics.topics import SYSTEM_TOPICS
 from broker_core.client.connection_pool import ConnectionPool
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, StoreError
 from broker_core.names import Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import table_from_json
@@ -329,3 +329,21 @@ async def test_a_value_that_was_not_saved_is_not_stored_and_is_saved_when_it_is_
     finally:
         await client.pool.close()
         await server.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"configTable": null}', "configTable should be an object of objects"),
+        ('{"configTable": {"ns": 5}}', "configTable should be an object of objects"),
+        ('{"configTable": {"ns": {"k": 5}}}', "value 'k' of namespace 'ns' should be a text"),
+        ('{"configTable": {"ns": {"k": null}}}', "value 'k' of namespace 'ns' should be a text"),
+        ('{"configTable": {"ns": {"k": "%s"}}}' % ("x" * 17_000_000), "at most 16777216"),
+    ],
+)
+async def test_a_nameserver_with_a_wrongly_edited_table_says_why_it_does_not_start(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "kvConfig.json").write_text(content)
+    with pytest.raises(StoreError, match=f"kvConfig.json cannot be used: .*{says}"):
+        await NameServer(data=tmp_path).start()
