@@ -363,6 +363,11 @@ struct ProgressReport {
     5: optional map<string, i64> skipped,
     /** By topic: messages that the reader read again after a failure. */
     6: optional map<string, i64> repeated,
+    /**
+     * Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+     * QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
+     */
+    7: optional map<string, map<string, i64>> lives,
     /** Authenticates the client. */
     75: optional string token
 }

@@ -47,6 +47,7 @@ class FakeBrokerClient:
         self.most_encoded_bytes = 1 << 30
         self.timeouts: list[float | None] = []
         self.committed: dict[tuple[Group, QueueName], int] = {}
+        self.commit_lives: dict[QueueName, int | None] = {}
         self.lowest: dict[QueueName, int] = {}
         self.lives: dict[Topic, int] = {}
         self.client_id = "this"
@@ -196,9 +197,12 @@ class FakeBrokerClient:
         self._check("committed_offset", queue)
         return self.committed.get((group, queue))
 
-    async def commit_offset(self, group: Group, queue: QueueName, offset: int, **_: Any) -> None:
+    async def commit_offset(
+        self, group: Group, queue: QueueName, offset: int, *, life: int | None = None, **_: Any
+    ) -> None:
         self._check("commit_offset", queue)
         self.committed[group, queue] = offset
+        self.commit_lives[queue] = life
 
     def serve(self, code: RequestCode, handler: Any) -> None:
         """Serve no requests of brokers: there are none."""

@@ -38,7 +38,9 @@ CALLS: dict[str, list[Any]] = {
     "ack": [consumer.AckResult("r", GROUP, "", PLACES)],
     "ranges": [consumer.RangesRequest(GROUP, [TOPIC], 1)],
     "topics": [consumer.TopicsRequest(GROUP)],
-    "report": [consumer.ProgressReport(GROUP, "r", PLACES, {TOPIC: 2}, {TOPIC: 3}, {TOPIC: 4})],
+    "report": [
+        consumer.ProgressReport(GROUP, "r", PLACES, {TOPIC: 2}, {TOPIC: 3}, {TOPIC: 4}, PLACES)
+    ],
     "getConsumeStats": [consumer.ConsumeStatsRequest(GROUP, TOPIC)],
     "sendSync": [MESSAGE, 100],
     "sendAsync": [MESSAGE],

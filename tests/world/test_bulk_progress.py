@@ -16,20 +16,37 @@ TOPIC = {"name": "orders", "order_key": "KEY", "visibility_timeout_s": 5.0}
 BILLING, ARCHIVE = ({"name": name, "topics": [TOPIC]} for name in ("billing", "archive"))
 
 
-async def _report(stage: Stage, proxy: int, offset: int) -> str | None:
-    """Report that a bulk reader of the same group has read up to *offset*; return the refusal."""
-    node = stage.world.add(ClientNode, f"spark-{proxy}")
-    await node.start()
+async def _ask(stage: Stage, proxy: int, method: str, request: Any) -> Any:
+    """Return the answer to a call of Spark."""
+    name = f"spark-{proxy}"
+    if (node := stage.world.nodes.get(name)) is None:
+        node = stage.world.add(ClientNode, name)
+        await node.start()
     host, port = stage.world.proxies[proxy].thrift.split(":")
 
-    async def ask() -> str | None:
-        request = consumer.ProgressReport("billing", "spark", {"orders": {"broker-a_0": offset}})
+    async def ask() -> Any:
         client = ThriftClient(*await asyncio.open_connection(host, int(port)), COMPACT)
-        answer = await client.call("report", request)
+        answer = await client.call(method, request)
         await client.close()
-        return answer.refusal
+        return answer
 
     return await node.do(ask())
+
+
+async def _report(
+    stage: Stage, proxy: int, offset: int, *, group: str = "billing", life: int | None = None
+) -> str | None:
+    """Report that a bulk reader of the same group has read up to *offset*; return the refusal."""
+    offsets = {"orders": {"broker-a_0": offset}}
+    lives = None if life is None else {"orders": {"broker-a_0": life}}
+    request = consumer.ProgressReport(group, "spark", offsets, lives=lives)
+    return (await _ask(stage, proxy, "report", request)).refusal
+
+
+async def _range(stage: Stage, proxy: int) -> consumer.QueueRange:
+    request = consumer.RangesRequest("archive", ["orders"])
+    (only,) = await _ask(stage, proxy, "ranges", request)
+    return only
 
 
 @pytest.mark.parametrize("beside", ["at another proxy", "while its clients are away"])
@@ -113,3 +130,27 @@ def test_progress_in_a_former_life_does_not_skip_messages_of_the_next_one(beside
 
     play(main)
     assert seen["after"][1] == list(range(12)), seen
+
+
+def test_progress_in_a_former_life_that_another_proxy_reports_is_refused() -> None:
+    """Spark names the life: the proxy that takes the report knows nothing of its reads."""
+    seen: dict[str, Any] = {}
+
+    async def main(stage: Stage) -> None:
+        await stage.start(groups=[ARCHIVE], topics={"orders": 1}, proxies=2)
+        await stage.send("orders", ["k"], 10)
+        read = await _range(stage, 0)
+        await stage.world.delete_topic("orders")
+        await asyncio.sleep(1)
+        await stage.world.make_topic("orders", 1)
+        await asyncio.sleep(1)
+        await stage.send("orders", ["k"], 12)
+        seen["new"] = await _range(stage, 1)
+        seen["old"] = read
+        seen["refusal"] = await _report(stage, 1, read.endOffset, group="archive", life=read.life)
+        seen["after"] = await _range(stage, 1)
+
+    play(main)
+    assert (seen["old"].endOffset, seen["new"].endOffset) == (10, 12)
+    assert "which was deleted and created again since" in str(seen["refusal"]), seen
+    assert seen["after"].committedOffset is None, seen

@@ -15,7 +15,7 @@ from thin_client.backoff import backoff_ns
 from thin_client.calls import Call
 from thin_client.errors import ProtocolError, Refused
 from thin_client.options import client_version
-from thin_client.spark.offsets import QueueState, Slice, flat, sorted_offsets
+from thin_client.spark.offsets import QueueState, Slice, flat, lives_of, sorted_offsets
 from thin_client.spark.options import Connecting
 from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
 from thin_client.spark.server_order import KnownFailures
@@ -168,15 +168,19 @@ class BulkClient:
     def report(
         self, offsets: Mapping[str, Mapping[str, int]], counts: Counts | None = None
     ) -> str | None:
-        """Set the group's committed offsets, and add *counts* to its metrics.
+        """Set the group's committed offsets to a stream's *offsets*, in the lives that these name,
+        and add *counts* to its metrics.
 
         Return why the proxy did not set the offsets, a sentence; None if it did. Raises
         ClientError.
         """
+        positions = flat(offsets)
+        lives = [each for each in lives_of(offsets).items() if each[0] in positions]
         request = consumer.ProgressReport(
             groupId=self._connecting.group,
             consumerId=self._connecting.consumer_id,
-            offsets=sorted_offsets(flat(offsets).items()),
+            offsets=sorted_offsets(positions.items()),
+            lives=sorted_offsets(lives) or None,
             token=self._connecting.token,
         )
         if counts is not None:

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from thin_client.spark.offsets import (
+    ABOUT,
     Offsets,
     Queue,
     QueueState,
@@ -63,9 +64,10 @@ class Selection:
         return sorted(state for state in states if self.wants(state.queue))
 
     def part_of(self, offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-        """Return the part of a stream's *offsets* in selected queues."""
+        """Return the part of a stream's *offsets* in selected queues, with what is known of it."""
         found = flat(offsets)
-        return sorted_offsets(item for item in found.items() if self.wants(item[0]))
+        part = sorted_offsets(item for item in found.items() if self.wants(item[0]))
+        return {ABOUT: dict(offsets[ABOUT]), **part} if part and ABOUT in offsets else part
 
     def check_topics(self, there: Iterable[str], *, known: Container[str] = ()) -> None:
         """Raise OptionError for a named topic that is not *there*.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from broker_core.client import BrokerClient, QueueRange
@@ -169,7 +170,9 @@ class BulkService:
             self._count(lane, request)
             why = _unknown_topics(lane, meaning.topics or ())
             if request.offsets and why is None:
-                why = await self._commit(lane, request.offsets, reader_of(request))
+                why = await self._commit(
+                    lane, request.offsets, reader_of(request), request.lives or {}
+                )
             self.refused_acks += why is not None
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.report_result(error=refusal(error))
@@ -201,10 +204,17 @@ class BulkService:
                 )
 
     async def _commit(
-        self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]], reader: str
+        self,
+        lane: GroupLane,
+        offsets: Mapping[str, Mapping[str, int]],
+        reader: str,
+        lives: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> str | None:
         """Set the committed offsets of the group. Return why not, a sentence; None if they were
         set.
+
+        *lives*: those in which the reader read the queues; of others the life of its last read
+        without offsets counts.
         """
         if lane.presence.joined:
             return (
@@ -214,9 +224,15 @@ class BulkService:
         if why := await self._owned(lane, offsets):
             return why
         positions = await self._positions.named(lane, offsets)
-        if why := await self._beyond(positions):
-            return why
         readers = self._positions.readers_of(lane.name)
+        read_in = {
+            each.queue: readers.life_read(reader, each.queue) if life is None else life
+            for each in positions
+            if each.queue is not None
+            for life in (lives.get(each.topic, {}).get(each.qid),)
+        }
+        if why := await self._beyond(positions, read_in):
+            return why
         if not readers.may_ack(reader, now_ns()):
             return (
                 f"the reader {readers.acker!r} reported progress of group {lane.name!r} within the"
@@ -227,7 +243,7 @@ class BulkService:
             *(
                 self._client.commit_offset(
                     *(lane.name, each.queue, each.offset),
-                    life=readers.life_read(reader, each.queue),
+                    life=read_in[each.queue],
                 )
                 for each in positions
                 if each.queue is not None
@@ -258,10 +274,14 @@ class BulkService:
                 )
         return None
 
-    async def _beyond(self, positions: Iterable[Position]) -> str | None:
-        """Return why *positions* cannot be committed; None if their queues have reached them.
+    async def _beyond(
+        self, positions: Iterable[Position], read_in: Mapping[QueueName, int | None]
+    ) -> str | None:
+        """Return why *positions* cannot be committed; None if their queues have reached them in the
+        lives in which they were read (*read_in*; None: unknown).
 
-        A committed offset beyond the end would skip future messages and hide the lag.
+        A committed offset beyond the end would skip future messages and hide the lag, and so would
+        one of a former life of the topic. Brokers check the life again.
         """
         for each in positions:
             if each.offset < 0:
@@ -273,7 +293,15 @@ class BulkService:
             self._positions.warn("ack failed", error)
             return f"a broker failed: {error}"
         for queue, each in there.items():
-            end = ranges[queue].end
+            end, life = ranges[queue].end, ranges[queue].life
+            if None not in (life, read_in[queue]) and life != read_in[queue]:
+                why = (
+                    f"{_place(each)}: it was read in life {read_in[queue]} of the topic, which was"
+                    " deleted and created again since, or restored from an older copy, and is now"
+                    f" in life {life}"
+                )
+                self._positions.warn("an ack is of a former life of its topic", why)
+                return why
             if each.offset > end:
                 why = f"{_place(each)}: the queue ends at {end}"
                 self._positions.warn("an ack is beyond the end of its queue", why)

@@ -4951,6 +4951,11 @@ void ProgressReport::__set_repeated(const std::map<std::string, int64_t> & val) 
 __isset.repeated = true;
 }
 
+void ProgressReport::__set_lives(const std::map<std::string, std::map<std::string, int64_t> > & val) {
+  this->lives = val;
+__isset.lives = true;
+}
+
 void ProgressReport::__set_token(const std::string& val) {
   this->token = val;
 __isset.token = true;
@@ -5109,6 +5114,44 @@ uint32_t ProgressReport::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 7:
+        if (ftype == ::apache::thrift::protocol::T_MAP) {
+          {
+            this->lives.clear();
+            uint32_t _size285;
+            ::apache::thrift::protocol::TType _ktype286;
+            ::apache::thrift::protocol::TType _vtype287;
+            xfer += iprot->readMapBegin(_ktype286, _vtype287, _size285);
+            uint32_t _i289;
+            for (_i289 = 0; _i289 < _size285; ++_i289)
+            {
+              std::string _key290;
+              xfer += iprot->readString(_key290);
+              std::map<std::string, int64_t> & _val291 = this->lives[_key290];
+              {
+                _val291.clear();
+                uint32_t _size292;
+                ::apache::thrift::protocol::TType _ktype293;
+                ::apache::thrift::protocol::TType _vtype294;
+                xfer += iprot->readMapBegin(_ktype293, _vtype294, _size292);
+                uint32_t _i296;
+                for (_i296 = 0; _i296 < _size292; ++_i296)
+                {
+                  std::string _key297;
+                  xfer += iprot->readString(_key297);
+                  int64_t& _val298 = _val291[_key297];
+                  xfer += iprot->readI64(_val298);
+                }
+                xfer += iprot->readMapEnd();
+              }
+            }
+            xfer += iprot->readMapEnd();
+          }
+          this->__isset.lives = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       case 75:
         if (ftype == ::apache::thrift::protocol::T_STRING) {
           xfer += iprot->readString(this->token);
@@ -5151,17 +5194,17 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
   xfer += oprot->writeFieldBegin("offsets", ::apache::thrift::protocol::T_MAP, 3);
   {
     xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->offsets.size()));
-    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter285;
-    for (_iter285 = this->offsets.begin(); _iter285 != this->offsets.end(); ++_iter285)
+    std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter299;
+    for (_iter299 = this->offsets.begin(); _iter299 != this->offsets.end(); ++_iter299)
     {
-      xfer += oprot->writeString(_iter285->first);
+      xfer += oprot->writeString(_iter299->first);
       {
-        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter285->second.size()));
-        std::map<std::string, int64_t> ::const_iterator _iter286;
-        for (_iter286 = _iter285->second.begin(); _iter286 != _iter285->second.end(); ++_iter286)
+        xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter299->second.size()));
+        std::map<std::string, int64_t> ::const_iterator _iter300;
+        for (_iter300 = _iter299->second.begin(); _iter300 != _iter299->second.end(); ++_iter300)
         {
-          xfer += oprot->writeString(_iter286->first);
-          xfer += oprot->writeI64(_iter286->second);
+          xfer += oprot->writeString(_iter300->first);
+          xfer += oprot->writeI64(_iter300->second);
         }
         xfer += oprot->writeMapEnd();
       }
@@ -5174,11 +5217,11 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("lost", ::apache::thrift::protocol::T_MAP, 4);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->lost.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter287;
-      for (_iter287 = this->lost.begin(); _iter287 != this->lost.end(); ++_iter287)
+      std::map<std::string, int64_t> ::const_iterator _iter301;
+      for (_iter301 = this->lost.begin(); _iter301 != this->lost.end(); ++_iter301)
       {
-        xfer += oprot->writeString(_iter287->first);
-        xfer += oprot->writeI64(_iter287->second);
+        xfer += oprot->writeString(_iter301->first);
+        xfer += oprot->writeI64(_iter301->second);
       }
       xfer += oprot->writeMapEnd();
     }
@@ -5188,11 +5231,11 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("skipped", ::apache::thrift::protocol::T_MAP, 5);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->skipped.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter288;
-      for (_iter288 = this->skipped.begin(); _iter288 != this->skipped.end(); ++_iter288)
+      std::map<std::string, int64_t> ::const_iterator _iter302;
+      for (_iter302 = this->skipped.begin(); _iter302 != this->skipped.end(); ++_iter302)
       {
-        xfer += oprot->writeString(_iter288->first);
-        xfer += oprot->writeI64(_iter288->second);
+        xfer += oprot->writeString(_iter302->first);
+        xfer += oprot->writeI64(_iter302->second);
       }
       xfer += oprot->writeMapEnd();
     }
@@ -5202,11 +5245,34 @@ uint32_t ProgressReport::write(::apache::thrift::protocol::TProtocol* oprot) con
     xfer += oprot->writeFieldBegin("repeated", ::apache::thrift::protocol::T_MAP, 6);
     {
       xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(this->repeated.size()));
-      std::map<std::string, int64_t> ::const_iterator _iter289;
-      for (_iter289 = this->repeated.begin(); _iter289 != this->repeated.end(); ++_iter289)
+      std::map<std::string, int64_t> ::const_iterator _iter303;
+      for (_iter303 = this->repeated.begin(); _iter303 != this->repeated.end(); ++_iter303)
       {
-        xfer += oprot->writeString(_iter289->first);
-        xfer += oprot->writeI64(_iter289->second);
+        xfer += oprot->writeString(_iter303->first);
+        xfer += oprot->writeI64(_iter303->second);
+      }
+      xfer += oprot->writeMapEnd();
+    }
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.lives) {
+    xfer += oprot->writeFieldBegin("lives", ::apache::thrift::protocol::T_MAP, 7);
+    {
+      xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_MAP, static_cast<uint32_t>(this->lives.size()));
+      std::map<std::string, std::map<std::string, int64_t> > ::const_iterator _iter304;
+      for (_iter304 = this->lives.begin(); _iter304 != this->lives.end(); ++_iter304)
+      {
+        xfer += oprot->writeString(_iter304->first);
+        {
+          xfer += oprot->writeMapBegin(::apache::thrift::protocol::T_STRING, ::apache::thrift::protocol::T_I64, static_cast<uint32_t>(_iter304->second.size()));
+          std::map<std::string, int64_t> ::const_iterator _iter305;
+          for (_iter305 = _iter304->second.begin(); _iter305 != _iter304->second.end(); ++_iter305)
+          {
+            xfer += oprot->writeString(_iter305->first);
+            xfer += oprot->writeI64(_iter305->second);
+          }
+          xfer += oprot->writeMapEnd();
+        }
       }
       xfer += oprot->writeMapEnd();
     }
@@ -5230,50 +5296,55 @@ void swap(ProgressReport &a, ProgressReport &b) {
   swap(a.lost, b.lost);
   swap(a.skipped, b.skipped);
   swap(a.repeated, b.repeated);
+  swap(a.lives, b.lives);
   swap(a.token, b.token);
   swap(a.__isset, b.__isset);
 }
 
-ProgressReport::ProgressReport(const ProgressReport& other290) {
-  groupId = other290.groupId;
-  consumerId = other290.consumerId;
-  offsets = other290.offsets;
-  lost = other290.lost;
-  skipped = other290.skipped;
-  repeated = other290.repeated;
-  token = other290.token;
-  __isset = other290.__isset;
+ProgressReport::ProgressReport(const ProgressReport& other306) {
+  groupId = other306.groupId;
+  consumerId = other306.consumerId;
+  offsets = other306.offsets;
+  lost = other306.lost;
+  skipped = other306.skipped;
+  repeated = other306.repeated;
+  lives = other306.lives;
+  token = other306.token;
+  __isset = other306.__isset;
 }
-ProgressReport::ProgressReport(ProgressReport&& other291) noexcept {
-  groupId = std::move(other291.groupId);
-  consumerId = std::move(other291.consumerId);
-  offsets = std::move(other291.offsets);
-  lost = std::move(other291.lost);
-  skipped = std::move(other291.skipped);
-  repeated = std::move(other291.repeated);
-  token = std::move(other291.token);
-  __isset = other291.__isset;
+ProgressReport::ProgressReport(ProgressReport&& other307) noexcept {
+  groupId = std::move(other307.groupId);
+  consumerId = std::move(other307.consumerId);
+  offsets = std::move(other307.offsets);
+  lost = std::move(other307.lost);
+  skipped = std::move(other307.skipped);
+  repeated = std::move(other307.repeated);
+  lives = std::move(other307.lives);
+  token = std::move(other307.token);
+  __isset = other307.__isset;
 }
-ProgressReport& ProgressReport::operator=(const ProgressReport& other292) {
-  groupId = other292.groupId;
-  consumerId = other292.consumerId;
-  offsets = other292.offsets;
-  lost = other292.lost;
-  skipped = other292.skipped;
-  repeated = other292.repeated;
-  token = other292.token;
-  __isset = other292.__isset;
+ProgressReport& ProgressReport::operator=(const ProgressReport& other308) {
+  groupId = other308.groupId;
+  consumerId = other308.consumerId;
+  offsets = other308.offsets;
+  lost = other308.lost;
+  skipped = other308.skipped;
+  repeated = other308.repeated;
+  lives = other308.lives;
+  token = other308.token;
+  __isset = other308.__isset;
   return *this;
 }
-ProgressReport& ProgressReport::operator=(ProgressReport&& other293) noexcept {
-  groupId = std::move(other293.groupId);
-  consumerId = std::move(other293.consumerId);
-  offsets = std::move(other293.offsets);
-  lost = std::move(other293.lost);
-  skipped = std::move(other293.skipped);
-  repeated = std::move(other293.repeated);
-  token = std::move(other293.token);
-  __isset = other293.__isset;
+ProgressReport& ProgressReport::operator=(ProgressReport&& other309) noexcept {
+  groupId = std::move(other309.groupId);
+  consumerId = std::move(other309.consumerId);
+  offsets = std::move(other309.offsets);
+  lost = std::move(other309.lost);
+  skipped = std::move(other309.skipped);
+  repeated = std::move(other309.repeated);
+  lives = std::move(other309.lives);
+  token = std::move(other309.token);
+  __isset = other309.__isset;
   return *this;
 }
 void ProgressReport::printTo(std::ostream& out) const {
@@ -5285,6 +5356,7 @@ void ProgressReport::printTo(std::ostream& out) const {
   out << ", " << "lost="; (__isset.lost ? (out << to_string(lost)) : (out << "<null>"));
   out << ", " << "skipped="; (__isset.skipped ? (out << to_string(skipped)) : (out << "<null>"));
   out << ", " << "repeated="; (__isset.repeated ? (out << to_string(repeated)) : (out << "<null>"));
+  out << ", " << "lives="; (__isset.lives ? (out << to_string(lives)) : (out << "<null>"));
   out << ", " << "token="; (__isset.token ? (out << to_string(token)) : (out << "<null>"));
   out << ")";
 }
@@ -5367,22 +5439,22 @@ void swap(ReportAnswer &a, ReportAnswer &b) {
   swap(a.__isset, b.__isset);
 }
 
-ReportAnswer::ReportAnswer(const ReportAnswer& other294) {
-  refusal = other294.refusal;
-  __isset = other294.__isset;
+ReportAnswer::ReportAnswer(const ReportAnswer& other310) {
+  refusal = other310.refusal;
+  __isset = other310.__isset;
 }
-ReportAnswer::ReportAnswer(ReportAnswer&& other295) noexcept {
-  refusal = std::move(other295.refusal);
-  __isset = other295.__isset;
+ReportAnswer::ReportAnswer(ReportAnswer&& other311) noexcept {
+  refusal = std::move(other311.refusal);
+  __isset = other311.__isset;
 }
-ReportAnswer& ReportAnswer::operator=(const ReportAnswer& other296) {
-  refusal = other296.refusal;
-  __isset = other296.__isset;
+ReportAnswer& ReportAnswer::operator=(const ReportAnswer& other312) {
+  refusal = other312.refusal;
+  __isset = other312.__isset;
   return *this;
 }
-ReportAnswer& ReportAnswer::operator=(ReportAnswer&& other297) noexcept {
-  refusal = std::move(other297.refusal);
-  __isset = other297.__isset;
+ReportAnswer& ReportAnswer::operator=(ReportAnswer&& other313) noexcept {
+  refusal = std::move(other313.refusal);
+  __isset = other313.__isset;
   return *this;
 }
 void ReportAnswer::printTo(std::ostream& out) const {

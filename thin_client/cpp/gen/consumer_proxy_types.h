@@ -2076,10 +2076,11 @@ void swap(TopicsRequest &a, TopicsRequest &b);
 std::ostream& operator<<(std::ostream& out, const TopicsRequest& obj);
 
 typedef struct _ProgressReport__isset {
-  _ProgressReport__isset() : lost(false), skipped(false), repeated(false), token(false) {}
+  _ProgressReport__isset() : lost(false), skipped(false), repeated(false), lives(false), token(false) {}
   bool lost :1;
   bool skipped :1;
   bool repeated :1;
+  bool lives :1;
   bool token :1;
 } _ProgressReport__isset;
 
@@ -2119,6 +2120,11 @@ class ProgressReport : public virtual ::apache::thrift::TBase {
    */
   std::map<std::string, int64_t>  repeated;
   /**
+   * Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+   * QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
+   */
+  std::map<std::string, std::map<std::string, int64_t> >  lives;
+  /**
    * Authenticates the client.
    */
   std::string token;
@@ -2136,6 +2142,8 @@ class ProgressReport : public virtual ::apache::thrift::TBase {
   void __set_skipped(const std::map<std::string, int64_t> & val);
 
   void __set_repeated(const std::map<std::string, int64_t> & val);
+
+  void __set_lives(const std::map<std::string, std::map<std::string, int64_t> > & val);
 
   void __set_token(const std::string& val);
 
@@ -2158,6 +2166,10 @@ class ProgressReport : public virtual ::apache::thrift::TBase {
     if (__isset.repeated != rhs.__isset.repeated)
       return false;
     else if (__isset.repeated && !(repeated == rhs.repeated))
+      return false;
+    if (__isset.lives != rhs.__isset.lives)
+      return false;
+    else if (__isset.lives && !(lives == rhs.lives))
       return false;
     if (__isset.token != rhs.__isset.token)
       return false;

@@ -344,13 +344,13 @@ const ConsumerService_getConsumeStats_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3174 = input.readListBegin();
-          const _size173 = _rtmp3174.size || 0;
-          for (let _i175 = 0; _i175 < _size173; ++_i175) {
-            let elem176 = null;
-            elem176 = new ttypes.ConsumeStats();
-            elem176.read(input);
-            this.success.push(elem176);
+          const _rtmp3188 = input.readListBegin();
+          const _size187 = _rtmp3188.size || 0;
+          for (let _i189 = 0; _i189 < _size187; ++_i189) {
+            let elem190 = null;
+            elem190 = new ttypes.ConsumeStats();
+            elem190.read(input);
+            this.success.push(elem190);
           }
           input.readListEnd();
         } else {
@@ -379,10 +379,10 @@ const ConsumerService_getConsumeStats_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter177 in this.success) {
-        if (this.success.hasOwnProperty(iter177)) {
-          iter177 = this.success[iter177];
-          iter177.write(output);
+      for (let iter191 in this.success) {
+        if (this.success.hasOwnProperty(iter191)) {
+          iter191 = this.success[iter191];
+          iter191.write(output);
         }
       }
       output.writeListEnd();
@@ -942,13 +942,13 @@ const ConsumerService_ranges_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3179 = input.readListBegin();
-          const _size178 = _rtmp3179.size || 0;
-          for (let _i180 = 0; _i180 < _size178; ++_i180) {
-            let elem181 = null;
-            elem181 = new ttypes.QueueRange();
-            elem181.read(input);
-            this.success.push(elem181);
+          const _rtmp3193 = input.readListBegin();
+          const _size192 = _rtmp3193.size || 0;
+          for (let _i194 = 0; _i194 < _size192; ++_i194) {
+            let elem195 = null;
+            elem195 = new ttypes.QueueRange();
+            elem195.read(input);
+            this.success.push(elem195);
           }
           input.readListEnd();
         } else {
@@ -977,10 +977,10 @@ const ConsumerService_ranges_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
-      for (let iter182 in this.success) {
-        if (this.success.hasOwnProperty(iter182)) {
-          iter182 = this.success[iter182];
-          iter182.write(output);
+      for (let iter196 in this.success) {
+        if (this.success.hasOwnProperty(iter196)) {
+          iter196 = this.success[iter196];
+          iter196.write(output);
         }
       }
       output.writeListEnd();
@@ -1081,12 +1081,12 @@ const ConsumerService_topics_result = class {
         case 0:
         if (ftype == Thrift.Type.LIST) {
           this.success = [];
-          const _rtmp3184 = input.readListBegin();
-          const _size183 = _rtmp3184.size || 0;
-          for (let _i185 = 0; _i185 < _size183; ++_i185) {
-            let elem186 = null;
-            elem186 = input.readString();
-            this.success.push(elem186);
+          const _rtmp3198 = input.readListBegin();
+          const _size197 = _rtmp3198.size || 0;
+          for (let _i199 = 0; _i199 < _size197; ++_i199) {
+            let elem200 = null;
+            elem200 = input.readString();
+            this.success.push(elem200);
           }
           input.readListEnd();
         } else {
@@ -1115,10 +1115,10 @@ const ConsumerService_topics_result = class {
     if (this.success !== null && this.success !== undefined) {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRING, this.success.length);
-      for (let iter187 in this.success) {
-        if (this.success.hasOwnProperty(iter187)) {
-          iter187 = this.success[iter187];
-          output.writeString(iter187);
+      for (let iter201 in this.success) {
+        if (this.success.hasOwnProperty(iter201)) {
+          iter201 = this.success[iter201];
+          output.writeString(iter201);
         }
       }
       output.writeListEnd();

@@ -307,9 +307,10 @@ declare class ProgressReport {
     public lost?: { [k: string]: Int64; };
     public skipped?: { [k: string]: Int64; };
     public repeated?: { [k: string]: Int64; };
+    public lives?: { [k: string]: { [k: string]: Int64; }; };
     public token?: string;
 
-      constructor(args?: { groupId: string; consumerId: string; offsets: { [k: string]: { [k: string]: Int64; }; }; lost?: { [k: string]: Int64; }; skipped?: { [k: string]: Int64; }; repeated?: { [k: string]: Int64; }; token?: string; });
+      constructor(args?: { groupId: string; consumerId: string; offsets: { [k: string]: { [k: string]: Int64; }; }; lost?: { [k: string]: Int64; }; skipped?: { [k: string]: Int64; }; repeated?: { [k: string]: Int64; }; lives?: { [k: string]: { [k: string]: Int64; }; }; token?: string; });
   }
 
 /**

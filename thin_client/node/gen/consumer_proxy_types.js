@@ -2978,6 +2978,7 @@ const ProgressReport = module.exports.ProgressReport = class {
     this.lost = null;
     this.skipped = null;
     this.repeated = null;
+    this.lives = null;
     this.token = null;
     if (args) {
       if (args.groupId !== undefined && args.groupId !== null) {
@@ -3003,6 +3004,9 @@ const ProgressReport = module.exports.ProgressReport = class {
       }
       if (args.repeated !== undefined && args.repeated !== null) {
         this.repeated = Thrift.copyMap(args.repeated, [null]);
+      }
+      if (args.lives !== undefined && args.lives !== null) {
+        this.lives = Thrift.copyMap(args.lives, [Thrift.copyMap, null]);
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -3112,6 +3116,33 @@ const ProgressReport = module.exports.ProgressReport = class {
           input.skip(ftype);
         }
         break;
+        case 7:
+        if (ftype == Thrift.Type.MAP) {
+          this.lives = {};
+          const _rtmp3164 = input.readMapBegin();
+          const _size163 = _rtmp3164.size || 0;
+          for (let _i165 = 0; _i165 < _size163; ++_i165) {
+            let key166 = null;
+            let val167 = null;
+            key166 = input.readString();
+            val167 = {};
+            const _rtmp3169 = input.readMapBegin();
+            const _size168 = _rtmp3169.size || 0;
+            for (let _i170 = 0; _i170 < _size168; ++_i170) {
+              let key171 = null;
+              let val172 = null;
+              key171 = input.readString();
+              val172 = input.readI64();
+              val167[key171] = val172;
+            }
+            input.readMapEnd();
+            this.lives[key166] = val167;
+          }
+          input.readMapEnd();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         case 75:
         if (ftype == Thrift.Type.STRING) {
           this.token = input.readString();
@@ -3143,16 +3174,16 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.offsets !== null && this.offsets !== undefined) {
       output.writeFieldBegin('offsets', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
-      for (let kiter163 in this.offsets) {
-        if (this.offsets.hasOwnProperty(kiter163)) {
-          let viter164 = this.offsets[kiter163];
-          output.writeString(kiter163);
-          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter164));
-          for (let kiter165 in viter164) {
-            if (viter164.hasOwnProperty(kiter165)) {
-              let viter166 = viter164[kiter165];
-              output.writeString(kiter165);
-              output.writeI64(viter166);
+      for (let kiter173 in this.offsets) {
+        if (this.offsets.hasOwnProperty(kiter173)) {
+          let viter174 = this.offsets[kiter173];
+          output.writeString(kiter173);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter174));
+          for (let kiter175 in viter174) {
+            if (viter174.hasOwnProperty(kiter175)) {
+              let viter176 = viter174[kiter175];
+              output.writeString(kiter175);
+              output.writeI64(viter176);
             }
           }
           output.writeMapEnd();
@@ -3164,11 +3195,11 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.lost !== null && this.lost !== undefined) {
       output.writeFieldBegin('lost', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.lost));
-      for (let kiter167 in this.lost) {
-        if (this.lost.hasOwnProperty(kiter167)) {
-          let viter168 = this.lost[kiter167];
-          output.writeString(kiter167);
-          output.writeI64(viter168);
+      for (let kiter177 in this.lost) {
+        if (this.lost.hasOwnProperty(kiter177)) {
+          let viter178 = this.lost[kiter177];
+          output.writeString(kiter177);
+          output.writeI64(viter178);
         }
       }
       output.writeMapEnd();
@@ -3177,11 +3208,11 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.skipped !== null && this.skipped !== undefined) {
       output.writeFieldBegin('skipped', Thrift.Type.MAP, 5);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.skipped));
-      for (let kiter169 in this.skipped) {
-        if (this.skipped.hasOwnProperty(kiter169)) {
-          let viter170 = this.skipped[kiter169];
-          output.writeString(kiter169);
-          output.writeI64(viter170);
+      for (let kiter179 in this.skipped) {
+        if (this.skipped.hasOwnProperty(kiter179)) {
+          let viter180 = this.skipped[kiter179];
+          output.writeString(kiter179);
+          output.writeI64(viter180);
         }
       }
       output.writeMapEnd();
@@ -3190,11 +3221,32 @@ const ProgressReport = module.exports.ProgressReport = class {
     if (this.repeated !== null && this.repeated !== undefined) {
       output.writeFieldBegin('repeated', Thrift.Type.MAP, 6);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.repeated));
-      for (let kiter171 in this.repeated) {
-        if (this.repeated.hasOwnProperty(kiter171)) {
-          let viter172 = this.repeated[kiter171];
-          output.writeString(kiter171);
-          output.writeI64(viter172);
+      for (let kiter181 in this.repeated) {
+        if (this.repeated.hasOwnProperty(kiter181)) {
+          let viter182 = this.repeated[kiter181];
+          output.writeString(kiter181);
+          output.writeI64(viter182);
+        }
+      }
+      output.writeMapEnd();
+      output.writeFieldEnd();
+    }
+    if (this.lives !== null && this.lives !== undefined) {
+      output.writeFieldBegin('lives', Thrift.Type.MAP, 7);
+      output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.lives));
+      for (let kiter183 in this.lives) {
+        if (this.lives.hasOwnProperty(kiter183)) {
+          let viter184 = this.lives[kiter183];
+          output.writeString(kiter183);
+          output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter184));
+          for (let kiter185 in viter184) {
+            if (viter184.hasOwnProperty(kiter185)) {
+              let viter186 = viter184[kiter185];
+              output.writeString(kiter185);
+              output.writeI64(viter186);
+            }
+          }
+          output.writeMapEnd();
         }
       }
       output.writeMapEnd();

@@ -2954,6 +2954,8 @@ class ProgressReport(object):
      - lost: By topic: messages that were gone before the reader got to them.
      - skipped: By topic: messages that the reader did not read although they may still exist.
      - repeated: By topic: messages that the reader read again after a failure.
+     - lives: Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+    QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
      - token: Authenticates the client.
 
     """
@@ -2965,17 +2967,19 @@ class ProgressReport(object):
         'lost',
         'skipped',
         'repeated',
+        'lives',
         'token',
     )
 
 
-    def __init__(self, groupId=None, consumerId=None, offsets=None, lost=None, skipped=None, repeated=None, token=None,):
+    def __init__(self, groupId=None, consumerId=None, offsets=None, lost=None, skipped=None, repeated=None, lives=None, token=None,):
         self.groupId = groupId
         self.consumerId = consumerId
         self.offsets = offsets
         self.lost = lost
         self.skipped = skipped
         self.repeated = repeated
+        self.lives = lives
         self.token = token
 
     def read(self, iprot):
@@ -3047,6 +3051,23 @@ class ProgressReport(object):
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.MAP:
+                    self.lives = {}
+                    (_ktype222, _vtype223, _size221) = iprot.readMapBegin()
+                    for _i225 in range(_size221):
+                        _key226 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val227 = {}
+                        (_ktype229, _vtype230, _size228) = iprot.readMapBegin()
+                        for _i232 in range(_size228):
+                            _key233 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                            _val234 = iprot.readI64()
+                            _val227[_key233] = _val234
+                        iprot.readMapEnd()
+                        self.lives[_key226] = _val227
+                    iprot.readMapEnd()
+                else:
+                    iprot.skip(ftype)
             elif fid == 75:
                 if ftype == TType.STRING:
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
@@ -3073,37 +3094,49 @@ class ProgressReport(object):
         if self.offsets is not None:
             oprot.writeFieldBegin('offsets', TType.MAP, 3)
             oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.offsets))
-            for kiter221, viter222 in self.offsets.items():
-                oprot.writeString(kiter221.encode('utf-8') if sys.version_info[0] == 2 else kiter221)
-                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter222))
-                for kiter223, viter224 in viter222.items():
-                    oprot.writeString(kiter223.encode('utf-8') if sys.version_info[0] == 2 else kiter223)
-                    oprot.writeI64(viter224)
+            for kiter235, viter236 in self.offsets.items():
+                oprot.writeString(kiter235.encode('utf-8') if sys.version_info[0] == 2 else kiter235)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter236))
+                for kiter237, viter238 in viter236.items():
+                    oprot.writeString(kiter237.encode('utf-8') if sys.version_info[0] == 2 else kiter237)
+                    oprot.writeI64(viter238)
                 oprot.writeMapEnd()
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.lost is not None:
             oprot.writeFieldBegin('lost', TType.MAP, 4)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.lost))
-            for kiter225, viter226 in self.lost.items():
-                oprot.writeString(kiter225.encode('utf-8') if sys.version_info[0] == 2 else kiter225)
-                oprot.writeI64(viter226)
+            for kiter239, viter240 in self.lost.items():
+                oprot.writeString(kiter239.encode('utf-8') if sys.version_info[0] == 2 else kiter239)
+                oprot.writeI64(viter240)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.skipped is not None:
             oprot.writeFieldBegin('skipped', TType.MAP, 5)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.skipped))
-            for kiter227, viter228 in self.skipped.items():
-                oprot.writeString(kiter227.encode('utf-8') if sys.version_info[0] == 2 else kiter227)
-                oprot.writeI64(viter228)
+            for kiter241, viter242 in self.skipped.items():
+                oprot.writeString(kiter241.encode('utf-8') if sys.version_info[0] == 2 else kiter241)
+                oprot.writeI64(viter242)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.repeated is not None:
             oprot.writeFieldBegin('repeated', TType.MAP, 6)
             oprot.writeMapBegin(TType.STRING, TType.I64, len(self.repeated))
-            for kiter229, viter230 in self.repeated.items():
-                oprot.writeString(kiter229.encode('utf-8') if sys.version_info[0] == 2 else kiter229)
-                oprot.writeI64(viter230)
+            for kiter243, viter244 in self.repeated.items():
+                oprot.writeString(kiter243.encode('utf-8') if sys.version_info[0] == 2 else kiter243)
+                oprot.writeI64(viter244)
+            oprot.writeMapEnd()
+            oprot.writeFieldEnd()
+        if self.lives is not None:
+            oprot.writeFieldBegin('lives', TType.MAP, 7)
+            oprot.writeMapBegin(TType.STRING, TType.MAP, len(self.lives))
+            for kiter245, viter246 in self.lives.items():
+                oprot.writeString(kiter245.encode('utf-8') if sys.version_info[0] == 2 else kiter245)
+                oprot.writeMapBegin(TType.STRING, TType.I64, len(viter246))
+                for kiter247, viter248 in viter246.items():
+                    oprot.writeString(kiter247.encode('utf-8') if sys.version_info[0] == 2 else kiter247)
+                    oprot.writeI64(viter248)
+                oprot.writeMapEnd()
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.token is not None:
@@ -4243,7 +4276,7 @@ ProgressReport.thrift_spec = (
     (4, TType.MAP, 'lost', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 4
     (5, TType.MAP, 'skipped', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 5
     (6, TType.MAP, 'repeated', (TType.STRING, 'UTF8', TType.I64, None, False), None, ),  # 6
-    None,  # 7
+    (7, TType.MAP, 'lives', (TType.STRING, 'UTF8', TType.MAP, (TType.STRING, 'UTF8', TType.I64, None, False), False), None, ),  # 7
     None,  # 8
     None,  # 9
     None,  # 10

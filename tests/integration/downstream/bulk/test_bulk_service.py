@@ -389,3 +389,26 @@ async def test_a_report_says_why_its_offsets_were_not_set() -> None:
         assert service.refused_acks == 4
         with pytest.raises(consumer.PullException, match="no group 'bling' here"):
             await report(client, groupId="bling")
+
+
+async def test_progress_in_another_life_of_the_topic_is_refused() -> None:
+    """Other proxies may have read for the reader, so only the report says in which life."""
+    broker = FakeBrokerClient(orders=2)
+    fill(broker)
+    broker.lives[Topic(TOPIC)] = 12
+    offsets = {TOPIC: {"broker-a_0": 7, "broker-a_1": 8}}
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        why = await report(client, offsets=offsets, lives={TOPIC: {"broker-a_1": 11}})
+        assert why == (
+            "topic 'orders', qid 'broker-a_1', offset 8: it was read in life 11 of the topic, which"
+            " was deleted and created again since, or restored from an older copy, and is now in"
+            " life 12"
+        )
+        assert (broker.committed, service.refused_acks) == ({}, 1)
+        assert await report(client, reader="r2", lives={TOPIC: {"broker-a_0": 12}}) is None
+        assert broker.committed == {(GROUP, queue(0)): 7}
+        assert broker.commit_lives == {queue(0): 12}
+        strange = {"nowhere": {"broker-a_0": 1}, TOPIC: {"nonsense": 3}}
+        assert await report(client, reader="r2", lives=strange) is None
+        broker.lives.clear()  # as of Apache's brokers
+        assert await report(client, reader="r2", lives={TOPIC: {"broker-a_0": 11}}) is None

@@ -7192,6 +7192,8 @@ func (p *TopicsRequest) String() string {
 //  - Lost: By topic: messages that were gone before the reader got to them.
 //  - Skipped: By topic: messages that the reader did not read although they may still exist.
 //  - Repeated: By topic: messages that the reader read again after a failure.
+//  - Lives: Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+// QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
 //  - Token: Authenticates the client.
 type ProgressReport struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
@@ -7200,7 +7202,8 @@ type ProgressReport struct {
   Lost map[string]int64 `thrift:"lost,4" db:"lost" json:"lost,omitempty"`
   Skipped map[string]int64 `thrift:"skipped,5" db:"skipped" json:"skipped,omitempty"`
   Repeated map[string]int64 `thrift:"repeated,6" db:"repeated" json:"repeated,omitempty"`
-  // unused fields # 7 to 74
+  Lives map[string]map[string]int64 `thrift:"lives,7" db:"lives" json:"lives,omitempty"`
+  // unused fields # 8 to 74
   Token *string `thrift:"token,75" db:"token" json:"token,omitempty"`
 }
 
@@ -7235,6 +7238,11 @@ var ProgressReport_Repeated_DEFAULT map[string]int64
 func (p *ProgressReport) GetRepeated() map[string]int64 {
   return p.Repeated
 }
+var ProgressReport_Lives_DEFAULT map[string]map[string]int64
+
+func (p *ProgressReport) GetLives() map[string]map[string]int64 {
+  return p.Lives
+}
 var ProgressReport_Token_DEFAULT string
 func (p *ProgressReport) GetToken() string {
   if !p.IsSetToken() {
@@ -7252,6 +7260,10 @@ func (p *ProgressReport) IsSetSkipped() bool {
 
 func (p *ProgressReport) IsSetRepeated() bool {
   return p.Repeated != nil
+}
+
+func (p *ProgressReport) IsSetLives() bool {
+  return p.Lives != nil
 }
 
 func (p *ProgressReport) IsSetToken() bool {
@@ -7330,6 +7342,16 @@ func (p *ProgressReport) Read(ctx context.Context, iprot thrift.TProtocol) error
     case 6:
       if fieldTypeId == thrift.MAP {
         if err := p.ReadField6(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 7:
+      if fieldTypeId == thrift.MAP {
+        if err := p.ReadField7(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -7519,6 +7541,52 @@ var _val66 int64
   return nil
 }
 
+func (p *ProgressReport)  ReadField7(ctx context.Context, iprot thrift.TProtocol) error {
+  _, _, size, err := iprot.ReadMapBegin(ctx)
+  if err != nil {
+    return thrift.PrependError("error reading map begin: ", err)
+  }
+  tMap := make(map[string]map[string]int64, size)
+  p.Lives =  tMap
+  for i := 0; i < size; i ++ {
+var _key67 string
+    if v, err := iprot.ReadString(ctx); err != nil {
+    return thrift.PrependError("error reading field 0: ", err)
+} else {
+    _key67 = v
+}
+    _, _, size, err := iprot.ReadMapBegin(ctx)
+    if err != nil {
+      return thrift.PrependError("error reading map begin: ", err)
+    }
+    tMap := make(map[string]int64, size)
+    _val68 :=  tMap
+    for i := 0; i < size; i ++ {
+var _key69 string
+      if v, err := iprot.ReadString(ctx); err != nil {
+      return thrift.PrependError("error reading field 0: ", err)
+} else {
+      _key69 = v
+}
+var _val70 int64
+      if v, err := iprot.ReadI64(ctx); err != nil {
+      return thrift.PrependError("error reading field 0: ", err)
+} else {
+      _val70 = v
+}
+      _val68[_key69] = _val70
+    }
+    if err := iprot.ReadMapEnd(ctx); err != nil {
+      return thrift.PrependError("error reading map end: ", err)
+    }
+    p.Lives[_key67] = _val68
+  }
+  if err := iprot.ReadMapEnd(ctx); err != nil {
+    return thrift.PrependError("error reading map end: ", err)
+  }
+  return nil
+}
+
 func (p *ProgressReport)  ReadField75(ctx context.Context, iprot thrift.TProtocol) error {
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 75: ", err)
@@ -7538,6 +7606,7 @@ func (p *ProgressReport) Write(ctx context.Context, oprot thrift.TProtocol) erro
     if err := p.writeField4(ctx, oprot); err != nil { return err }
     if err := p.writeField5(ctx, oprot); err != nil { return err }
     if err := p.writeField6(ctx, oprot); err != nil { return err }
+    if err := p.writeField7(ctx, oprot); err != nil { return err }
     if err := p.writeField75(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -7663,6 +7732,38 @@ func (p *ProgressReport) writeField6(ctx context.Context, oprot thrift.TProtocol
   return err
 }
 
+func (p *ProgressReport) writeField7(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetLives() {
+    if err := oprot.WriteFieldBegin(ctx, "lives", thrift.MAP, 7); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 7:lives: ", p), err) }
+    if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.MAP, len(p.Lives)); err != nil {
+      return thrift.PrependError("error writing map begin: ", err)
+    }
+    for k, v := range p.Lives {
+      if err := oprot.WriteString(ctx, string(k)); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      if err := oprot.WriteMapBegin(ctx, thrift.STRING, thrift.I64, len(v)); err != nil {
+        return thrift.PrependError("error writing map begin: ", err)
+      }
+      for k, v := range v {
+        if err := oprot.WriteString(ctx, string(k)); err != nil {
+        return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+        if err := oprot.WriteI64(ctx, int64(v)); err != nil {
+        return thrift.PrependError(fmt.Sprintf("%T. (0) field write error: ", p), err) }
+      }
+      if err := oprot.WriteMapEnd(ctx); err != nil {
+        return thrift.PrependError("error writing map end: ", err)
+      }
+    }
+    if err := oprot.WriteMapEnd(ctx); err != nil {
+      return thrift.PrependError("error writing map end: ", err)
+    }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 7:lives: ", p), err) }
+  }
+  return err
+}
+
 func (p *ProgressReport) writeField75(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetToken() {
     if err := oprot.WriteFieldBegin(ctx, "token", thrift.STRING, 75); err != nil {
@@ -7685,27 +7786,36 @@ func (p *ProgressReport) Equals(other *ProgressReport) bool {
   if p.ConsumerId != other.ConsumerId { return false }
   if len(p.Offsets) != len(other.Offsets) { return false }
   for k, _tgt := range p.Offsets {
-    _src67 := other.Offsets[k]
-    if len(_tgt) != len(_src67) { return false }
+    _src71 := other.Offsets[k]
+    if len(_tgt) != len(_src71) { return false }
     for k, _tgt := range _tgt {
-      _src68 := _src67[k]
-      if _tgt != _src68 { return false }
+      _src72 := _src71[k]
+      if _tgt != _src72 { return false }
     }
   }
   if len(p.Lost) != len(other.Lost) { return false }
   for k, _tgt := range p.Lost {
-    _src69 := other.Lost[k]
-    if _tgt != _src69 { return false }
+    _src73 := other.Lost[k]
+    if _tgt != _src73 { return false }
   }
   if len(p.Skipped) != len(other.Skipped) { return false }
   for k, _tgt := range p.Skipped {
-    _src70 := other.Skipped[k]
-    if _tgt != _src70 { return false }
+    _src74 := other.Skipped[k]
+    if _tgt != _src74 { return false }
   }
   if len(p.Repeated) != len(other.Repeated) { return false }
   for k, _tgt := range p.Repeated {
-    _src71 := other.Repeated[k]
-    if _tgt != _src71 { return false }
+    _src75 := other.Repeated[k]
+    if _tgt != _src75 { return false }
+  }
+  if len(p.Lives) != len(other.Lives) { return false }
+  for k, _tgt := range p.Lives {
+    _src76 := other.Lives[k]
+    if len(_tgt) != len(_src76) { return false }
+    for k, _tgt := range _tgt {
+      _src77 := _src76[k]
+      if _tgt != _src77 { return false }
+    }
   }
   if p.Token != other.Token {
     if p.Token == nil || other.Token == nil {
@@ -7932,22 +8042,22 @@ func (p *ConsumerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) (_r *PullResponse, _err error) {
-  var _args72 ConsumerServicePullArgs
-  _args72.Request = request
-  var _result74 ConsumerServicePullResult
-  var _meta73 thrift.ResponseMeta
-  _meta73, _err = p.Client_().Call(ctx, "pull", &_args72, &_result74)
-  p.SetLastResponseMeta_(_meta73)
+  var _args78 ConsumerServicePullArgs
+  _args78.Request = request
+  var _result80 ConsumerServicePullResult
+  var _meta79 thrift.ResponseMeta
+  _meta79, _err = p.Client_().Call(ctx, "pull", &_args78, &_result80)
+  p.SetLastResponseMeta_(_meta79)
   if _err != nil {
     return
   }
   switch {
-  case _result74.Error!= nil:
-    return _r, _result74.Error
+  case _result80.Error!= nil:
+    return _r, _result80.Error
   }
 
-  if _ret75 := _result74.GetSuccess(); _ret75 != nil {
-    return _ret75, nil
+  if _ret81 := _result80.GetSuccess(); _ret81 != nil {
+    return _ret81, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "pull failed: unknown result")
 }
@@ -7957,41 +8067,41 @@ func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) 
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Submit(ctx context.Context, result *ConsumeResult_) (_r bool, _err error) {
-  var _args76 ConsumerServiceSubmitArgs
-  _args76.Result_ = result
-  var _result78 ConsumerServiceSubmitResult
-  var _meta77 thrift.ResponseMeta
-  _meta77, _err = p.Client_().Call(ctx, "submit", &_args76, &_result78)
-  p.SetLastResponseMeta_(_meta77)
+  var _args82 ConsumerServiceSubmitArgs
+  _args82.Result_ = result
+  var _result84 ConsumerServiceSubmitResult
+  var _meta83 thrift.ResponseMeta
+  _meta83, _err = p.Client_().Call(ctx, "submit", &_args82, &_result84)
+  p.SetLastResponseMeta_(_meta83)
   if _err != nil {
     return
   }
   switch {
-  case _result78.Error!= nil:
-    return _r, _result78.Error
+  case _result84.Error!= nil:
+    return _r, _result84.Error
   }
 
-  return _result78.GetSuccess(), nil
+  return _result84.GetSuccess(), nil
 }
 
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *ConsumeStatsRequest) (_r []*ConsumeStats, _err error) {
-  var _args79 ConsumerServiceGetConsumeStatsArgs
-  _args79.Request = request
-  var _result81 ConsumerServiceGetConsumeStatsResult
-  var _meta80 thrift.ResponseMeta
-  _meta80, _err = p.Client_().Call(ctx, "getConsumeStats", &_args79, &_result81)
-  p.SetLastResponseMeta_(_meta80)
+  var _args85 ConsumerServiceGetConsumeStatsArgs
+  _args85.Request = request
+  var _result87 ConsumerServiceGetConsumeStatsResult
+  var _meta86 thrift.ResponseMeta
+  _meta86, _err = p.Client_().Call(ctx, "getConsumeStats", &_args85, &_result87)
+  p.SetLastResponseMeta_(_meta86)
   if _err != nil {
     return
   }
   switch {
-  case _result81.Error!= nil:
-    return _r, _result81.Error
+  case _result87.Error!= nil:
+    return _r, _result87.Error
   }
 
-  return _result81.GetSuccess(), nil
+  return _result87.GetSuccess(), nil
 }
 
 // Reads by offset, for bulk readers.
@@ -7999,17 +8109,17 @@ func (p *ConsumerServiceClient) GetConsumeStats(ctx context.Context, request *Co
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest) (_r *FetchResponse, _err error) {
-  var _args82 ConsumerServiceFetchArgs
-  _args82.Request = request
-  var _result84 ConsumerServiceFetchResult
-  var _meta83 thrift.ResponseMeta
-  _meta83, _err = p.Client_().Call(ctx, "fetch", &_args82, &_result84)
-  p.SetLastResponseMeta_(_meta83)
+  var _args88 ConsumerServiceFetchArgs
+  _args88.Request = request
+  var _result90 ConsumerServiceFetchResult
+  var _meta89 thrift.ResponseMeta
+  _meta89, _err = p.Client_().Call(ctx, "fetch", &_args88, &_result90)
+  p.SetLastResponseMeta_(_meta89)
   if _err != nil {
     return
   }
-  if _ret85 := _result84.GetSuccess(); _ret85 != nil {
-    return _ret85, nil
+  if _ret91 := _result90.GetSuccess(); _ret91 != nil {
+    return _ret91, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "fetch failed: unknown result")
 }
@@ -8020,16 +8130,16 @@ func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest
 // Parameters:
 //  - Result_
 func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r bool, _err error) {
-  var _args86 ConsumerServiceAckArgs
-  _args86.Result_ = result
-  var _result88 ConsumerServiceAckResult
-  var _meta87 thrift.ResponseMeta
-  _meta87, _err = p.Client_().Call(ctx, "ack", &_args86, &_result88)
-  p.SetLastResponseMeta_(_meta87)
+  var _args92 ConsumerServiceAckArgs
+  _args92.Result_ = result
+  var _result94 ConsumerServiceAckResult
+  var _meta93 thrift.ResponseMeta
+  _meta93, _err = p.Client_().Call(ctx, "ack", &_args92, &_result94)
+  p.SetLastResponseMeta_(_meta93)
   if _err != nil {
     return
   }
-  return _result88.GetSuccess(), nil
+  return _result94.GetSuccess(), nil
 }
 
 // Applies verdicts by lease id.
@@ -8037,22 +8147,22 @@ func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest) (_r *AckAnswer, _err error) {
-  var _args89 ConsumerServiceSettleArgs
-  _args89.Request = request
-  var _result91 ConsumerServiceSettleResult
-  var _meta90 thrift.ResponseMeta
-  _meta90, _err = p.Client_().Call(ctx, "settle", &_args89, &_result91)
-  p.SetLastResponseMeta_(_meta90)
+  var _args95 ConsumerServiceSettleArgs
+  _args95.Request = request
+  var _result97 ConsumerServiceSettleResult
+  var _meta96 thrift.ResponseMeta
+  _meta96, _err = p.Client_().Call(ctx, "settle", &_args95, &_result97)
+  p.SetLastResponseMeta_(_meta96)
   if _err != nil {
     return
   }
   switch {
-  case _result91.Error!= nil:
-    return _r, _result91.Error
+  case _result97.Error!= nil:
+    return _r, _result97.Error
   }
 
-  if _ret92 := _result91.GetSuccess(); _ret92 != nil {
-    return _ret92, nil
+  if _ret98 := _result97.GetSuccess(); _ret98 != nil {
+    return _ret98, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "settle failed: unknown result")
 }
@@ -8062,22 +8172,22 @@ func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest)
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendRequest) (_r *AckAnswer, _err error) {
-  var _args93 ConsumerServiceExtendArgs
-  _args93.Request = request
-  var _result95 ConsumerServiceExtendResult
-  var _meta94 thrift.ResponseMeta
-  _meta94, _err = p.Client_().Call(ctx, "extend", &_args93, &_result95)
-  p.SetLastResponseMeta_(_meta94)
+  var _args99 ConsumerServiceExtendArgs
+  _args99.Request = request
+  var _result101 ConsumerServiceExtendResult
+  var _meta100 thrift.ResponseMeta
+  _meta100, _err = p.Client_().Call(ctx, "extend", &_args99, &_result101)
+  p.SetLastResponseMeta_(_meta100)
   if _err != nil {
     return
   }
   switch {
-  case _result95.Error!= nil:
-    return _r, _result95.Error
+  case _result101.Error!= nil:
+    return _r, _result101.Error
   }
 
-  if _ret96 := _result95.GetSuccess(); _ret96 != nil {
-    return _ret96, nil
+  if _ret102 := _result101.GetSuccess(); _ret102 != nil {
+    return _ret102, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "extend failed: unknown result")
 }
@@ -8085,57 +8195,11 @@ func (p *ConsumerServiceClient) Extend(ctx context.Context, request *ExtendReque
 // Parameters:
 //  - Request
 func (p *ConsumerServiceClient) Ranges(ctx context.Context, request *RangesRequest) (_r []*QueueRange, _err error) {
-  var _args97 ConsumerServiceRangesArgs
-  _args97.Request = request
-  var _result99 ConsumerServiceRangesResult
-  var _meta98 thrift.ResponseMeta
-  _meta98, _err = p.Client_().Call(ctx, "ranges", &_args97, &_result99)
-  p.SetLastResponseMeta_(_meta98)
-  if _err != nil {
-    return
-  }
-  switch {
-  case _result99.Error!= nil:
-    return _r, _result99.Error
-  }
-
-  return _result99.GetSuccess(), nil
-}
-
-// The existing topics that the caller can read in bulk as the group: those of its settings, or all
-// topics of applications if the proxy creates groups on their first use and the group has no
-// settings.
-//
-// Parameters:
-//  - Request
-func (p *ConsumerServiceClient) Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error) {
-  var _args100 ConsumerServiceTopicsArgs
-  _args100.Request = request
-  var _result102 ConsumerServiceTopicsResult
-  var _meta101 thrift.ResponseMeta
-  _meta101, _err = p.Client_().Call(ctx, "topics", &_args100, &_result102)
-  p.SetLastResponseMeta_(_meta101)
-  if _err != nil {
-    return
-  }
-  switch {
-  case _result102.Error!= nil:
-    return _r, _result102.Error
-  }
-
-  return _result102.GetSuccess(), nil
-}
-
-// Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
-//
-// Parameters:
-//  - Request
-func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error) {
-  var _args103 ConsumerServiceReportArgs
+  var _args103 ConsumerServiceRangesArgs
   _args103.Request = request
-  var _result105 ConsumerServiceReportResult
+  var _result105 ConsumerServiceRangesResult
   var _meta104 thrift.ResponseMeta
-  _meta104, _err = p.Client_().Call(ctx, "report", &_args103, &_result105)
+  _meta104, _err = p.Client_().Call(ctx, "ranges", &_args103, &_result105)
   p.SetLastResponseMeta_(_meta104)
   if _err != nil {
     return
@@ -8145,8 +8209,54 @@ func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressRep
     return _r, _result105.Error
   }
 
-  if _ret106 := _result105.GetSuccess(); _ret106 != nil {
-    return _ret106, nil
+  return _result105.GetSuccess(), nil
+}
+
+// The existing topics that the caller can read in bulk as the group: those of its settings, or all
+// topics of applications if the proxy creates groups on their first use and the group has no
+// settings.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Topics(ctx context.Context, request *TopicsRequest) (_r []string, _err error) {
+  var _args106 ConsumerServiceTopicsArgs
+  _args106.Request = request
+  var _result108 ConsumerServiceTopicsResult
+  var _meta107 thrift.ResponseMeta
+  _meta107, _err = p.Client_().Call(ctx, "topics", &_args106, &_result108)
+  p.SetLastResponseMeta_(_meta107)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result108.Error!= nil:
+    return _r, _result108.Error
+  }
+
+  return _result108.GetSuccess(), nil
+}
+
+// Sets a bulk group's committed offsets as ack does, and counts messages for the metrics.
+//
+// Parameters:
+//  - Request
+func (p *ConsumerServiceClient) Report(ctx context.Context, request *ProgressReport) (_r *ReportAnswer, _err error) {
+  var _args109 ConsumerServiceReportArgs
+  _args109.Request = request
+  var _result111 ConsumerServiceReportResult
+  var _meta110 thrift.ResponseMeta
+  _meta110, _err = p.Client_().Call(ctx, "report", &_args109, &_result111)
+  p.SetLastResponseMeta_(_meta110)
+  if _err != nil {
+    return
+  }
+  switch {
+  case _result111.Error!= nil:
+    return _r, _result111.Error
+  }
+
+  if _ret112 := _result111.GetSuccess(); _ret112 != nil {
+    return _ret112, nil
   }
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "report failed: unknown result")
 }
@@ -8171,18 +8281,18 @@ func (p *ConsumerServiceProcessor) ProcessorMap() map[string]thrift.TProcessorFu
 
 func NewConsumerServiceProcessor(handler ConsumerService) *ConsumerServiceProcessor {
 
-  self107 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
-  self107.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
-  self107.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
-  self107.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
-  self107.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
-  self107.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
-  self107.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
-  self107.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
-  self107.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
-  self107.processorMap["topics"] = &consumerServiceProcessorTopics{handler:handler}
-  self107.processorMap["report"] = &consumerServiceProcessorReport{handler:handler}
-return self107
+  self113 := &ConsumerServiceProcessor{handler:handler, processorMap:make(map[string]thrift.TProcessorFunction)}
+  self113.processorMap["pull"] = &consumerServiceProcessorPull{handler:handler}
+  self113.processorMap["submit"] = &consumerServiceProcessorSubmit{handler:handler}
+  self113.processorMap["getConsumeStats"] = &consumerServiceProcessorGetConsumeStats{handler:handler}
+  self113.processorMap["fetch"] = &consumerServiceProcessorFetch{handler:handler}
+  self113.processorMap["ack"] = &consumerServiceProcessorAck{handler:handler}
+  self113.processorMap["settle"] = &consumerServiceProcessorSettle{handler:handler}
+  self113.processorMap["extend"] = &consumerServiceProcessorExtend{handler:handler}
+  self113.processorMap["ranges"] = &consumerServiceProcessorRanges{handler:handler}
+  self113.processorMap["topics"] = &consumerServiceProcessorTopics{handler:handler}
+  self113.processorMap["report"] = &consumerServiceProcessorReport{handler:handler}
+return self113
 }
 
 func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -8193,12 +8303,12 @@ func (p *ConsumerServiceProcessor) Process(ctx context.Context, iprot, oprot thr
   }
   iprot.Skip(ctx, thrift.STRUCT)
   iprot.ReadMessageEnd(ctx)
-  x108 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
+  x114 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function " + name)
   oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-  x108.Write(ctx, oprot)
+  x114.Write(ctx, oprot)
   oprot.WriteMessageEnd(ctx)
   oprot.Flush(ctx)
-  return false, x108
+  return false, x114
 
 }
 
@@ -8207,7 +8317,7 @@ type consumerServiceProcessorPull struct {
 }
 
 func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err109 error
+  var _write_err115 error
   args := ConsumerServicePullArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8257,21 +8367,21 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc110 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
+      _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing pull: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := _exc110.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-        _write_err109 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+        _write_err115 = thrift.WrapTException(err2)
       }
-      if _write_err109 != nil {
-        return false, thrift.WrapTException(_write_err109)
+      if _write_err115 != nil {
+        return false, thrift.WrapTException(_write_err115)
       }
       return true, err
     }
@@ -8280,19 +8390,19 @@ func (p *consumerServiceProcessorPull) Process(ctx context.Context, seqId int32,
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "pull", thrift.REPLY, seqId); err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err109 == nil && err2 != nil {
-    _write_err109 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
+    _write_err115 = thrift.WrapTException(err2)
   }
-  if _write_err109 != nil {
-    return false, thrift.WrapTException(_write_err109)
+  if _write_err115 != nil {
+    return false, thrift.WrapTException(_write_err115)
   }
   return true, err
 }
@@ -8302,7 +8412,7 @@ type consumerServiceProcessorSubmit struct {
 }
 
 func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err111 error
+  var _write_err117 error
   args := ConsumerServiceSubmitArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8352,21 +8462,21 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc112 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
+      _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing submit: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := _exc112.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-        _write_err111 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+        _write_err117 = thrift.WrapTException(err2)
       }
-      if _write_err111 != nil {
-        return false, thrift.WrapTException(_write_err111)
+      if _write_err117 != nil {
+        return false, thrift.WrapTException(_write_err117)
       }
       return true, err
     }
@@ -8375,19 +8485,19 @@ func (p *consumerServiceProcessorSubmit) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "submit", thrift.REPLY, seqId); err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err111 == nil && err2 != nil {
-    _write_err111 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
+    _write_err117 = thrift.WrapTException(err2)
   }
-  if _write_err111 != nil {
-    return false, thrift.WrapTException(_write_err111)
+  if _write_err117 != nil {
+    return false, thrift.WrapTException(_write_err117)
   }
   return true, err
 }
@@ -8397,7 +8507,7 @@ type consumerServiceProcessorGetConsumeStats struct {
 }
 
 func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err113 error
+  var _write_err119 error
   args := ConsumerServiceGetConsumeStatsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8447,21 +8557,21 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc114 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
+      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing getConsumeStats: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := _exc114.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-        _write_err113 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+        _write_err119 = thrift.WrapTException(err2)
       }
-      if _write_err113 != nil {
-        return false, thrift.WrapTException(_write_err113)
+      if _write_err119 != nil {
+        return false, thrift.WrapTException(_write_err119)
       }
       return true, err
     }
@@ -8470,19 +8580,19 @@ func (p *consumerServiceProcessorGetConsumeStats) Process(ctx context.Context, s
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "getConsumeStats", thrift.REPLY, seqId); err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err113 == nil && err2 != nil {
-    _write_err113 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
+    _write_err119 = thrift.WrapTException(err2)
   }
-  if _write_err113 != nil {
-    return false, thrift.WrapTException(_write_err113)
+  if _write_err119 != nil {
+    return false, thrift.WrapTException(_write_err119)
   }
   return true, err
 }
@@ -8492,7 +8602,7 @@ type consumerServiceProcessorFetch struct {
 }
 
 func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err115 error
+  var _write_err121 error
   args := ConsumerServiceFetchArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8538,21 +8648,21 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc116 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
+    _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing fetch: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err115 = thrift.WrapTException(err2)
+      _write_err121 = thrift.WrapTException(err2)
     }
-    if err2 := _exc116.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-      _write_err115 = thrift.WrapTException(err2)
+    if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+      _write_err121 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-      _write_err115 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+      _write_err121 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-      _write_err115 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+      _write_err121 = thrift.WrapTException(err2)
     }
-    if _write_err115 != nil {
-      return false, thrift.WrapTException(_write_err115)
+    if _write_err121 != nil {
+      return false, thrift.WrapTException(_write_err121)
     }
     return true, err
   } else {
@@ -8560,19 +8670,19 @@ func (p *consumerServiceProcessorFetch) Process(ctx context.Context, seqId int32
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "fetch", thrift.REPLY, seqId); err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err115 == nil && err2 != nil {
-    _write_err115 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
+    _write_err121 = thrift.WrapTException(err2)
   }
-  if _write_err115 != nil {
-    return false, thrift.WrapTException(_write_err115)
+  if _write_err121 != nil {
+    return false, thrift.WrapTException(_write_err121)
   }
   return true, err
 }
@@ -8582,7 +8692,7 @@ type consumerServiceProcessorAck struct {
 }
 
 func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err117 error
+  var _write_err123 error
   args := ConsumerServiceAckArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8628,21 +8738,21 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
     if errors.Is(err2, thrift.ErrAbandonRequest) {
       return false, thrift.WrapTException(err2)
     }
-    _exc118 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
+    _exc124 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ack: " + err2.Error())
     if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.EXCEPTION, seqId); err2 != nil {
-      _write_err117 = thrift.WrapTException(err2)
+      _write_err123 = thrift.WrapTException(err2)
     }
-    if err2 := _exc118.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-      _write_err117 = thrift.WrapTException(err2)
+    if err2 := _exc124.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
+      _write_err123 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-      _write_err117 = thrift.WrapTException(err2)
+    if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
+      _write_err123 = thrift.WrapTException(err2)
     }
-    if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-      _write_err117 = thrift.WrapTException(err2)
+    if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
+      _write_err123 = thrift.WrapTException(err2)
     }
-    if _write_err117 != nil {
-      return false, thrift.WrapTException(_write_err117)
+    if _write_err123 != nil {
+      return false, thrift.WrapTException(_write_err123)
     }
     return true, err
   } else {
@@ -8650,19 +8760,19 @@ func (p *consumerServiceProcessorAck) Process(ctx context.Context, seqId int32, 
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ack", thrift.REPLY, seqId); err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err117 == nil && err2 != nil {
-    _write_err117 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
+    _write_err123 = thrift.WrapTException(err2)
   }
-  if _write_err117 != nil {
-    return false, thrift.WrapTException(_write_err117)
+  if _write_err123 != nil {
+    return false, thrift.WrapTException(_write_err123)
   }
   return true, err
 }
@@ -8672,7 +8782,7 @@ type consumerServiceProcessorSettle struct {
 }
 
 func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err119 error
+  var _write_err125 error
   args := ConsumerServiceSettleArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8722,21 +8832,21 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc120 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
+      _exc126 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing settle: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := _exc120.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := _exc126.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-        _write_err119 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+        _write_err125 = thrift.WrapTException(err2)
       }
-      if _write_err119 != nil {
-        return false, thrift.WrapTException(_write_err119)
+      if _write_err125 != nil {
+        return false, thrift.WrapTException(_write_err125)
       }
       return true, err
     }
@@ -8745,19 +8855,19 @@ func (p *consumerServiceProcessorSettle) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "settle", thrift.REPLY, seqId); err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err119 == nil && err2 != nil {
-    _write_err119 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
+    _write_err125 = thrift.WrapTException(err2)
   }
-  if _write_err119 != nil {
-    return false, thrift.WrapTException(_write_err119)
+  if _write_err125 != nil {
+    return false, thrift.WrapTException(_write_err125)
   }
   return true, err
 }
@@ -8767,7 +8877,7 @@ type consumerServiceProcessorExtend struct {
 }
 
 func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err121 error
+  var _write_err127 error
   args := ConsumerServiceExtendArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8817,21 +8927,21 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc122 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
+      _exc128 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing extend: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := _exc122.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := _exc128.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-        _write_err121 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+        _write_err127 = thrift.WrapTException(err2)
       }
-      if _write_err121 != nil {
-        return false, thrift.WrapTException(_write_err121)
+      if _write_err127 != nil {
+        return false, thrift.WrapTException(_write_err127)
       }
       return true, err
     }
@@ -8840,19 +8950,19 @@ func (p *consumerServiceProcessorExtend) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "extend", thrift.REPLY, seqId); err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err121 == nil && err2 != nil {
-    _write_err121 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
+    _write_err127 = thrift.WrapTException(err2)
   }
-  if _write_err121 != nil {
-    return false, thrift.WrapTException(_write_err121)
+  if _write_err127 != nil {
+    return false, thrift.WrapTException(_write_err127)
   }
   return true, err
 }
@@ -8862,7 +8972,7 @@ type consumerServiceProcessorRanges struct {
 }
 
 func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err123 error
+  var _write_err129 error
   args := ConsumerServiceRangesArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -8912,21 +9022,21 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc124 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
+      _exc130 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing ranges: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := _exc124.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := _exc130.Write(ctx, oprot); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
-        _write_err123 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err129 == nil && err2 != nil {
+        _write_err129 = thrift.WrapTException(err2)
       }
-      if _write_err123 != nil {
-        return false, thrift.WrapTException(_write_err123)
+      if _write_err129 != nil {
+        return false, thrift.WrapTException(_write_err129)
       }
       return true, err
     }
@@ -8935,19 +9045,19 @@ func (p *consumerServiceProcessorRanges) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "ranges", thrift.REPLY, seqId); err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err123 == nil && err2 != nil {
-    _write_err123 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err129 == nil && err2 != nil {
+    _write_err129 = thrift.WrapTException(err2)
   }
-  if _write_err123 != nil {
-    return false, thrift.WrapTException(_write_err123)
+  if _write_err129 != nil {
+    return false, thrift.WrapTException(_write_err129)
   }
   return true, err
 }
@@ -8957,7 +9067,7 @@ type consumerServiceProcessorTopics struct {
 }
 
 func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err125 error
+  var _write_err131 error
   args := ConsumerServiceTopicsArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -9007,21 +9117,21 @@ func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc126 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing topics: " + err2.Error())
+      _exc132 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing topics: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err125 = thrift.WrapTException(err2)
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := _exc126.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
-        _write_err125 = thrift.WrapTException(err2)
+      if err2 := _exc132.Write(ctx, oprot); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
-        _write_err125 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
-        _write_err125 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err131 == nil && err2 != nil {
+        _write_err131 = thrift.WrapTException(err2)
       }
-      if _write_err125 != nil {
-        return false, thrift.WrapTException(_write_err125)
+      if _write_err131 != nil {
+        return false, thrift.WrapTException(_write_err131)
       }
       return true, err
     }
@@ -9030,19 +9140,19 @@ func (p *consumerServiceProcessorTopics) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "topics", thrift.REPLY, seqId); err2 != nil {
-    _write_err125 = thrift.WrapTException(err2)
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err125 == nil && err2 != nil {
-    _write_err125 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err125 == nil && err2 != nil {
-    _write_err125 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err125 == nil && err2 != nil {
-    _write_err125 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err131 == nil && err2 != nil {
+    _write_err131 = thrift.WrapTException(err2)
   }
-  if _write_err125 != nil {
-    return false, thrift.WrapTException(_write_err125)
+  if _write_err131 != nil {
+    return false, thrift.WrapTException(_write_err131)
   }
   return true, err
 }
@@ -9052,7 +9162,7 @@ type consumerServiceProcessorReport struct {
 }
 
 func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-  var _write_err127 error
+  var _write_err133 error
   args := ConsumerServiceReportArgs{}
   if err2 := args.Read(ctx, iprot); err2 != nil {
     iprot.ReadMessageEnd(ctx)
@@ -9102,21 +9212,21 @@ func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int3
       if errors.Is(err2, thrift.ErrAbandonRequest) {
         return false, thrift.WrapTException(err2)
       }
-      _exc128 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing report: " + err2.Error())
+      _exc134 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing report: " + err2.Error())
       if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.EXCEPTION, seqId); err2 != nil {
-        _write_err127 = thrift.WrapTException(err2)
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := _exc128.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
-        _write_err127 = thrift.WrapTException(err2)
+      if err2 := _exc134.Write(ctx, oprot); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
-        _write_err127 = thrift.WrapTException(err2)
+      if err2 := oprot.WriteMessageEnd(ctx); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
-        _write_err127 = thrift.WrapTException(err2)
+      if err2 := oprot.Flush(ctx); _write_err133 == nil && err2 != nil {
+        _write_err133 = thrift.WrapTException(err2)
       }
-      if _write_err127 != nil {
-        return false, thrift.WrapTException(_write_err127)
+      if _write_err133 != nil {
+        return false, thrift.WrapTException(_write_err133)
       }
       return true, err
     }
@@ -9125,19 +9235,19 @@ func (p *consumerServiceProcessorReport) Process(ctx context.Context, seqId int3
   }
   tickerCancel()
   if err2 := oprot.WriteMessageBegin(ctx, "report", thrift.REPLY, seqId); err2 != nil {
-    _write_err127 = thrift.WrapTException(err2)
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := result.Write(ctx, oprot); _write_err127 == nil && err2 != nil {
-    _write_err127 = thrift.WrapTException(err2)
+  if err2 := result.Write(ctx, oprot); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.WriteMessageEnd(ctx); _write_err127 == nil && err2 != nil {
-    _write_err127 = thrift.WrapTException(err2)
+  if err2 := oprot.WriteMessageEnd(ctx); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if err2 := oprot.Flush(ctx); _write_err127 == nil && err2 != nil {
-    _write_err127 = thrift.WrapTException(err2)
+  if err2 := oprot.Flush(ctx); _write_err133 == nil && err2 != nil {
+    _write_err133 = thrift.WrapTException(err2)
   }
-  if _write_err127 != nil {
-    return false, thrift.WrapTException(_write_err127)
+  if _write_err133 != nil {
+    return false, thrift.WrapTException(_write_err133)
   }
   return true, err
 }
@@ -9817,11 +9927,11 @@ func (p *ConsumerServiceGetConsumeStatsResult)  ReadField0(ctx context.Context, 
   tSlice := make([]*ConsumeStats, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem129 := &ConsumeStats{}
-    if err := _elem129.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem129), err)
+    _elem135 := &ConsumeStats{}
+    if err := _elem135.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem135), err)
     }
-    p.Success = append(p.Success, _elem129)
+    p.Success = append(p.Success, _elem135)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -10960,11 +11070,11 @@ func (p *ConsumerServiceRangesResult)  ReadField0(ctx context.Context, iprot thr
   tSlice := make([]*QueueRange, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-    _elem130 := &QueueRange{}
-    if err := _elem130.Read(ctx, iprot); err != nil {
-      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem130), err)
+    _elem136 := &QueueRange{}
+    if err := _elem136.Read(ctx, iprot); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", _elem136), err)
     }
-    p.Success = append(p.Success, _elem130)
+    p.Success = append(p.Success, _elem136)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)
@@ -11221,13 +11331,13 @@ func (p *ConsumerServiceTopicsResult)  ReadField0(ctx context.Context, iprot thr
   tSlice := make([]string, 0, size)
   p.Success =  tSlice
   for i := 0; i < size; i ++ {
-var _elem131 string
+var _elem137 string
     if v, err := iprot.ReadString(ctx); err != nil {
     return thrift.PrependError("error reading field 0: ", err)
 } else {
-    _elem131 = v
+    _elem137 = v
 }
-    p.Success = append(p.Success, _elem131)
+    p.Success = append(p.Success, _elem137)
   }
   if err := iprot.ReadListEnd(ctx); err != nil {
     return thrift.PrependError("error reading list end: ", err)

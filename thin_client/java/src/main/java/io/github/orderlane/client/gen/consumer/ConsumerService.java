@@ -4362,14 +4362,14 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list260 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<ConsumeStats>(_list260.size);
-                  @org.apache.thrift.annotation.Nullable ConsumeStats _elem261;
-                  for (int _i262 = 0; _i262 < _list260.size; ++_i262)
+                  org.apache.thrift.protocol.TList _list280 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<ConsumeStats>(_list280.size);
+                  @org.apache.thrift.annotation.Nullable ConsumeStats _elem281;
+                  for (int _i282 = 0; _i282 < _list280.size; ++_i282)
                   {
-                    _elem261 = new ConsumeStats();
-                    _elem261.read(iprot);
-                    struct.success.add(_elem261);
+                    _elem281 = new ConsumeStats();
+                    _elem281.read(iprot);
+                    struct.success.add(_elem281);
                   }
                   iprot.readListEnd();
                 }
@@ -4407,9 +4407,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.success.size()));
-            for (ConsumeStats _iter263 : struct.success)
+            for (ConsumeStats _iter283 : struct.success)
             {
-              _iter263.write(oprot);
+              _iter283.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -4449,9 +4449,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (ConsumeStats _iter264 : struct.success)
+            for (ConsumeStats _iter284 : struct.success)
             {
-              _iter264.write(oprot);
+              _iter284.write(oprot);
             }
           }
         }
@@ -4466,14 +4466,14 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list265 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-            struct.success = new java.util.ArrayList<ConsumeStats>(_list265.size);
-            @org.apache.thrift.annotation.Nullable ConsumeStats _elem266;
-            for (int _i267 = 0; _i267 < _list265.size; ++_i267)
+            org.apache.thrift.protocol.TList _list285 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+            struct.success = new java.util.ArrayList<ConsumeStats>(_list285.size);
+            @org.apache.thrift.annotation.Nullable ConsumeStats _elem286;
+            for (int _i287 = 0; _i287 < _list285.size; ++_i287)
             {
-              _elem266 = new ConsumeStats();
-              _elem266.read(iprot);
-              struct.success.add(_elem266);
+              _elem286 = new ConsumeStats();
+              _elem286.read(iprot);
+              struct.success.add(_elem286);
             }
           }
           struct.setSuccessIsSet(true);
@@ -8560,14 +8560,14 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list268 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<QueueRange>(_list268.size);
-                  @org.apache.thrift.annotation.Nullable QueueRange _elem269;
-                  for (int _i270 = 0; _i270 < _list268.size; ++_i270)
+                  org.apache.thrift.protocol.TList _list288 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<QueueRange>(_list288.size);
+                  @org.apache.thrift.annotation.Nullable QueueRange _elem289;
+                  for (int _i290 = 0; _i290 < _list288.size; ++_i290)
                   {
-                    _elem269 = new QueueRange();
-                    _elem269.read(iprot);
-                    struct.success.add(_elem269);
+                    _elem289 = new QueueRange();
+                    _elem289.read(iprot);
+                    struct.success.add(_elem289);
                   }
                   iprot.readListEnd();
                 }
@@ -8605,9 +8605,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRUCT, struct.success.size()));
-            for (QueueRange _iter271 : struct.success)
+            for (QueueRange _iter291 : struct.success)
             {
-              _iter271.write(oprot);
+              _iter291.write(oprot);
             }
             oprot.writeListEnd();
           }
@@ -8647,9 +8647,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (QueueRange _iter272 : struct.success)
+            for (QueueRange _iter292 : struct.success)
             {
-              _iter272.write(oprot);
+              _iter292.write(oprot);
             }
           }
         }
@@ -8664,14 +8664,14 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list273 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
-            struct.success = new java.util.ArrayList<QueueRange>(_list273.size);
-            @org.apache.thrift.annotation.Nullable QueueRange _elem274;
-            for (int _i275 = 0; _i275 < _list273.size; ++_i275)
+            org.apache.thrift.protocol.TList _list293 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRUCT);
+            struct.success = new java.util.ArrayList<QueueRange>(_list293.size);
+            @org.apache.thrift.annotation.Nullable QueueRange _elem294;
+            for (int _i295 = 0; _i295 < _list293.size; ++_i295)
             {
-              _elem274 = new QueueRange();
-              _elem274.read(iprot);
-              struct.success.add(_elem274);
+              _elem294 = new QueueRange();
+              _elem294.read(iprot);
+              struct.success.add(_elem294);
             }
           }
           struct.setSuccessIsSet(true);
@@ -9481,13 +9481,13 @@ public class ConsumerService {
             case 0: // SUCCESS
               if (schemeField.type == org.apache.thrift.protocol.TType.LIST) {
                 {
-                  org.apache.thrift.protocol.TList _list276 = iprot.readListBegin();
-                  struct.success = new java.util.ArrayList<java.lang.String>(_list276.size);
-                  @org.apache.thrift.annotation.Nullable java.lang.String _elem277;
-                  for (int _i278 = 0; _i278 < _list276.size; ++_i278)
+                  org.apache.thrift.protocol.TList _list296 = iprot.readListBegin();
+                  struct.success = new java.util.ArrayList<java.lang.String>(_list296.size);
+                  @org.apache.thrift.annotation.Nullable java.lang.String _elem297;
+                  for (int _i298 = 0; _i298 < _list296.size; ++_i298)
                   {
-                    _elem277 = iprot.readString();
-                    struct.success.add(_elem277);
+                    _elem297 = iprot.readString();
+                    struct.success.add(_elem297);
                   }
                   iprot.readListEnd();
                 }
@@ -9525,9 +9525,9 @@ public class ConsumerService {
           oprot.writeFieldBegin(SUCCESS_FIELD_DESC);
           {
             oprot.writeListBegin(new org.apache.thrift.protocol.TList(org.apache.thrift.protocol.TType.STRING, struct.success.size()));
-            for (java.lang.String _iter279 : struct.success)
+            for (java.lang.String _iter299 : struct.success)
             {
-              oprot.writeString(_iter279);
+              oprot.writeString(_iter299);
             }
             oprot.writeListEnd();
           }
@@ -9567,9 +9567,9 @@ public class ConsumerService {
         if (struct.isSetSuccess()) {
           {
             oprot.writeI32(struct.success.size());
-            for (java.lang.String _iter280 : struct.success)
+            for (java.lang.String _iter300 : struct.success)
             {
-              oprot.writeString(_iter280);
+              oprot.writeString(_iter300);
             }
           }
         }
@@ -9584,13 +9584,13 @@ public class ConsumerService {
         java.util.BitSet incoming = iprot.readBitSet(2);
         if (incoming.get(0)) {
           {
-            org.apache.thrift.protocol.TList _list281 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
-            struct.success = new java.util.ArrayList<java.lang.String>(_list281.size);
-            @org.apache.thrift.annotation.Nullable java.lang.String _elem282;
-            for (int _i283 = 0; _i283 < _list281.size; ++_i283)
+            org.apache.thrift.protocol.TList _list301 = iprot.readListBegin(org.apache.thrift.protocol.TType.STRING);
+            struct.success = new java.util.ArrayList<java.lang.String>(_list301.size);
+            @org.apache.thrift.annotation.Nullable java.lang.String _elem302;
+            for (int _i303 = 0; _i303 < _list301.size; ++_i303)
             {
-              _elem282 = iprot.readString();
-              struct.success.add(_elem282);
+              _elem302 = iprot.readString();
+              struct.success.add(_elem302);
             }
           }
           struct.setSuccessIsSet(true);

@@ -19,6 +19,7 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
   private static final org.apache.thrift.protocol.TField LOST_FIELD_DESC = new org.apache.thrift.protocol.TField("lost", org.apache.thrift.protocol.TType.MAP, (short)4);
   private static final org.apache.thrift.protocol.TField SKIPPED_FIELD_DESC = new org.apache.thrift.protocol.TField("skipped", org.apache.thrift.protocol.TType.MAP, (short)5);
   private static final org.apache.thrift.protocol.TField REPEATED_FIELD_DESC = new org.apache.thrift.protocol.TField("repeated", org.apache.thrift.protocol.TType.MAP, (short)6);
+  private static final org.apache.thrift.protocol.TField LIVES_FIELD_DESC = new org.apache.thrift.protocol.TField("lives", org.apache.thrift.protocol.TType.MAP, (short)7);
   private static final org.apache.thrift.protocol.TField TOKEN_FIELD_DESC = new org.apache.thrift.protocol.TField("token", org.apache.thrift.protocol.TType.STRING, (short)75);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new ProgressReportStandardSchemeFactory();
@@ -30,6 +31,7 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
   private @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> lost; // optional
   private @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> skipped; // optional
   private @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> repeated; // optional
+  private @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> lives; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String token; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
@@ -52,6 +54,11 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
      * By topic: messages that the reader read again after a failure.
      */
     REPEATED((short)6, "repeated"),
+    /**
+     * Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+     * QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
+     */
+    LIVES((short)7, "lives"),
     /**
      * Authenticates the client.
      */
@@ -83,6 +90,8 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           return SKIPPED;
         case 6: // REPEATED
           return REPEATED;
+        case 7: // LIVES
+          return LIVES;
         case 75: // TOKEN
           return TOKEN;
         default:
@@ -128,7 +137,7 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
   }
 
   // isset id assignments
-  private static final _Fields optionals[] = {_Fields.LOST,_Fields.SKIPPED,_Fields.REPEATED,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.LOST,_Fields.SKIPPED,_Fields.REPEATED,_Fields.LIVES,_Fields.TOKEN};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -154,6 +163,12 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
         new org.apache.thrift.meta_data.MapMetaData(org.apache.thrift.protocol.TType.MAP,
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING),
             new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64))));
+    tmpMap.put(_Fields.LIVES, new org.apache.thrift.meta_data.FieldMetaData("lives", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.MapMetaData(org.apache.thrift.protocol.TType.MAP,
+            new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING),
+            new org.apache.thrift.meta_data.MapMetaData(org.apache.thrift.protocol.TType.MAP,
+                new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING),
+                new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)))));
     tmpMap.put(_Fields.TOKEN, new org.apache.thrift.meta_data.FieldMetaData("token", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
@@ -211,6 +226,21 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       java.util.Map<java.lang.String,java.lang.Long> __this__repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(other.repeated);
       this.repeated = __this__repeated;
     }
+    if (other.isSetLives()) {
+      java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> __this__lives = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(other.lives.size());
+      for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> other_element : other.lives.entrySet()) {
+
+        java.lang.String other_element_key = other_element.getKey();
+        java.util.Map<java.lang.String,java.lang.Long> other_element_value = other_element.getValue();
+
+        java.lang.String __this__lives_copy_key = other_element_key;
+
+        java.util.Map<java.lang.String,java.lang.Long> __this__lives_copy_value = new java.util.HashMap<java.lang.String,java.lang.Long>(other_element_value);
+
+        __this__lives.put(__this__lives_copy_key, __this__lives_copy_value);
+      }
+      this.lives = __this__lives;
+    }
     if (other.isSetToken()) {
       this.token = other.token;
     }
@@ -229,6 +259,7 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
     this.lost = null;
     this.skipped = null;
     this.repeated = null;
+    this.lives = null;
     this.token = null;
   }
 
@@ -450,6 +481,50 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
     }
   }
 
+  public int getLivesSize() {
+    return (this.lives == null) ? 0 : this.lives.size();
+  }
+
+  public void putToLives(java.lang.String key, java.util.Map<java.lang.String,java.lang.Long> val) {
+    if (this.lives == null) {
+      this.lives = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>();
+    }
+    this.lives.put(key, val);
+  }
+
+  /**
+   * Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+   * QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
+   */
+  @org.apache.thrift.annotation.Nullable
+  public java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> getLives() {
+    return this.lives;
+  }
+
+  /**
+   * Topic, qid, and the incarnation of the topic in which the reader read the queue, as in
+   * QueueRange. Nothing is set if the topic is in another one. Absent: the reader does not know it.
+   */
+  public ProgressReport setLives(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> lives) {
+    this.lives = lives;
+    return this;
+  }
+
+  public void unsetLives() {
+    this.lives = null;
+  }
+
+  /** Returns true if field lives is set (has been assigned a value) and false otherwise */
+  public boolean isSetLives() {
+    return this.lives != null;
+  }
+
+  public void setLivesIsSet(boolean value) {
+    if (!value) {
+      this.lives = null;
+    }
+  }
+
   /**
    * Authenticates the client.
    */
@@ -532,6 +607,14 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       }
       break;
 
+    case LIVES:
+      if (value == null) {
+        unsetLives();
+      } else {
+        setLives((java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>)value);
+      }
+      break;
+
     case TOKEN:
       if (value == null) {
         unsetToken();
@@ -565,6 +648,9 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
     case REPEATED:
       return getRepeated();
 
+    case LIVES:
+      return getLives();
+
     case TOKEN:
       return getToken();
 
@@ -592,6 +678,8 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       return isSetSkipped();
     case REPEATED:
       return isSetRepeated();
+    case LIVES:
+      return isSetLives();
     case TOKEN:
       return isSetToken();
     }
@@ -665,6 +753,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
         return false;
     }
 
+    boolean this_present_lives = true && this.isSetLives();
+    boolean that_present_lives = true && that.isSetLives();
+    if (this_present_lives || that_present_lives) {
+      if (!(this_present_lives && that_present_lives))
+        return false;
+      if (!this.lives.equals(that.lives))
+        return false;
+    }
+
     boolean this_present_token = true && this.isSetToken();
     boolean that_present_token = true && that.isSetToken();
     if (this_present_token || that_present_token) {
@@ -704,6 +801,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
     hashCode = hashCode * 8191 + ((isSetRepeated()) ? 131071 : 524287);
     if (isSetRepeated())
       hashCode = hashCode * 8191 + repeated.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetLives()) ? 131071 : 524287);
+    if (isSetLives())
+      hashCode = hashCode * 8191 + lives.hashCode();
 
     hashCode = hashCode * 8191 + ((isSetToken()) ? 131071 : 524287);
     if (isSetToken())
@@ -776,6 +877,16 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
     }
     if (isSetRepeated()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.repeated, other.repeated);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetLives(), other.isSetLives());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetLives()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.lives, other.lives);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -864,6 +975,16 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
         sb.append("null");
       } else {
         sb.append(this.repeated);
+      }
+      first = false;
+    }
+    if (isSetLives()) {
+      if (!first) sb.append(", ");
+      sb.append("lives:");
+      if (this.lives == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.lives);
       }
       first = false;
     }
@@ -1039,6 +1160,38 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 7: // LIVES
+            if (schemeField.type == org.apache.thrift.protocol.TType.MAP) {
+              {
+                org.apache.thrift.protocol.TMap _map230 = iprot.readMapBegin();
+                struct.lives = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map230.size);
+                @org.apache.thrift.annotation.Nullable java.lang.String _key231;
+                @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val232;
+                for (int _i233 = 0; _i233 < _map230.size; ++_i233)
+                {
+                  _key231 = iprot.readString();
+                  {
+                    org.apache.thrift.protocol.TMap _map234 = iprot.readMapBegin();
+                    _val232 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map234.size);
+                    @org.apache.thrift.annotation.Nullable java.lang.String _key235;
+                    long _val236;
+                    for (int _i237 = 0; _i237 < _map234.size; ++_i237)
+                    {
+                      _key235 = iprot.readString();
+                      _val236 = iprot.readI64();
+                      _val232.put(_key235, _val236);
+                    }
+                    iprot.readMapEnd();
+                  }
+                  struct.lives.put(_key231, _val232);
+                }
+                iprot.readMapEnd();
+              }
+              struct.setLivesIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           case 75: // TOKEN
             if (schemeField.type == org.apache.thrift.protocol.TType.STRING) {
               struct.token = iprot.readString();
@@ -1077,15 +1230,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
         oprot.writeFieldBegin(OFFSETS_FIELD_DESC);
         {
           oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP, struct.offsets.size()));
-          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter230 : struct.offsets.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter238 : struct.offsets.entrySet())
           {
-            oprot.writeString(_iter230.getKey());
+            oprot.writeString(_iter238.getKey());
             {
-              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter230.getValue().size()));
-              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter231 : _iter230.getValue().entrySet())
+              oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter238.getValue().size()));
+              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter239 : _iter238.getValue().entrySet())
               {
-                oprot.writeString(_iter231.getKey());
-                oprot.writeI64(_iter231.getValue());
+                oprot.writeString(_iter239.getKey());
+                oprot.writeI64(_iter239.getValue());
               }
               oprot.writeMapEnd();
             }
@@ -1099,10 +1252,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(LOST_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.lost.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter232 : struct.lost.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter240 : struct.lost.entrySet())
             {
-              oprot.writeString(_iter232.getKey());
-              oprot.writeI64(_iter232.getValue());
+              oprot.writeString(_iter240.getKey());
+              oprot.writeI64(_iter240.getValue());
             }
             oprot.writeMapEnd();
           }
@@ -1114,10 +1267,10 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(SKIPPED_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.skipped.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter233 : struct.skipped.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter241 : struct.skipped.entrySet())
             {
-              oprot.writeString(_iter233.getKey());
-              oprot.writeI64(_iter233.getValue());
+              oprot.writeString(_iter241.getKey());
+              oprot.writeI64(_iter241.getValue());
             }
             oprot.writeMapEnd();
           }
@@ -1129,10 +1282,33 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
           oprot.writeFieldBegin(REPEATED_FIELD_DESC);
           {
             oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, struct.repeated.size()));
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter234 : struct.repeated.entrySet())
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter242 : struct.repeated.entrySet())
             {
-              oprot.writeString(_iter234.getKey());
-              oprot.writeI64(_iter234.getValue());
+              oprot.writeString(_iter242.getKey());
+              oprot.writeI64(_iter242.getValue());
+            }
+            oprot.writeMapEnd();
+          }
+          oprot.writeFieldEnd();
+        }
+      }
+      if (struct.lives != null) {
+        if (struct.isSetLives()) {
+          oprot.writeFieldBegin(LIVES_FIELD_DESC);
+          {
+            oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP, struct.lives.size()));
+            for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter243 : struct.lives.entrySet())
+            {
+              oprot.writeString(_iter243.getKey());
+              {
+                oprot.writeMapBegin(new org.apache.thrift.protocol.TMap(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64, _iter243.getValue().size()));
+                for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter244 : _iter243.getValue().entrySet())
+                {
+                  oprot.writeString(_iter244.getKey());
+                  oprot.writeI64(_iter244.getValue());
+                }
+                oprot.writeMapEnd();
+              }
             }
             oprot.writeMapEnd();
           }
@@ -1168,15 +1344,15 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       oprot.writeString(struct.consumerId);
       {
         oprot.writeI32(struct.offsets.size());
-        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter235 : struct.offsets.entrySet())
+        for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter245 : struct.offsets.entrySet())
         {
-          oprot.writeString(_iter235.getKey());
+          oprot.writeString(_iter245.getKey());
           {
-            oprot.writeI32(_iter235.getValue().size());
-            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter236 : _iter235.getValue().entrySet())
+            oprot.writeI32(_iter245.getValue().size());
+            for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter246 : _iter245.getValue().entrySet())
             {
-              oprot.writeString(_iter236.getKey());
-              oprot.writeI64(_iter236.getValue());
+              oprot.writeString(_iter246.getKey());
+              oprot.writeI64(_iter246.getValue());
             }
           }
         }
@@ -1191,37 +1367,57 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       if (struct.isSetRepeated()) {
         optionals.set(2);
       }
-      if (struct.isSetToken()) {
+      if (struct.isSetLives()) {
         optionals.set(3);
       }
-      oprot.writeBitSet(optionals, 4);
+      if (struct.isSetToken()) {
+        optionals.set(4);
+      }
+      oprot.writeBitSet(optionals, 5);
       if (struct.isSetLost()) {
         {
           oprot.writeI32(struct.lost.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter237 : struct.lost.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter247 : struct.lost.entrySet())
           {
-            oprot.writeString(_iter237.getKey());
-            oprot.writeI64(_iter237.getValue());
+            oprot.writeString(_iter247.getKey());
+            oprot.writeI64(_iter247.getValue());
           }
         }
       }
       if (struct.isSetSkipped()) {
         {
           oprot.writeI32(struct.skipped.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter238 : struct.skipped.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter248 : struct.skipped.entrySet())
           {
-            oprot.writeString(_iter238.getKey());
-            oprot.writeI64(_iter238.getValue());
+            oprot.writeString(_iter248.getKey());
+            oprot.writeI64(_iter248.getValue());
           }
         }
       }
       if (struct.isSetRepeated()) {
         {
           oprot.writeI32(struct.repeated.size());
-          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter239 : struct.repeated.entrySet())
+          for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter249 : struct.repeated.entrySet())
           {
-            oprot.writeString(_iter239.getKey());
-            oprot.writeI64(_iter239.getValue());
+            oprot.writeString(_iter249.getKey());
+            oprot.writeI64(_iter249.getValue());
+          }
+        }
+      }
+      if (struct.isSetLives()) {
+        {
+          oprot.writeI32(struct.lives.size());
+          for (java.util.Map.Entry<java.lang.String, java.util.Map<java.lang.String,java.lang.Long>> _iter250 : struct.lives.entrySet())
+          {
+            oprot.writeString(_iter250.getKey());
+            {
+              oprot.writeI32(_iter250.getValue().size());
+              for (java.util.Map.Entry<java.lang.String, java.lang.Long> _iter251 : _iter250.getValue().entrySet())
+              {
+                oprot.writeString(_iter251.getKey());
+                oprot.writeI64(_iter251.getValue());
+              }
+            }
           }
         }
       }
@@ -1238,76 +1434,102 @@ public class ProgressReport implements org.apache.thrift.TBase<ProgressReport, P
       struct.consumerId = iprot.readString();
       struct.setConsumerIdIsSet(true);
       {
-        org.apache.thrift.protocol.TMap _map240 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
-        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map240.size);
-        @org.apache.thrift.annotation.Nullable java.lang.String _key241;
-        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val242;
-        for (int _i243 = 0; _i243 < _map240.size; ++_i243)
+        org.apache.thrift.protocol.TMap _map252 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
+        struct.offsets = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map252.size);
+        @org.apache.thrift.annotation.Nullable java.lang.String _key253;
+        @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val254;
+        for (int _i255 = 0; _i255 < _map252.size; ++_i255)
         {
-          _key241 = iprot.readString();
+          _key253 = iprot.readString();
           {
-            org.apache.thrift.protocol.TMap _map244 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-            _val242 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map244.size);
-            @org.apache.thrift.annotation.Nullable java.lang.String _key245;
-            long _val246;
-            for (int _i247 = 0; _i247 < _map244.size; ++_i247)
+            org.apache.thrift.protocol.TMap _map256 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+            _val254 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map256.size);
+            @org.apache.thrift.annotation.Nullable java.lang.String _key257;
+            long _val258;
+            for (int _i259 = 0; _i259 < _map256.size; ++_i259)
             {
-              _key245 = iprot.readString();
-              _val246 = iprot.readI64();
-              _val242.put(_key245, _val246);
+              _key257 = iprot.readString();
+              _val258 = iprot.readI64();
+              _val254.put(_key257, _val258);
             }
           }
-          struct.offsets.put(_key241, _val242);
+          struct.offsets.put(_key253, _val254);
         }
       }
       struct.setOffsetsIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(4);
+      java.util.BitSet incoming = iprot.readBitSet(5);
       if (incoming.get(0)) {
         {
-          org.apache.thrift.protocol.TMap _map248 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map248.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key249;
-          long _val250;
-          for (int _i251 = 0; _i251 < _map248.size; ++_i251)
+          org.apache.thrift.protocol.TMap _map260 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.lost = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map260.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key261;
+          long _val262;
+          for (int _i263 = 0; _i263 < _map260.size; ++_i263)
           {
-            _key249 = iprot.readString();
-            _val250 = iprot.readI64();
-            struct.lost.put(_key249, _val250);
+            _key261 = iprot.readString();
+            _val262 = iprot.readI64();
+            struct.lost.put(_key261, _val262);
           }
         }
         struct.setLostIsSet(true);
       }
       if (incoming.get(1)) {
         {
-          org.apache.thrift.protocol.TMap _map252 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map252.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key253;
-          long _val254;
-          for (int _i255 = 0; _i255 < _map252.size; ++_i255)
+          org.apache.thrift.protocol.TMap _map264 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.skipped = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map264.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key265;
+          long _val266;
+          for (int _i267 = 0; _i267 < _map264.size; ++_i267)
           {
-            _key253 = iprot.readString();
-            _val254 = iprot.readI64();
-            struct.skipped.put(_key253, _val254);
+            _key265 = iprot.readString();
+            _val266 = iprot.readI64();
+            struct.skipped.put(_key265, _val266);
           }
         }
         struct.setSkippedIsSet(true);
       }
       if (incoming.get(2)) {
         {
-          org.apache.thrift.protocol.TMap _map256 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
-          struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map256.size);
-          @org.apache.thrift.annotation.Nullable java.lang.String _key257;
-          long _val258;
-          for (int _i259 = 0; _i259 < _map256.size; ++_i259)
+          org.apache.thrift.protocol.TMap _map268 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+          struct.repeated = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map268.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key269;
+          long _val270;
+          for (int _i271 = 0; _i271 < _map268.size; ++_i271)
           {
-            _key257 = iprot.readString();
-            _val258 = iprot.readI64();
-            struct.repeated.put(_key257, _val258);
+            _key269 = iprot.readString();
+            _val270 = iprot.readI64();
+            struct.repeated.put(_key269, _val270);
           }
         }
         struct.setRepeatedIsSet(true);
       }
       if (incoming.get(3)) {
+        {
+          org.apache.thrift.protocol.TMap _map272 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.MAP);
+          struct.lives = new java.util.HashMap<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>>(2*_map272.size);
+          @org.apache.thrift.annotation.Nullable java.lang.String _key273;
+          @org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> _val274;
+          for (int _i275 = 0; _i275 < _map272.size; ++_i275)
+          {
+            _key273 = iprot.readString();
+            {
+              org.apache.thrift.protocol.TMap _map276 = iprot.readMapBegin(org.apache.thrift.protocol.TType.STRING, org.apache.thrift.protocol.TType.I64);
+              _val274 = new java.util.HashMap<java.lang.String,java.lang.Long>(2*_map276.size);
+              @org.apache.thrift.annotation.Nullable java.lang.String _key277;
+              long _val278;
+              for (int _i279 = 0; _i279 < _map276.size; ++_i279)
+              {
+                _key277 = iprot.readString();
+                _val278 = iprot.readI64();
+                _val274.put(_key277, _val278);
+              }
+            }
+            struct.lives.put(_key273, _val274);
+          }
+        }
+        struct.setLivesIsSet(true);
+      }
+      if (incoming.get(4)) {
         struct.token = iprot.readString();
         struct.setTokenIsSet(true);
       }
