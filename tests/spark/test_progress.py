@@ -44,6 +44,16 @@ def test_the_end_of_a_batch_is_acked(acked: list[Any]) -> None:
     assert (listener.rows, listener.batches) == (7, 2)
 
 
+def test_a_topic_that_is_no_longer_read_does_not_hide_the_progress_of_the_others(
+    acked: list[Any],
+) -> None:
+    """The checkpoint keeps its position."""
+    about = {"version": 2, "orders/broker-a_0": 17}
+    listener = ProgressListener(OPTIONS, query="copy")
+    heard(listener, json.dumps({"": about, **ENDED, "refunds": {"broker-a_0": 4}}))
+    assert acked == [{"": about, **ENDED}]
+
+
 def test_other_queries_are_not_our_progress(acked: list[Any]) -> None:
     listener = ProgressListener(OPTIONS, query="copy")
     heard(listener, json.dumps(ENDED), name="another")
@@ -55,7 +65,7 @@ def test_other_queries_are_not_our_progress(acked: list[Any]) -> None:
     [
         *("null", "no JSON", "17", "{}", '{"orders": 4}', '{"orders": {}}'),
         *('{"orders": {"broker-a_0": "4"}}', '{"orders": {"broker-a_0": true}}'),
-        '{"refunds": {"broker-a_0": 4}}',
+        *('{"refunds": {"broker-a_0": 4}}', '{"": {"version": "2"}, "orders": {"broker-a_0": 4}}'),
     ],
 )
 def test_other_sources_of_the_query_are_not_our_progress(acked: list[Any], end: str) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.data_source import report
-from thin_client.spark.offsets import ABOUT, Offsets, flat
+from thin_client.spark.offsets import Offsets, flat
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.selection import Selection
 
@@ -92,19 +92,18 @@ class ProgressListener(StreamingQueryListener):
 
 
 def ended_at(text: str | None, selection: Selection) -> Offsets | None:
-    """Return the end offsets of an orderlane source; None for another source's text."""
+    """Return the end offsets of an orderlane source in the queues of *selection*; None for another
+    source's text. A checkpoint also keeps the positions of topics that are no longer read.
+    """
     try:
         found = json.loads(text or "null")
     except ValueError:
         return None
     if not isinstance(found, dict) or not found:
         return None
-    for topic, queues in found.items():
+    for queues in found.values():
         if not isinstance(queues, dict) or not queues:
             return None
-        if topic == ABOUT:
-            continue
-        for qid, offset in queues.items():
-            if type(offset) is not int or not selection.wants((topic, qid)):
-                return None
-    return found if flat(found) else None
+        if any(type(number) is not int for number in queues.values()):
+            return None
+    return part if flat(part := selection.part_of(found)) else None
