@@ -376,8 +376,14 @@ def _at_time(
     strategy: Strategy,
 ) -> int:
     then = found.get(state.queue)
+    if then is None or then.at is None:
+        # Its end instead would skip messages, or read too many.
+        raise OptionError(
+            f"{position.option} is {time}, but the queue {state.qid!r} of {state.topic!r} went"
+            " missing before that time was looked up: start the query again when its broker is back"
+        )
     # A message stored after the first request must not move the position.
-    at = state.end if then is None or then.at is None else min(then.at, state.end)
+    at = min(then.at, state.end)
     if at == state.end and strategy == "error":
         raise OptionError(
             f"{position.option} is {time} for the queue {state.qid!r} of {state.topic!r}, where "

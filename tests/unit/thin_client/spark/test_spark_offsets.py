@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from thin_client.spark.offsets import (
@@ -37,6 +39,18 @@ def at(times: dict[int, tuple[int, int, int]]) -> object:
         ]
 
     return found
+
+
+@pytest.mark.parametrize("resolve", [starting, ending])
+def test_a_queue_that_left_before_a_time_was_looked_up_does_not_begin_or_end_at_its_end(
+    resolve: Any,
+) -> None:
+    """With the strategy ``latest``, its messages since that time would be skipped."""
+    position = Position(17, by_time=True, option="startingTimestamp")
+    given = {"strategy": "latest"} if resolve is starting else {}
+    left = [QueueState(*each.queue, each.begin, each.end, at=each.begin) for each in (A0, A1)]
+    with pytest.raises(OptionError, match="the queue 'x_0' of 'b' went missing before that time"):
+        resolve(position, STATES, at_time=lambda _: left, **given)
 
 
 def test_texts_are_sorted_so_that_equal_positions_are_no_news() -> None:
