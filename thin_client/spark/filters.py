@@ -107,6 +107,8 @@ def _narrowed(found: Pruning, given: Any) -> tuple[Pruning | None, bool]:
         child = given.child
         column, test = getattr(child, "attribute", ()), _test(type(child).__name__, child)
         if column in (("topic",), ("qid",)) and test is not None:
+            if type(child).__name__ == "In" and None in child.value:
+                test = _any_text  # NOT IN a list with NULL is true for no row
             return replace(found, tests=(*found.tests, (column[0], _negated(test)))), True
         return None, False
     if column in (("offset",), ("timestamp",)) and kind == "IsNotNull":
@@ -132,7 +134,7 @@ def _narrowed(found: Pruning, given: Any) -> tuple[Pruning | None, bool]:
 def _test(kind: str, given: Any) -> Test | None:
     """Return the test of a filter on a text column; None for an unknown kind."""
     if kind == "IsNotNull":
-        return lambda text: True
+        return _any_text
     value = given.value if hasattr(given, "value") else None
     if kind == "In" and isinstance(value, Sequence) and not isinstance(value, str):
         return lambda text: text in value
@@ -146,6 +148,10 @@ def _test(kind: str, given: Any) -> Test | None:
         "StringContains": lambda text: value in text,
     }
     return tests.get(kind)
+
+
+def _any_text(_text: str) -> bool:
+    return True
 
 
 def _negated(test: Test) -> Test:

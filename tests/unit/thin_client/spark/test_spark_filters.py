@@ -90,6 +90,11 @@ def test_without_a_name_the_other_queues_are_read() -> None:
     assert queues(negated("IsNotNull", "qid")) == set()
 
 
+def test_a_null_in_a_list_is_no_name_and_its_negation_is_true_for_no_row() -> None:
+    assert queues(made("In", "topic", ("a", None))) == {A0, A1}
+    assert queues(negated("In", "topic", ("a", None))) == set()
+
+
 def test_lists_of_offsets_and_times_prune_and_stay_with_spark() -> None:
     offsets = made("In", "offset", (9, 3, None, 7))
     assert pruning([offsets]) == (Pruning(least=3, below=10), [offsets])
