@@ -103,6 +103,12 @@ class BulkClient:
         found = self._calls.ask(lambda: calls.topics(request))
         return sorted(found)
 
+    def check_group(self) -> None:
+        """Raise ClientError if the proxy does not have the group: then it answers as if every topic
+        were missing, which says nothing of them.
+        """
+        self.topics()
+
     def ranges(self, topics: Iterable[str], timestamp_ms: int | None = None) -> list[QueueState]:
         """Return every queue of *topics*; with *timestamp_ms* also ``at``, a broker lookup each.
 
@@ -246,6 +252,8 @@ class BulkClient:
         if state is None and stalled.lasts_s() < self._patience_s:
             stalled.wait()  # its broker may be restarting
             return
+        if state is None:
+            self.check_group()
         if state is None or state.end <= offset:
             raise self._lost(part, offset, part.end)
         if state.begin > offset:

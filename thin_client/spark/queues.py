@@ -74,7 +74,7 @@ class Queues:
         gone: Callable[[list[QueueState]], set[Queue]] = lambda _: set(),
     ) -> list[QueueState]:
         """Call *ask* until it returns all of *wanted*, except those *gone*, or time is up; await no
-        queue twice.
+        queue twice. Raises Refused if the group is unknown: its queues are then not deleted.
         """
         until_s = time.monotonic() + self._patience_s
         said = False
@@ -86,6 +86,7 @@ class Queues:
             if not away:
                 return found
             if time.monotonic() >= until_s:
+                self._client.check_group()
                 self._given_up |= away
                 return found
             if not said:

@@ -213,10 +213,15 @@ async def test_a_queue_that_ends_before_its_slice_was_created_again() -> None:
     assert "the queue ends at 1" in str(error)
 
 
+async def has_topic(_request: Request) -> list[str]:
+    return [TOPIC]
+
+
 async def test_a_queue_that_is_gone_has_lost_all() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(2))
         proxy.script("ranges", has(0, 9, qid="broker-a_1"), has(0, 9, qid="broker-a_1"))
+        proxy.script("topics", has_topic)
         error = await lost(proxy, Slice(TOPIC, QID, 2, 10), patience_s=0)
     assert error.first_there == 10
     assert "no longer exists" in str(error)

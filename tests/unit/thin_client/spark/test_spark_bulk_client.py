@@ -8,24 +8,31 @@ from typing import Any
 import pytest
 
 from thin_client.calls import Call
-from thin_client.spark.bulk_client import BulkClient
-from thin_client.spark.offsets import stream_offset
+from thin_client.errors import Refused
+from thin_client.spark.bulk_client import BulkClient, DataLost
+from thin_client.spark.offsets import Slice, stream_offset
 from thin_client.spark.options import Connecting
-from thin_client.spark.proxy_calls import ProxyCalls
+from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
 from thin_client.spark.selection import Selection
 from thrift_idl import consumer
 
 A0, A1, B0 = ("a", "x_0"), ("a", "x_1"), ("b", "x_0")
 
 
-def client(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Call[Any]], Any]) -> BulkClient:
+def client(
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[Call[Any]], Any],
+    *,
+    patience_s: float = PATIENCE_S,
+) -> BulkClient:
     """Return a client whose calls *answer* answers."""
 
     def ask(_: ProxyCalls, make: Callable[[], Call[Any]], **__: Any) -> Any:
         return answer(make())
 
     monkeypatch.setattr(ProxyCalls, "ask", ask)
-    return BulkClient(Connecting(servers=("127.0.0.1:1",), group="lake"))
+    connecting = Connecting(servers=("127.0.0.1:1",), group="lake")
+    return BulkClient(connecting, patience_s=patience_s)
 
 
 def test_a_report_names_the_lives_in_which_the_selected_queues_were_read(
@@ -50,3 +57,22 @@ def test_a_report_names_the_lives_in_which_the_selected_queues_were_read(
         ({"a": {"x_0": 4}}, None),
         ({}, None),
     ]
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["topic gone", "group gone"])
+def test_a_slice_is_lost_with_its_topic_but_not_with_its_group(
+    monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    """A proxy without the group answers a fetch with no records, as if there were no messages."""
+
+    def answer(call: Call[Any]) -> Any:
+        if call.method == "fetch":
+            return consumer.FetchResponse(results=[consumer.QidResponse("a", "x_0", 4, [])])
+        if call.method == "topics" and group:
+            return []
+        raise Refused(404, "no topic 'a' here" if group else "no group 'lake' here")
+
+    it = client(monkeypatch, answer, patience_s=0)
+    wanted = pytest.raises(DataLost, match="the queue no longer exists")
+    with wanted if group else pytest.raises(Refused, match="no group 'lake' here"):
+        list(it.records(Slice("a", "x_0", 4, 9), batch_bytes=1000))

@@ -26,6 +26,11 @@ class Proxy:
         self.there = list(there)
         self.deleted: list[str] = []  # since the last list of topics
         self.asked = 0
+        self.group = True
+
+    def check_group(self) -> None:
+        if not self.group:
+            raise Refused(404, "no group 'lake' here")
 
     def topics(self) -> list[str]:
         return [*{state.topic for state in self.there[0]}, *self.deleted]
@@ -106,6 +111,16 @@ def test_a_planned_batch_waits_for_its_own_queues() -> None:
     assert found.of([A1.queue]) == [A1]
     assert of(Proxy([B0]), BOTH, patience_s=0).of([A1.queue, B0.queue]) == [B0]
     assert found.of([]) == []
+
+
+def test_queues_of_a_group_that_is_gone_are_not_given_up() -> None:
+    """With ``failOnDataLoss`` false, a planned batch would be skipped."""
+    proxy = Proxy([])
+    proxy.group = False
+    found = of(proxy, BOTH, patience_s=0)
+    for ask in (lambda: found.of([A0.queue]), lambda: found.states(since=AT_A0_B0)):
+        with pytest.raises(Refused, match="no group 'lake' here"):
+            ask()
 
 
 def test_a_queue_that_a_topic_was_created_again_without_is_not_waited_for() -> None:
