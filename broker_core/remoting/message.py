@@ -350,9 +350,11 @@ def property_of(raw: bytes, name: str) -> str | None:
     return raw[start : len(raw) if end < 0 else end].decode("utf-8", "backslashreplace") or None
 
 
-def queue_offset_of(record: bytes) -> int:
-    """Return the queue offset of a stored message. Raise struct.error if it is too short."""
-    (offset,) = _LONG.unpack_from(record, _QUEUE_OFFSET_AT)
+def queue_offset_of(record: bytes, at: int = 0) -> int:
+    """Return the queue offset of the stored message at byte *at*. Raise struct.error if it is too
+    short.
+    """
+    (offset,) = _LONG.unpack_from(record, at + _QUEUE_OFFSET_AT)
     return int(offset)
 
 

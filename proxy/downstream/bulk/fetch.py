@@ -11,7 +11,7 @@ from broker_core.client import BrokerClient, PullResult
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
-from broker_core.remoting.message import StoredMessage, queue_offset_of
+from broker_core.remoting.message import FIXED_BYTES, StoredMessage, queue_offset_of
 from broker_core.remoting.record_stripping import without_bodies
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk.answer import BulkAnswer, Read
@@ -207,6 +207,8 @@ class BulkFetch:
             # learns of it.
             if records and (first := queue_offset_of(records)) > read.offset:
                 records, next_offset = b"", first
+            elif pulled.life is None:  # the embedded broker skips none between records
+                records, next_offset = _before_gap(records, read.offset, next_offset)
             read_bytes = len(records)
             if strip and read_bytes > _WORTH_STRIPPING_BYTES * (next_offset - read.offset):
                 records = without_bodies(records)
@@ -312,6 +314,19 @@ class BulkFetch:
                 )
             )
         return answers
+
+
+def _before_gap(records: bytes, offset: int, next_offset: int) -> tuple[bytes, int]:
+    """Return the records from *offset* on that no offset is missing between, and the offset behind
+    them; *next_offset* if none is missing.
+    """
+    at, last = 0, len(records) - FIXED_BYTES
+    while at <= last:
+        if (found := queue_offset_of(records, at)) > offset:
+            return records[:at], offset
+        offset = found + 1
+        at += max(int.from_bytes(records[at : at + 4], "big"), FIXED_BYTES)
+    return records, next_offset
 
 
 def _spliced(asked: Iterable[Position], answer: BulkAnswer) -> Spliced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,6 +210,29 @@ async def test_offsets_silently_skipped_by_a_broker_are_a_jump_as_well() -> None
         first = await fetch(client, {"broker-a_0": 0})
         assert offsets_of(first) == {"broker-a_0": (3, [0, 1, 2])}
         assert await fetch(client, {"broker-a_0": 3}) == {"broker-a_0": (5, b"")}
+        rest = await fetch(client, {"broker-a_0": 5})
+        assert offsets_of(rest) == {"broker-a_0": (9, [5, 6, 7, 8])}
+
+
+async def test_offsets_skipped_between_the_records_of_a_pull_are_a_jump_as_well() -> None:
+    """Apache's brokers leave out the rest of a file that retention deletes during a pull."""
+
+    class Broker(FakeBrokerClient):
+        async def pull_records(self, queue: QueueName, **given: Any) -> PulledRecords:
+            pulled = await super().pull_records(queue, **given)
+            there = [record(each) for each in self.stored[queue][given["offset"] :]]
+            if given["offset"] == 0:
+                del there[2:5]
+            elif given["offset"] < 5:
+                there = there[5 - given["offset"] :]
+            return replace(pulled, records=b"".join(there), next_offset=9)
+
+    broker = Broker(orders=1)
+    broker.store(*(message(n) for n in range(9)))
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        first = await fetch(client, {"broker-a_0": 0})
+        assert offsets_of(first) == {"broker-a_0": (2, [0, 1])}
+        assert await fetch(client, {"broker-a_0": 2}) == {"broker-a_0": (5, b"")}
         rest = await fetch(client, {"broker-a_0": 5})
         assert offsets_of(rest) == {"broker-a_0": (9, [5, 6, 7, 8])}
 
