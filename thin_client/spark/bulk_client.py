@@ -15,7 +15,14 @@ from thin_client.backoff import backoff_ns
 from thin_client.calls import Call
 from thin_client.errors import ProtocolError, Refused
 from thin_client.options import client_version
-from thin_client.spark.offsets import QueueState, Slice, flat, lives_of, sorted_offsets
+from thin_client.spark.offsets import (
+    ANOTHER_LIFE,
+    QueueState,
+    Slice,
+    flat,
+    lives_of,
+    sorted_offsets,
+)
 from thin_client.spark.options import Connecting
 from thin_client.spark.proxy_calls import PATIENCE_S, ProxyCalls
 from thin_client.spark.server_order import KnownFailures
@@ -148,7 +155,7 @@ class BulkClient:
             found = self._fetch(place)
             if part.life is not None and found.life not in (None, part.life):
                 rest = replace(part, start=offset)
-                raise DataLost(rest, part.end, "the topic was deleted and created again since")
+                raise DataLost(rest, part.end, f"the topic was {ANOTHER_LIFE}")
             chunk, following = found.records or b"", found.nextRequestOffset
             if chunk:
                 first = _first_offset(chunk, part)

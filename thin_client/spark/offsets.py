@@ -32,6 +32,8 @@ ABOUT = ""
 #: Offsets of earlier versions have no version. Their batches also read the queues that they began.
 VERSION = 2
 _VERSION = "version"
+#: What happened to a topic that is in another life, the rest of a sentence.
+ANOTHER_LIFE = "deleted and created again since, or restored from an older copy of its broker's log"
 #: Values in the JSON of options, as in Spark's Kafka source.
 EARLIEST = -2
 LATEST = -1

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from thin_client.spark.offsets import (
+    ANOTHER_LIFE,
     Offsets,
     Queue,
     QueueState,
@@ -285,7 +286,7 @@ def _deleted(queue: Queue, position: int, following: int, state: QueueState) -> 
 def _recreated(position: int, life: int | None, state: QueueState, seen: int | None) -> Loss:
     """*seen*: the old queue's last known end."""
     if differ(life, state.life):
-        what = f"was read up to {position}; its topic was deleted and created again since"
+        what = f"was read up to {position}; its topic was {ANOTHER_LIFE}"
     else:
         what = f"ends at {state.end}, before {position}: it was created again"
     unread = max(0, (seen or 0) - position)
@@ -318,7 +319,7 @@ def _given_up(part: Slice, state: QueueState | None) -> Loss:
     if state is None:
         why = "is missing (deleted, or its broker is down)"
     elif differ(part.life, state.life):
-        why = "belongs to a topic that was deleted and created again since"
+        why = f"belongs to a topic that was {ANOTHER_LIFE}"
     else:
         why = f"ends at {state.end}: it was created again"
     return Loss(

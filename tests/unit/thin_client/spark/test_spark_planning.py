@@ -120,8 +120,8 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(size: int) ->
     assert [(str(loss), loss.messages) for loss in found.losses] == [
         (
             "queue 'x_0' of the topic 'a' was read up to 10; its topic was deleted and created"
-            " again since, with at least 2 unread messages; the new one has"
-            f" {size} messages",
+            " again since, or restored from an older copy of its broker's log, with at least 2"
+            f" unread messages; the new one has {size} messages",
             2,
         )
     ]
@@ -141,7 +141,8 @@ def test_a_topic_that_was_created_again_with_fewer_queues_loses_the_others() -> 
     found = which.target(start, [alive(0, 25, life=9)], now_s=0.0)
     assert found.offsets == {"": {"version": 2, "a/x_0": 9, "a/y_0": 5}, "a": {"x_0": 0, "y_0": 2}}
     assert [loss.reason for loss in found.losses] == [
-        "was read up to 10; its topic was deleted and created again since, with an unknown number"
+        "was read up to 10; its topic was deleted and created again since, or restored from an"
+        " older copy of its broker's log, with an unknown number"
         " of unread messages; the new one has 25 messages",
         "was read up to 7; its topic was deleted and created again since without this queue, with"
         " an unknown number of unread messages",
@@ -157,7 +158,8 @@ def test_a_topic_created_again_after_its_batch_was_decided_on_waits_for_the_next
     assert planned.slices == []
     assert [(loss.reason, loss.messages) for loss in planned.losses] == [
         (
-            "belongs to a topic that was deleted and created again since; the batch had offsets 5"
+            "belongs to a topic that was deleted and created again since, or restored from an older"
+            " copy of its broker's log; the batch had offsets 5"
             " to 9 of it (5 messages)",
             5,
         )
