@@ -105,10 +105,17 @@ def environment_of(message: Message) -> dict[str, str]:
 
 @asynccontextmanager
 async def _stdin(body: bytes) -> AsyncIterator[int]:
-    """Yield a file with *body*; unlike a pipe, it needs no writer."""
-    with tempfile.TemporaryFile(buffering=0) as file:
-        file.write(body)
-        file.seek(0)
+    """Yield a file with *body*; unlike a pipe, it needs no writer. Raises CommandFailed."""
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(tempfile.TemporaryFile(buffering=0))
+            left = memoryview(body)
+            while left:  # a disk that becomes full takes only a part
+                left = left[file.write(left) :]
+            file.seek(0)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise CommandFailed(f"the body cannot be stored for the command: {why}") from None
         yield file.fileno()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -44,6 +47,16 @@ async def running(proxy: ScriptedProxy, command: str) -> AsyncIterator[AsyncCons
     await asyncio.wait_for(task, 60)
 
 
+def nacks_of(proxy: ScriptedProxy) -> list[Any]:
+    """Return the messages that were not acked, with the reasons."""
+    return [
+        nack
+        for request in proxy.requests
+        for batch in (getattr(request.argument, "acks", None) or ())
+        for nack in batch.nacked or ()
+    ]
+
+
 async def test_the_command_receives_body_and_fields(proxy: ScriptedProxy, tmp_path: Path) -> None:
     """The body arrives unchanged on stdin, the fields in the environment."""
     body = bytes(range(256)) * 4_000
@@ -60,6 +73,42 @@ async def test_the_command_receives_body_and_fields(proxy: ScriptedProxy, tmp_pa
     assert (env["ORDERLANE_OFFSET"], env["ORDERLANE_ATTEMPT"]) == ("0", "1")
     assert env["ORDERLANE_MESSAGE_ID"] == "M1"
     assert "PATH" in env
+
+
+async def test_a_body_that_the_disk_has_no_room_for_is_never_handled_in_part(
+    proxy: ScriptedProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk takes the beginning, and reports an error at the next write only."""
+    real = tempfile.TemporaryFile
+
+    class FullDisk:
+        def __init__(self) -> None:
+            self.file, self.room = real(buffering=0), 1_000
+
+        def __enter__(self) -> FullDisk:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def write(self, data: memoryview) -> int:
+            if not self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = self.file.write(data[: self.room])
+            self.room -= written
+            return int(written)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: FullDisk())
+    await proxy.put("customer 7", body=b"x" * 1_001)
+    async with running(proxy, f"cat > {tmp_path}/body"):
+        await proxy.until(lambda: bool(proxy.verdicts))
+    assert proxy.verdicts[0] == (1, "retry")
+    why = "CommandFailed: the body cannot be stored for the command: No space left on device"
+    assert str(nacks_of(proxy)[0].reason) == why
+    assert not (tmp_path / "body").exists()
 
 
 def test_values_that_an_environment_cannot_hold_are_replaced() -> None:
@@ -99,13 +148,8 @@ async def test_the_exit_code_is_the_outcome(
     async with running(proxy, command):
         await proxy.until(lambda: bool(proxy.verdicts))
     assert proxy.verdicts == [(1, verdict)]
-    nacks = [
-        nack
-        for request in proxy.requests
-        for batch in (getattr(request.argument, "acks", None) or ())
-        for nack in batch.nacked or ()
-    ]
-    assert [reason in str(nack.reason) for nack in nacks] == [True] * (reason is not None)
+    found = [reason in str(nack.reason) for nack in nacks_of(proxy)]
+    assert found == [True] * (reason is not None)
 
 
 async def test_background_processes_of_a_command_do_not_delay_it(
