@@ -28,13 +28,17 @@ class RedrivenQueue(Answer):
 class RedriveAllView(Answer):
     """Keys being redriven in this proxy's queues.
 
-    ``owners``: addresses of proxies that own other queues.
+    ``owners``: addresses of proxies that own other queues; ``elsewhere``: these queues;
+    ``unowned``: queues without an owner; ``unaddressed``: queues whose owners publish no address.
     """
 
     group: str
     topic: str
     queues: list[RedrivenQueue]
     owners: list[str]
+    elsewhere: list[str]
+    unowned: list[str]
+    unaddressed: list[str]
 
 
 class ParkedKeyView(Answer):

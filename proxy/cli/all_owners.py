@@ -7,7 +7,7 @@ records, which any proxy can read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,19 +171,39 @@ def change_at_owners(
         for queue in each["queues"]
     ]
     print_rows(rows, columns=columns, output=output)
-    owned = {row["queue"] for row in rows}
-    free, hidden = (
-        sorted({queue for each in done.values() for queue in each.get(name, ())} - owned)
-        for name in ("unowned", "unaddressed")
-    )
-    if free:
-        failed.append(
-            f"not done in {', '.join(free)}: no owner, and no take-over in time; retry in a moment"
-        )
-    if hidden:
-        failed.append(
-            f"not done in {', '.join(hidden)}: the owner publishes no HTTP address; find it with"
-            " orderlane owners ls and pass it to --http"
-        )
+    every = result == "paused"  # a note is refused where the key is not kept
+    failed += not_done(done.values(), {row["queue"] for row in rows}, every=every)
     if failed:
         raise OrderlaneError("\n".join(failed))
+
+
+def not_done(
+    answers: Collection[Mapping[str, Any]], done: Set[str], *, every: bool = True
+) -> list[str]:
+    """Return a sentence about each kind of queues that *answers* name and that are not *done*.
+
+    *every*: whether the change applies to every queue: then one whose owner changed between the
+    requests is named, too.
+    """
+    free, hidden, others = (
+        {queue for each in answers for queue in each.get(name, ())} - done
+        for name in ("unowned", "unaddressed", "elsewhere")
+    )
+    others -= hidden
+    found = []
+    if free:
+        found.append(
+            f"not done in {', '.join(sorted(free))}: no owner, and no take-over in time; retry in a"
+            " moment"
+        )
+    if hidden:
+        found.append(
+            f"not done in {', '.join(sorted(hidden))}: the owner publishes no HTTP address; find it"
+            " with orderlane owners ls and pass it to --http"
+        )
+    if others and every:
+        found.append(
+            f"not done in {', '.join(sorted(others))}: the owner did not do it, or another one came"
+            " meanwhile; repeat the command"
+        )
+    return found

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from proxy.cli.all_owners import TopicAnswers, change_at_owners, query_all_owners
+from proxy.cli.all_owners import TopicAnswers, change_at_owners, not_done, query_all_owners
 from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
@@ -163,6 +163,12 @@ def redrive(
         for name in each["keys"]
     ]
     print_rows(rows, columns=_REDRIVEN, output=output)
+    reached = {
+        f"{answer['topic']}/{each['queue']}"
+        for answer in done.values()
+        for each in answer["queues"]
+    }
+    failed += not_done(done.values(), reached)
     if failed:
         raise OrderlaneError("\n".join(failed))
 

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from broker_core.errors import RemotingError
-from broker_core.names import Group, Topic
+from broker_core.names import Group, QueueName, Topic
 from proxy.core.access.audit_record import Change
 from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.pipeline.key_views import slices
@@ -190,14 +190,17 @@ class KeyDesk:
         """Redrive all parked keys of the owned queues (or of one *queue*) with one audit record.
 
         Keys that are being redriven or not ready are left alone. Returns the keys, the number of
-        their copies, and the addresses of proxies that own other queues. Raises OrderlaneError, as
+        their copies, the other queues, and the addresses of their owners. Raises OrderlaneError, as
         while one of the queues is being handed over.
         """
         self._ownership(group, topic)
         await self._take_unowned(group, topic, queue)
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
         why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
-        others, _ = await self._others(Group(group), [Topic(topic)], why)
+        others, free = (
+            [row for row in rows if queue in (None, row.queue.qid)]
+            for rows in await self._others(Group(group), [Topic(topic)], why)
+        )
         if not owned:
             if others:
                 raise _elsewhere(why, others)
@@ -227,7 +230,7 @@ class KeyDesk:
             "group": group,
             "topic": topic,
             "queues": ready,
-            "owners": _addresses(others),
+            **_not_here(others, free),
         }
 
     # ---- one queue ------------------------------------------------------------------------------
@@ -327,11 +330,7 @@ class KeyDesk:
             "key": text,
             **after,
             "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in able],
-            "owners": _addresses(others),
-            "unowned": [_shown(row) for row in free],
-            "unaddressed": [
-                _shown(row) for row in others if row.last is not None and not row.last.own.http
-            ],
+            **_not_here(others, free),
         }
 
     # ---- inside ---------------------------------------------------------------------------------
@@ -341,10 +340,11 @@ class KeyDesk:
     ) -> tuple[list[OwnerRow], list[OwnerRow]]:
         """Return the queues of *topics* owned by other proxies, and those without an owner.
 
-        Ownership records decide. Raises Unavailable if the brokers do not answer.
+        Ownership records decide. Raises Unavailable if the brokers do not answer, WrongState if
+        this proxy has lost a queue meanwhile, which would be in neither list.
         """
         context = self._context
-        ours = {each.pipeline.queue for each in self._ownerships[group].parkings()}
+        ours = self._ours(group, topics)
         try:
             queues = [
                 each
@@ -352,11 +352,19 @@ class KeyDesk:
                 for each in await context.client.queues(topic)
                 if each not in ours
             ]
-            return without(await self._book.rows(group, queues), context.client.client_id)
+            found = without(await self._book.rows(group, queues), context.client.client_id)
         except RemotingError as error:
             raise Unavailable(
                 f"{why}, and the owners of the others cannot be read: {error}"
             ) from None
+        if lost := ours - self._ours(group, topics):
+            places = ", ".join(map(str, sorted(lost)))
+            raise WrongState(f"the owner of {places} changes: retry in a moment", passing=True)
+        return found
+
+    def _ours(self, group: Group, topics: Sequence[Topic]) -> set[QueueName]:
+        owned = (each.pipeline.queue for each in self._ownerships[group].parkings())
+        return {queue for queue in owned if queue.topic in topics}
 
     async def _take_unowned(self, group: str, topic: str, place: str | None) -> bool:
         """Take over the queues of *topic* without an owner, or only the one at *place*; return
@@ -461,8 +469,15 @@ def _shown(row: OwnerRow) -> str:
     return f"{row.queue.topic}/{row.queue.qid}"
 
 
-def _addresses(rows: Sequence[OwnerRow]) -> list[str]:
-    return sorted({row.last.own.http for row in rows if row.last is not None and row.last.own.http})
+def _not_here(others: Sequence[OwnerRow], free: Sequence[OwnerRow]) -> dict[str, Any]:
+    """Return the queues that a verb of this proxy left out, and the addresses of their owners."""
+    http = {_shown(row): "" if row.last is None else row.last.own.http for row in others}
+    return {
+        "owners": sorted({*http.values()} - {""}),
+        "elsewhere": [*http],
+        "unowned": [_shown(row) for row in free],
+        "unaddressed": [queue for queue, address in http.items() if not address],
+    }
 
 
 def _elsewhere(why: str, others: Sequence[OwnerRow]) -> OwnedElsewhere:

@@ -160,8 +160,8 @@ class KeyRow(Answer):
 class PauseView(Answer):
     """The queues of this proxy that were paused or resumed, and all others, which were not.
 
-    ``owners``: addresses of proxies that own other queues; ``unowned``: queues without an owner;
-    ``unaddressed``: queues whose owners publish no address.
+    ``owners``: addresses of proxies that own other queues; ``elsewhere``: these queues;
+    ``unowned``: queues without an owner; ``unaddressed``: queues whose owners publish no address.
     """
 
     group: str
@@ -170,6 +170,7 @@ class PauseView(Answer):
     paused: bool
     queues: list[str]
     owners: list[str]
+    elsewhere: list[str]
     unowned: list[str]
     unaddressed: list[str]
 
@@ -177,7 +178,7 @@ class PauseView(Answer):
 class NoteView(Answer):
     """The queues of this proxy that keep the note: those where the key is paused or parked.
 
-    ``owners``, ``unowned`` and ``unaddressed``: as in PauseView.
+    ``owners``, ``elsewhere``, ``unowned`` and ``unaddressed``: as in PauseView.
     """
 
     group: str
@@ -186,5 +187,6 @@ class NoteView(Answer):
     note: str
     queues: list[str]
     owners: list[str]
+    elsewhere: list[str]
     unowned: list[str]
     unaddressed: list[str]

@@ -7,9 +7,10 @@ from typing import Any
 from unittest import mock
 
 import orjson
+import pytest
 
 from proxy.cli import connect
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, OwnedElsewhere
 from testkit.eventually import eventually
 from testkit.gateway import GROUP
 from tests.integration.operator.queue_site import Desk, judged, site
@@ -159,3 +160,67 @@ async def test_queues_that_are_not_paused_are_named() -> None:
         "not done in orders/a_3: the owner publishes no HTTP address; find it with orderlane owners"
         " ls and pass it to --http",
     ]
+
+
+@pytest.mark.parametrize("verb", ["pause", "redrive"])
+async def test_a_queue_whose_owner_changes_between_the_requests_is_named(verb: str) -> None:
+    """Its new owner was asked before it came, its former one after it had left."""
+    place, gone = "/api/groups/billing/topics/orders/keys", "this proxy owns no queue"
+    done = ["orders/a_0"] if verb == "pause" else [{"queue": "a_0", "keys": ["k"], "copies": 1}]
+    answer = {
+        "group": "billing",
+        "topic": "orders",
+        "key": "k",
+        "paused": True,
+        "queues": done,
+        "owners": ["two:1"],
+        "elsewhere": ["orders/a_1"],
+        "unowned": [],
+        "unaddressed": [],
+    }
+
+    def ask(http: str, path: str, **_: Any) -> bytes:
+        if path == "/api/process":
+            return b"{}"
+        assert path.removeprefix(f"{place}/") in ("pause", "redrive-all")
+        if http == "two:1":
+            raise OwnedElsewhere(gone, addresses=("one:1",))
+        return orjson.dumps(answer)
+
+    words = [verb, "billing", *(["k"] if verb == "pause" else ["--all", "--yes"])]
+    with mock.patch.object(connect, "ask_proxy", ask):
+        ended = await orderlane("key", *words, "--topic", "orders", "--http", "one:1", *WHY)
+    code, out, err = ended
+    assert (code, "a_0" in out, "a_1" in out) == (2, True, False)
+    assert err == (
+        "orderlane: not done in orders/a_1: the owner did not do it, or another one came meanwhile;"
+        " repeat the command\n"
+    )
+
+
+async def test_a_redrive_of_all_keys_names_queues_that_it_leaves_out(tmp_path: Path) -> None:
+    """Another proxy owns them without an address, or no proxy owns them."""
+    desk = Desk()
+    async with site(tmp_path, queues=2, lock=PATIENT) as it:
+        other, there = await it.gateway.start_proxy()
+        other.context.serve_http("")
+        async with (
+            consuming(it.gateway, it.at.thrift, "one", handle=desk),
+            consuming(it.gateway, there.thrift, "two", handle=desk),
+        ):
+            await eventually(
+                lambda: (
+                    [sum(map(len, (x.statistics() for x in p.lanes))) for p in (it.proxy, other)]
+                    == [1, 1]
+                ),
+                within_s=60,
+            )
+            (hidden,) = (each.queue for lane in other.lanes for each in lane.statistics())
+            words = ("key", "redrive", GROUP, "--all", "--topic", "orders", "--yes", *WHY)
+            code, _, err = await it.verb(*words)
+            assert (code, err.count("\n")) == (2, 1)
+            assert err.startswith(
+                f"orderlane: not done in orders/{hidden.qid}: the owner publishes no HTTP address; "
+            )
+            (ours,) = (each.queue for lane in it.proxy.lanes for each in lane.statistics())
+            assert (await it.verb(*words, "--queue", ours.qid))[0] == 0
