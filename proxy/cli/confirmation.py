@@ -18,7 +18,7 @@ def may_ask(yes: bool) -> None:
 
     Call it before any work: a script should fail at once.
     """
-    if not yes and not sys.stdin.isatty():
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
         raise OrderlaneError(
             "this needs a confirmation, and there is no terminal to ask at: look at it with"
             " --dry-run, then add --yes"

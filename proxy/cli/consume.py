@@ -47,7 +47,7 @@ def consume(
         int, typer.Option(min=1, help="maximum number of messages handled at the same time")
     ] = 8,
     work_ms: Annotated[
-        float, typer.Option(min=0, help="simulated handling time per message, ms")
+        float, typer.Option(min=0, max=1e9, help="simulated handling time per message, ms")
     ] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print messages")] = False,
     command: Annotated[
@@ -100,6 +100,8 @@ def consume(
 
     try:
         uvloop.run(run())
+    except UnicodeEncodeError:
+        raise
     except (ValueError, ClientError) as error:
         raise OrderlaneError(str(error)) from None
     finally:
@@ -126,10 +128,12 @@ class LeaseWatch(HistoryObserver):
 
 
 class _Handler:
-    """Prints messages; ``failure`` is an error of stdout, such as a closed pipe."""
+    """Prints messages; ``failure`` is an error of stdout, such as a closed pipe, or an encoding
+    without a character of a message.
+    """
 
     def __init__(self, consumer: AsyncConsumer, *, work_ms: float, quiet: bool) -> None:
-        self.failure: OSError | None = None
+        self.failure: OSError | UnicodeEncodeError | None = None
         self._consumer = consumer
         self._work_s = work_ms / 1000
         self._quiet = quiet
@@ -141,7 +145,7 @@ class _Handler:
             return
         try:
             print_json(_shown(message))
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
             self.failure = error.with_traceback(None)
             self._consumer.stop()
             raise Defer from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.known_figures import FIGURES, known_queues
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.cli.streams import stdin
 from proxy.diagnosis.findings import span
 from proxy.errors import OrderlaneError
 from proxy.operator.key_table import GROUP_VERBS, KeyVerb
@@ -301,7 +301,7 @@ def _check(reason: str) -> None:
 
 def _settings_in(file: Path) -> dict[str, Any]:
     """Return the settings of one group in *file*, without its name."""
-    settings = read_yaml(file, sys.stdin.buffer.read() if str(file) == "-" else None)
+    settings = read_yaml(file, stdin().buffer.read() if str(file) == "-" else None)
     if not isinstance(settings, dict):
         raise OrderlaneError(f"{file}: expected the settings of one group, such as topics: […]")
     settings.pop("name", None)

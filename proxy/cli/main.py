@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -15,6 +16,7 @@ import typer
 from broker_core.errors import RemotingError, StoreError
 from proxy.cli.examples import add_examples
 from proxy.cli.output import print_text, say
+from proxy.cli.streams import hold_closed_streams
 from proxy.errors import OrderlaneError
 from proxy.observe.logs import configure_logs
 
@@ -71,6 +73,9 @@ _ENVIRONMENT = "\n\n".join(
 _SHORT_FORMS = {"--wide": "--output=wide"}
 #: Options with names. An empty one would otherwise mean all topics or queues.
 _NAMING = frozenset({"--topic", "--queue", "--group", "--client"})
+
+#: Errors of stdout and of histories when the disk is full or broken.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 #: Variables set by shells for completion; zsh and fish set the second to the typed words.
 COMPLETE, _TYPED = "_ORDERLANE_COMPLETE", "_TYPER_COMPLETE_ARGS"
@@ -141,6 +146,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
     Errors that a user can fix end with one sentence on stderr and exit code 2.
     """
+    try:
+        hold_closed_streams()
+    except OrderlaneError as error:
+        say(f"orderlane: {error}")
+        sys.exit(2)
     words = _expanded(sys.argv[1:] if arguments is None else list(arguments))
     for word, following in pairwise([*words, None]):
         option, given, value = str(word).partition("=")
@@ -165,9 +175,12 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.exit(1)  # the reader of stdout has closed it
     except Exception as error:
-        if not _is_for_a_person(error):
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            say(f"orderlane: the output cannot be written: {error.strerror}")
+        elif _is_for_a_person(error):
+            say(f"orderlane: {error}")
+        else:
             raise
-        say(f"orderlane: {error}")
         sys.exit(2)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -28,6 +27,7 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import print_json
 from proxy.cli.serving import STOPPED_AT_ONCE, open_history
+from proxy.cli.streams import stdin
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.history.record import History
@@ -56,7 +56,8 @@ def produce(
     tag: Annotated[str | None, typer.Option(help="tag of every message")] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages per request")] = 100,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="maximum messages per second (default: no limit)")
+        float | None,
+        typer.Option(min=0.1, max=1e9, help="maximum messages per second (default: no limit)"),
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="timeout per request including retries, s")
@@ -159,39 +160,49 @@ def _made(count: int, keys: int) -> Iterator[list[_KeyAndBody]]:
 
 
 def _from_stdin(*, keyed: bool) -> Iterator[list[_KeyAndBody]]:
-    """Yield the lines of stdin as they arrive, without waiting to fill a batch."""
+    """Yield the lines of stdin as they arrive, without waiting to fill a batch, and without empty
+    ones. Raises OrderlaneError at an invalid line, after those before it.
+    """
     read = 0
     for lines in _lines():
         part: list[_KeyAndBody] = []
         for line_number, line in enumerate(lines, start=read + 1):
-            key, tab, body = line.partition(b"\t") if keyed else (b"", b"\t", line)
-            if line and not tab:
-                raise OrderlaneError(
-                    f"line {line_number} of stdin has no tab: expected KEY, tab, body"
-                )
-            if body:
-                part.append((_text_of(key, line=line_number), body))
+            try:
+                if line:
+                    part.append(_keyed(line, number=line_number) if keyed else (None, line))
+            except OrderlaneError as error:
+                yield part
+                raise OrderlaneError(f"{error}; the lines before it are sent") from None
         read += len(lines)
         yield part
 
 
-def _text_of(key: bytes, *, line: int) -> str | None:
-    """Return *key* as text, None if it is empty. Raises OrderlaneError if it is not UTF-8."""
+def _keyed(line: bytes, *, number: int) -> _KeyAndBody:
+    """Return key and body of a line. Raises OrderlaneError."""
+    key, tab, body = line.partition(b"\t")
+    if not tab:
+        raise OrderlaneError(f"line {number} of stdin has no tab: expected KEY, tab, body")
+    if not body:
+        raise OrderlaneError(f"line {number} of stdin has no body behind its tab")
     try:
-        return key.decode() or None
+        return key.decode() or None, body
     except UnicodeDecodeError:
         raise OrderlaneError(
-            f"the key in line {line} of stdin is not UTF-8: {key[:40]!r}"
+            f"the key in line {number} of stdin is not UTF-8: {key[:40]!r}"
         ) from None
 
 
 def _lines() -> Iterator[list[bytes]]:
-    rest = b""
-    while data := os.read(sys.stdin.fileno(), _READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        yield [line.rstrip(b"\r") for line in lines]
-    if rest:
-        yield [rest]
+    rest: list[bytes] = []  # pieces of a line: joining them one by one would be quadratic
+    while data := os.read(stdin().fileno(), _READ_BYTES):
+        first, *lines = data.split(b"\n")
+        rest.append(first)
+        if lines:
+            lines.insert(0, b"".join(rest))
+            rest = [lines.pop()]
+            yield [line.rstrip(b"\r") for line in lines]
+    if last := b"".join(rest):
+        yield [last]
 
 
 # ---- signals -------------------------------------------------------------------------------------

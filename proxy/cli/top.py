@@ -178,7 +178,7 @@ class _Proxies:
 @contextmanager
 def _keys() -> Iterator[int | None]:
     """Yield a file descriptor for single key presses; None if stdin is not a terminal."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield None
         return
     keyboard = sys.stdin.fileno()

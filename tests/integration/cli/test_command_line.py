@@ -124,6 +124,32 @@ def test_one_key_is_that_of_all_lines_and_excludes_keys_of_lines(
     assert "--key is empty" in orderlane.problem("produce", "bytes", "--key", "", *live.proxy)
 
 
+def test_a_message_that_stdout_has_no_characters_for_is_given_back(live: Live) -> None:
+    """The other messages are not printed, and no message counts as failed."""
+    live.children.run("produce", "bytes", "--key", "k", *live.proxy, stdin="€\n".encode())
+    consume = ("consume", "audit", "--count", 1, *live.proxy)
+    refused = live.children.run(*consume, PYTHONIOENCODING="ascii")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "orderlane: '\\u20ac' has no form in ascii: change the locale\n"
+    (message,) = json_lines(live.children.run(*consume).out)
+    assert (message["body"], message["attempt"]) == ("€", 1)
+
+
+def test_a_long_line_is_one_message(live: Live) -> None:
+    line = b"x" * 300_000
+    sent = live.children.run("produce", "bytes", *live.proxy, stdin=b"a\n" + line + b"\r\nb")
+    assert sent.json == {"sent": 3}, sent.err
+    consumed = live.children.run("consume", "audit", "--count", 3, *live.proxy)
+    bodies = {message["body"].encode() for message in json_lines(consumed.out)}
+    assert bodies == {b"a", line, b"b"}
+
+
+@pytest.mark.parametrize("option", ["--rate", "--work-ms"])
+def test_an_infinite_number_is_one_sentence(orderlane: CommandLine, option: str) -> None:
+    verb = ["produce", "orders"] if option == "--rate" else ["consume", "billing"]
+    assert "less than or equal to 1000000000" in orderlane.problem(*verb, option, "inf")
+
+
 @pytest.mark.slow
 def test_consume_ends_when_its_reader_closes_the_pipe(live: Live) -> None:
     """As in ``orderlane consume … | head -1``: no error output, and unprinted messages are
@@ -424,16 +450,24 @@ def test_an_unwritable_history_is_one_sentence(
 
 
 def test_a_line_without_tab_is_named_and_earlier_lines_are_sent(live: Live) -> None:
-    sent = live.children.run("produce", "orders", "--keyed", *live.proxy, stdin=b"a\t1\nno tab\n")
-    assert (sent.code, sent.out) == (2, "")
-    assert sent.err == "orderlane: line 2 of stdin has no tab: expected KEY, tab, body\n"
+    produce = ("produce", "bytes", "--keyed", *live.proxy)
+    for line, why in (
+        (b"no tab", "has no tab: expected KEY, tab, body"),
+        (b"a\t", "has no body behind its tab"),
+    ):
+        sent = live.children.run(*produce, stdin=b"a\t1\n" + line + b"\n")
+        assert (sent.code, sent.out) == (2, "")
+        assert sent.err == f"orderlane: line 2 of stdin {why}; the lines before it are sent\n"
+        consumed = live.children.run("consume", "audit", "--count", 1, *live.proxy)
+        assert [message["body"] for message in json_lines(consumed.out)] == ["1"]
 
 
 def test_a_key_of_invalid_utf_8_is_refused_not_replaced(live: Live) -> None:
     lines = b"\377\tA\n\376\tB\n"
     sent = live.children.run("produce", "orders", "--keyed", *live.proxy, stdin=lines)
     assert (sent.code, sent.out) == (2, "")
-    assert sent.err == ("orderlane: the key in line 1 of stdin is not UTF-8: b'\\xff'\n")
+    why = "the key in line 1 of stdin is not UTF-8: b'\\xff'; the lines before it are sent"
+    assert sent.err == f"orderlane: {why}\n"
 
 
 # ---- help ----------------------------------------------------------------------------------------
