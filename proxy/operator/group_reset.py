@@ -66,10 +66,8 @@ class GroupReset:
         topics = [Topic(each.name) for each in lane.settings.topics]
         if wish.topic is not None:
             topics = [topic_named(lane, wish.topic)]
-        queues = [
-            queue for topic in topics for queue in sorted(await self._book.queues(lane.name, topic))
-        ]
-        plan = await self._checked(group, queues, wish)
+        queues = await self._book.queues_of(lane.name, topics)
+        plan = await self._checked(group, sorted(queues), wish)
         if not plan.rows and plan.elsewhere:
             raise OwnedElsewhere(
                 f"other proxies own all queues of group {group!r}: send the request there",

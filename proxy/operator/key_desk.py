@@ -340,19 +340,14 @@ class KeyDesk:
     ) -> tuple[list[OwnerRow], list[OwnerRow]]:
         """Return the queues of *topics* owned by other proxies, and those without an owner.
 
-        Ownership records decide. Raises Unavailable if the brokers do not answer, WrongState if
-        this proxy has lost a queue meanwhile, which would be in neither list.
+        Ownership records decide. Raises UnknownName if none of *topics* exists, Unavailable if the
+        brokers do not answer, WrongState if this proxy has lost a queue meanwhile, which would be
+        in neither list.
         """
-        context = self._context
         ours = self._ours(group, topics)
         try:
-            queues = [
-                each
-                for topic in topics
-                for each in await context.client.queues(topic)
-                if each not in ours
-            ]
-            found = without(await self._book.rows(group, queues), context.client.client_id)
+            known = await self._book.queues_of(group, topics)
+            rows = await self._book.rows(group, [each for each in known if each not in ours])
         except RemotingError as error:
             raise Unavailable(
                 f"{why}, and the owners of the others cannot be read: {error}"
@@ -360,7 +355,7 @@ class KeyDesk:
         if lost := ours - self._ours(group, topics):
             places = ", ".join(map(str, sorted(lost)))
             raise WrongState(f"the owner of {places} changes: retry in a moment", passing=True)
-        return found
+        return without(rows, self._context.client.client_id)
 
     def _ours(self, group: Group, topics: Sequence[Topic]) -> set[QueueName]:
         owned = (each.pipeline.queue for each in self._ownerships[group].parkings())

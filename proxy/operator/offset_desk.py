@@ -15,7 +15,7 @@ from proxy.core.access.audit_record import Change
 from proxy.core.broadcast.member_group import member_group
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import TWIN_MARK
-from proxy.errors import Unavailable, WrongState
+from proxy.errors import Unavailable, UnknownName, WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes, topic_named
 from proxy.upstream.broker_questions import BrokerQuestions
@@ -76,9 +76,17 @@ class OffsetDesk:
         if topic is not None:
             names = [topic_named(lane, topic)]
         ask = BrokerQuestions()
-        rows = [row for name in names for row in await self._of_topic(ask, lane, name)]
+        rows: list[dict[str, Any]] = []
+        missing: UnknownName | None = None
+        for name in names:
+            try:
+                rows += await self._of_topic(ask, lane, name)
+            except UnknownName as error:  # it does not exist yet
+                missing = missing or error
         if not rows and ask.unanswered:
             raise Unavailable(ask.sentence)
+        if not rows and missing is not None:
+            raise missing
         return {"group": lane.name, "queues": rows, "unanswered": ask.unanswered}
 
     async def reset(self, group: str, topic: str, qid: str, wish: ResetWish) -> dict[str, Any]:

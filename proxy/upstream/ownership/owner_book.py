@@ -59,6 +59,21 @@ class OwnerBook:
                 raise
             raise UnknownName(f"topic {topic!r} of group {group!r} does not exist yet") from None
 
+    async def queues_of(self, group: Group, topics: Iterable[Topic]) -> list[QueueName]:
+        """Return the queues of those of *topics* that exist. Raises UnknownName if none does,
+        RemotingError.
+        """
+        found: list[QueueName] = []
+        missing: UnknownName | None = None
+        for topic in topics:
+            try:
+                found += await self.queues(group, topic)
+            except UnknownName as error:
+                missing = missing or error
+        if missing is not None and not found:
+            raise missing
+        return found
+
     async def queue(self, group: Group, topic: Topic, qid: str) -> QueueName:
         """Return the queue *qid* of *topic*. Raises UnknownName with the existing queues;
         RemotingError.
