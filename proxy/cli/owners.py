@@ -55,7 +55,8 @@ def drain(
 ) -> None:
     """Drain a proxy: hand over its queues and refuse clients until it is resumed or restarted.
 
-    Returns when the hand-over is complete.
+    Returns when the hand-over is complete. Exit code 1 means that queues were left after the
+    proxy's ownership.drain_s, because clients hold messages of them or a broker does not answer.
     """
     row = change(
         _http_of(node, http), path_of("owners", "drain"), {"reason": reason}, timeout_s=_TIMEOUT_S
@@ -63,6 +64,7 @@ def drain(
     print_rows([row], columns=_STATE, output=output)
     if row["owned"]:
         say(f"{number(row['owned'], 'queue')} not handed over yet: see orderlane owners ls")
+        raise typer.Exit(1)
 
 
 @app.command("resume")
