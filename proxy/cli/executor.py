@@ -23,6 +23,8 @@ REJECTED, UNAVAILABLE = 65, 69
 #: Size of the tail of stderr that is kept for the reason.
 _TAIL_BYTES, _CHUNK_BYTES = 4_096, 512
 LAST_WORDS_S = 0.2
+#: Properties of a trace.
+_TRACE = ("traceparent", "tracestate")
 #: Seconds between SIGTERM and SIGKILL.
 _GRACE_S = 2.0
 
@@ -50,7 +52,7 @@ class Executor:
                     self._command,
                     stdin=stdin,
                     stderr=stderr.command_end,
-                    env=os.environ | environment_of(message),
+                    env=environment_of(message),
                     start_new_session=True,  # Ctrl-C drains and must not reach the command
                 )
             except OSError as error:
@@ -82,7 +84,9 @@ class Executor:
 
 
 def environment_of(message: Message) -> dict[str, str]:
-    """Return the environment variables for *message*; missing fields are omitted."""
+    """Return the environment of the command for *message*: that of this process, in which the
+    fields of the message replace those of any other one. Missing fields are omitted.
+    """
     fields = {
         "TOPIC": message.topic,
         "QUEUE": message.queue.partition("#")[0],
@@ -96,11 +100,14 @@ def environment_of(message: Message) -> dict[str, str]:
         "PROPERTIES": orjson.dumps(message.properties).decode(),
     }
     found = {f"ORDERLANE_{name}": text for name, text in fields.items() if text is not None}
-    for name in ("traceparent", "tracestate"):  # as tools expect them
+    for name in _TRACE:  # as tools expect them
         if name in message.properties:
             found[name.upper()] = message.properties[name]
+    # A command of another consumer may have started this process.
+    others = {*(f"ORDERLANE_{name}" for name in fields), *map(str.upper, _TRACE)}
+    ours = {name: text for name, text in os.environ.items() if name not in others}
     # Environment variables cannot contain NUL.
-    return {name: text.replace("\0", "\ufffd") for name, text in found.items()}
+    return ours | {name: text.replace("\0", "\ufffd") for name, text in found.items()}
 
 
 @asynccontextmanager

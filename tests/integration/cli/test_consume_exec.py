@@ -124,6 +124,15 @@ def test_values_that_an_environment_cannot_hold_are_replaced() -> None:
     assert not {"ORDERLANE_TAG", "ORDERLANE_MESSAGE_ID", "TRACESTATE"} & env.keys()
 
 
+def test_fields_of_another_message_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a command of ``consume --exec`` that consumes itself."""
+    for name in ("ORDERLANE_KEY", "ORDERLANE_TAG", "TRACEPARENT", "ORDERLANE_CLIENT_TOKEN"):
+        monkeypatch.setenv(name, "outer")
+    env = environment_of(message_with(key=None, tag=None, order_key_bytes=None))
+    assert not {"ORDERLANE_KEY", "ORDERLANE_TAG", "TRACEPARENT"} & env.keys()
+    assert env["ORDERLANE_CLIENT_TOKEN"] == "outer"
+
+
 @pytest.mark.parametrize(
     ("command", "verdict", "reason"),
     [
