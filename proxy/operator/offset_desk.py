@@ -82,7 +82,7 @@ class OffsetDesk:
             try:
                 rows += await self._of_topic(ask, lane, name)
             except UnknownName as error:  # it does not exist yet
-                missing = missing or error
+                missing = missing or error.with_traceback(None)
         if not rows and ask.unanswered:
             raise Unavailable(ask.sentence)
         if not rows and missing is not None:

@@ -69,7 +69,7 @@ class OwnerBook:
             try:
                 found += await self.queues(group, topic)
             except UnknownName as error:
-                missing = missing or error
+                missing = missing or error.with_traceback(None)
         if missing is not None and not found:
             raise missing
         return found
