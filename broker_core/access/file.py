@@ -54,6 +54,11 @@ class AccessFile:
         except (OSError, ValueError) as error:
             raise StoreError(f"the accounts of {path} cannot be used: {error}") from error
 
+    @property
+    def rules(self) -> AccessRules:
+        """The rules in force; only with a file."""
+        return self._rules
+
     def own_credentials(self) -> Credentials | None:
         """Return this broker's credentials for its replicas, which have the same accounts.
 

@@ -25,7 +25,8 @@ from proxy.workers.shared_listener import SharedListener
 
 _log = structlog.get_logger("workers")
 
-_LOOK_S = 1.0
+#: Seconds between looks at the workers.
+LOOK_S = 1.0
 _NOT_STARTED = 1  # exit code of a worker that could not start
 
 #: Returns the command of a worker, given its addresses and the file number of its channel.
@@ -217,7 +218,7 @@ class Supervisor:
 
     async def _check_forever(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
             now_s = now_ns() / 1e9
             for worker in self._workers.values():
                 if worker.process is not None and worker.silence.too_long(now_s):

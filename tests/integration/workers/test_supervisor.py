@@ -32,7 +32,7 @@ def _stuck(_worker: WorkerAddresses, channel: int) -> Sequence[str]:
 async def test_a_worker_that_stands_still_does_not_hold_up_the_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "_LOOK_S", 0.01)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
     made = Supervisor(
         [WorkerAddresses(1, "127.0.0.1:0", "127.0.0.1:0")],
         _stuck,

@@ -271,11 +271,11 @@ def test_half_of_a_file_of_accounts_locks_nobody_out(tmp_path: Path) -> None:
     file, whole = AccessFile(path), RULES.replace("orders=PUB|SUB", "orders=PUB").encode()
     half = whole[: whole.index(b"- {accessKey: root")]
     allowed = request(RequestCode.SEND_MESSAGE_V2, by=ROOT, b="orders")
-    file._rules.check(allowed, ELSEWHERE)
+    file.rules.check(allowed, ELSEWHERE)
     assert [file.look(each) for each in (half, whole)] == [False, False]
-    file._rules.check(allowed, ELSEWHERE)
+    file.rules.check(allowed, ELSEWHERE)
     assert [file.look(whole), file.look(whole)] == [True, False]
-    assert file._rules.accounts["shop-account"].topics["orders"] == Right.PUB
+    assert file.rules.accounts["shop-account"].topics["orders"] == Right.PUB
 
 
 def test_wrong_accounts_are_refused_once_and_those_before_stay(tmp_path: Path) -> None:
@@ -286,5 +286,5 @@ def test_wrong_accounts_are_refused_once_and_those_before_stay(tmp_path: Path) -
     with pytest.raises(ValueError, match="accounts is 5"):
         file.look(b"accounts: 5")
     assert not file.look(b"accounts: 5")
-    assert file._rules.accounts.keys() == {"shop-account", "root-account"}
+    assert file.rules.accounts.keys() == {"shop-account", "root-account"}
     assert [file.look(RULES.encode()), file.look(RULES.encode())] == [False, True]
