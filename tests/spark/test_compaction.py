@@ -14,7 +14,7 @@ import pytest
 from tests.spark.lakes import FORMATS, Lake
 from tests.spark.test_lakes import Died, died_after, died_before, messages, place, wrapped
 from thin_client.spark.jobs.compact import compact
-from thin_client.spark.lake import parquet_merge
+from thin_client.spark.lake import parquet_merge, reading
 from thin_client.spark.lake.formats import compaction
 from thin_client.spark.lake.iceberg_merge import IcebergMerge
 from thin_client.spark.lake.parquet_merge import ParquetMerge
@@ -253,6 +253,49 @@ def test_a_merge_of_a_table_is_repeated_after_commits_of_others(spark: Any, tmp_
     with wrapped(IcebergMerge, "_replace", meanwhile):
         compact(spark, lake.path, **lake.settings, before="2026-02-01")
     assert lake.places(spark) == before_and_after(3)
+
+
+def test_renamed_and_dropped_columns_of_a_table_are_merged_and_read(
+    spark: Any, tmp_path: Path
+) -> None:
+    """The files have the names that the columns had when they were written."""
+    lake = Lake("iceberg", tmp_path)
+    archived(spark, lake, batches=2)
+    with lake.table() as table, table.update_schema() as columns:
+        columns.rename_column("value", "body")
+        columns.rename_column("key", "Key")
+        columns.delete_column("properties")
+    rows = sorted(lake.rows(spark), key=repr)
+    assert {row["body"] for row in rows} == {b"0", b"1", b"2"}
+
+    def values(found: Any) -> list[Any]:
+        return sorted((row["body"], row["Key"], row["offset"]) for row in found.collect())
+
+    expected = sorted((row["body"], row["Key"], row["offset"]) for row in rows)
+    stored = reading.archived(spark, lake.path, **lake.settings)
+    assert values(stored.rows()) == expected
+    assert compact(spark, lake.path, **lake.settings).after == 2
+    assert sorted(lake.rows(spark), key=repr) == rows
+    assert values(stored.rows()) == expected
+
+
+def test_a_table_whose_columns_change_during_its_merge_stays_as_it_was(
+    spark: Any, tmp_path: Path
+) -> None:
+    lake = Lake("iceberg", tmp_path)
+    archived(spark, lake, batches=2)
+
+    def meanwhile(original: Any, *arguments: Any) -> None:
+        with lake.table() as table, table.update_schema() as columns:
+            columns.rename_column("value", "body")
+        original(*arguments)
+
+    with (
+        wrapped(IcebergMerge, "_replace", meanwhile),
+        pytest.raises(OptionError, match=r"^the Iceberg table lake\.orders was changed: "),
+    ):
+        compact(spark, lake.path, **lake.settings)
+    assert lake.places(spark) == before_and_after(2)
 
 
 @pytest.mark.parametrize(

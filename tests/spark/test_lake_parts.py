@@ -11,11 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import IntegerType
 
+from thin_client.spark.jobs.compact import compact
 from thin_client.spark.lake.delta_parts import parts_of as delta_parts
+from thin_client.spark.lake.iceberg_columns import names_of
 from thin_client.spark.lake.iceberg_merge import IcebergMerge
 from thin_client.spark.lake.iceberg_parts import parts_of as iceberg_parts
 from thin_client.spark.lake.parts import days_of
+from thin_client.spark.option_values import OptionError
 
 DAYS = (date(2026, 1, 30), date(2026, 1, 31), None)
 TOPICS = ("%RETRY%a b", "x|y")
@@ -110,6 +114,59 @@ def test_rows_without_a_time_belong_to_no_day_of_a_compaction(
     session: Any = None  # lists without it
     with closing(IcebergMerge(session, "lake.orders", options)) as lake:
         assert lake.days() == ["2026-01-30", "2026-01-31"]
+
+
+def test_a_table_with_other_partitions_is_not_compacted(
+    options: dict[str, str], catalog: Any, tmp_path: Path
+) -> None:
+    iceberg_table(catalog, tmp_path, partitioned=False)
+    with pytest.raises(OptionError, match="is partitioned by nothing: expected the day of"):
+        compact(None, "lake.orders", format="iceberg", catalog=options)
+
+
+def test_files_from_before_a_table_was_partitioned_belong_to_no_day_of_a_compaction(
+    options: dict[str, str], catalog: Any, tmp_path: Path
+) -> None:
+    from pyiceberg.transforms import DayTransform, IdentityTransform
+
+    with iceberg_table(catalog, tmp_path, partitioned=False).update_spec() as spec:
+        spec.add_field("timestamp", DayTransform(), "timestamp_day")
+        spec.add_field("topic", IdentityTransform(), "topic")
+    with closing(IcebergMerge(None, "lake.orders", options)) as merge:
+        assert merge.days() == []
+
+
+def test_a_column_has_the_names_of_all_files(catalog: Any, tmp_path: Path) -> None:
+    table = iceberg_table(catalog, tmp_path, partitioned=True)
+    with table.update_schema() as columns:
+        columns.rename_column("offset", "place")
+    with table.update_schema() as columns:
+        columns.rename_column("place", "at")
+        columns.add_column("offset", IntegerType())
+    names = names_of(catalog.load_table("lake.orders"), "lake.orders")
+    # The library and engines take the values of a name for those of its latest column.
+    assert names["at"] == ("at", "place")
+    assert names["offset"] == ("offset",)
+
+
+def test_without_a_name_mapping_earlier_schemas_have_the_names(catalog: Any) -> None:
+    table = catalog.create_table("lake.orders", SCHEMA)
+    with table.update_schema() as columns:
+        columns.rename_column("offset", "place")
+    assert names_of(table, "lake.orders")["place"] == ("place", "offset")
+    with table.update_schema() as columns:
+        columns.add_column("offset", IntegerType())
+    with pytest.raises(OptionError, match=r"^offset was the name of several columns"):
+        names_of(table, "lake.orders")
+
+
+def test_a_renamed_field_inside_a_column_is_refused(catalog: Any) -> None:
+    customer = pa.struct([("id", pa.string())])
+    table = catalog.create_table("lake.orders", SCHEMA.append(pa.field("customer", customer)))
+    with table.update_schema() as columns:
+        columns.rename_column("customer.id", "number")
+    with pytest.raises(OptionError, match=r"^a field inside the column customer"):
+        names_of(table, "lake.orders")
 
 
 def test_a_delta_table_tells_the_day_and_topic_of_each_file(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class Iceberg:
                 parts.add_field(_TIMESTAMP, DayTransform(), TIMESTAMP_DAY)
                 parts.add_field(TOPIC, IdentityTransform(), TOPIC)
             return
-        _check(table)
+        check_partitions(table)
         there = kinds(from_arrow_schema(table.schema().as_arrow()))
         new_columns(there, kinds(from_arrow_schema(wanted)), f"the Iceberg table {self.name}")
         with table.update_schema() as columns:
@@ -176,7 +176,8 @@ def _has(table: Table, query: str, number: int) -> bool:
     return is_recorded(table.properties.get(property_of(query)), number)
 
 
-def _check(table: Table) -> None:
+def check_partitions(table: Table) -> None:
+    """Raise OptionError unless *table* is partitioned as an archive is."""
     found = [
         (str(each.transform), table.schema().find_column_name(each.source_id))
         for each in table.spec().fields

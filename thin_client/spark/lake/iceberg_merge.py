@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from thin_client.spark.error_lines import line_of
 from thin_client.spark.lake.compaction import Compacted, small
 from thin_client.spark.lake.files import files_below
-from thin_client.spark.lake.iceberg import once, open_catalog
+from thin_client.spark.lake.iceberg import check_partitions, once, open_catalog
+from thin_client.spark.lake.iceberg_columns import columns_of, names_of, read_files
 from thin_client.spark.lake.iceberg_parts import within
 from thin_client.spark.lake.names import files_for
 from thin_client.spark.lake.parts import day_of_number
@@ -43,11 +44,14 @@ class IcebergMerge:
 
     def __post_init__(self) -> None:
         self._catalog = open_catalog(self.name, self.options)
-        self._load()
+        check_partitions(self._load())
 
     def days(self) -> list[str]:
-        """Return the days that have a file; rows without a time belong to none."""
-        return sorted(filter(None, {_day(each) for each in self._load().scan().plan_files()}))
+        """Return the days that have a file; rows without a time belong to none, and files from
+        before the table was partitioned by days stay as they are.
+        """
+        table = self._load()
+        return sorted(filter(None, {_day(table, each) for each in table.scan().plan_files()}))
 
     def drop(self, before: str) -> None:
         """Delete the days before *before* in one commit: whole files, since they are of one day."""
@@ -64,7 +68,7 @@ class IcebergMerge:
         table = self._load()
         for each in table.scan(row_filter=within(day)).plan_files():
             # A file with deleted rows stays: only the table's own readers leave these out.
-            if _day(each) == day and not each.delete_files:
+            if _day(table, each) == day and not each.delete_files:
                 topics[each.file.partition[1]].append(each.file)
         done = Compacted()
         for _, files in sorted(topics.items()):
@@ -90,8 +94,11 @@ class IcebergMerge:
         folder = f"{table.location().rstrip('/')}/data/merged-{uuid.uuid4().hex}"
         count = files_for(sum(each.file_size_in_bytes for each in old), target)
         with as_lake_files(self.spark, None):
-            rows = self.spark.read.option("mergeSchema", "true").parquet(
-                *[each.file_path for each in old]
+            rows = read_files(
+                self.spark,
+                [each.file_path for each in old],
+                columns_of(table),
+                names_of(table, self.name),
             )
             rows.repartitionByRange(count, *ORDER).sortWithinPartitions(*ORDER).write.parquet(
                 folder
@@ -119,7 +126,8 @@ class IcebergMerge:
                     for each in parquet_files_to_data_files(table.io, table.metadata, iter(new)):
                         files.append_data_file(each)
                 return
-            except ValidationException as error:  # a small file is not in the table any more
+            # A small file is not in the table any more, or a column of the new ones is not.
+            except (ValidationException, ValueError) as error:
                 raise OptionError(
                     f"the Iceberg table {self.name} was changed: {line_of(error)}"
                 ) from None
@@ -134,6 +142,9 @@ class IcebergMerge:
             raise OptionError(f"there is no Iceberg table {self.name}") from None
 
 
-def _day(task: Any) -> str | None:
+def _day(table: Table, task: Any) -> str | None:
+    """Return the day of a file; None without one, or if it has other partitions than *table*."""
+    if task.file.spec_id != table.spec().spec_id:
+        return None
     number = task.file.partition[0]
     return None if number is None else day_of_number(number).isoformat()
