@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from tests.spark.test_compaction import archived
 from tests.spark.test_lakes import options
 from thin_client.spark.jobs.archive import archive
 from thin_client.spark.jobs.compact import compact
+from thin_client.spark.lake.schemas import BodySchema
+from thin_client.spark.lake.typed import TypedColumns
 from thin_client.spark.options import OptionError
 
 
@@ -91,6 +95,63 @@ def test_a_merge_of_folders_keeps_the_columns_of_later_batches(spark: Any, tmp_p
     compact(spark, lake.path)
     tags = sorted(str(row["tag"]) for row in lake.rows(spark))
     assert tags == ["None", "None", "v", "v"]
+
+
+def test_a_decimal_with_a_huge_exponent_does_not_stop_the_archive(spark: Any) -> None:
+    """Spark would write out all 600 million digits. Other decimals are exact."""
+    columns = "n decimal(38,2), few array<decimal(4,1)>, by map<string,struct<n: decimal(4,1)>>"
+    exact = Decimal("1234567890123456.79")
+    some = {
+        '{"n": 1234567890123456.785, "few": [1, "2.5"], "by": {"a": {"n": -3}}}': (
+            (exact, [1, Decimal("2.5")], {"a": {"n": Decimal(-3)}}, True)
+        ),
+        '{"n": 1234567890123456.785, "id": "3c12e4567"}': (exact, None, None, True),
+        '{"n": "1e3"}': (Decimal(1000), None, None, True),
+        '{"n": 1e600000000}': (None, None, None, False),
+        '{"n": "1e-600000000"}': (None, None, None, False),
+        r'{"n": "1\\u00656\\uff10\\u0030000000"}': (None, None, None, False),
+        r'{"n": "1e6\\uff10\\uff10\\uff10\\uff10\\uff10\\uff10"}': (None, None, None, False),
+        r'{"n": "\\uff11e600000000"}': (None, None, None, False),
+        '{"n": "1e6,0000,0000"}': (None, None, None, False),
+        '{"n": "1e6\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0660"}': (None, None, None, False),
+        '{"n": 1.5, "few": [1e600000000, 2]}': (Decimal("1.5"), [None, 2], None, False),
+        '{"by": {"a": {"n": 1e600000000}, "b": null}}': (
+            (None, None, {"a": {"n": None}, "b": None}, False)
+        ),
+        # The text is no number, but looks like one; the number would go by way of a double.
+        '{"n": 1234567890123456.785, "id": "12e4567"}': (None, None, None, False),
+        '{"n": 12345678901234.5, "id": "12e4567"}': (Decimal("12345678901234.5"), None, None, True),
+        '{"n": true, "id": "12e4567"}': (None, None, None, False),
+        '["12e4567"]': (None, None, None, False),
+    }
+    texts = ", ".join(f"'{body}'" for body in some)
+    rows = spark.sql(f"SELECT 't' AS topic, explode(array({texts})) AS value")
+    typed = TypedColumns.of(spark, [BodySchema("t", columns, None)], reserved=()).added_to(rows)
+    found = [row.asDict(recursive=True) for row in typed.collect()]
+    results = [(row["n"], row["few"], row["by"], row["bodyFits"]) for row in found]
+    assert results == list(some.values())
+    kinds = [field.dataType.simpleString() for field in typed.schema]
+    assert kinds[2:5] == [
+        "decimal(38,2)",
+        "array<decimal(4,1)>",
+        "map<string,struct<n:decimal(4,1)>>",
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "array<struct<>>",
+        "struct<a:int,A:int>",
+        "map<string,void>",
+        "variant",
+        "interval day to second",
+    ],
+)
+def test_a_type_that_no_archive_stores_is_refused(spark: Any, kind: str) -> None:
+    sentence = f"^the schema of topic t: n is {re.escape(kind)}: expected numbers, texts"
+    with pytest.raises(OptionError, match=sentence):
+        TypedColumns.of(spark, [BodySchema("t", f"n {kind}", None)], reserved=())
 
 
 @pytest.mark.parametrize(

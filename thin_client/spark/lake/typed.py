@@ -9,15 +9,34 @@ from typing import Self
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from thin_client.spark.error_lines import line_of
+from thin_client.spark.lake import decimals
 from thin_client.spark.lake.schemas import FITS, BodySchema, check_names, merged
 from thin_client.spark.option_values import OptionError
 
 #: Spark's column for what does not fit; no column of a schema may have its name.
 _MISFIT = "_misfit"
 _PARSED = "_parsed"
+#: Types without parts.
+_STORED = (
+    *(NumericType, StringType, BinaryType, BooleanType),
+    *(DateType, TimestampType, TimestampNTZType),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +66,7 @@ class TypedColumns:
         parsed = {}
         for number, (topic, columns) in enumerate(self.topics):
             schema = StructType([*columns.fields, StructField(_MISFIT, StringType())])
-            options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MISFIT}
-            body = sf.from_json(text, schema, options)
+            body = decimals.parsed(text, schema, misfit=_MISFIT)
             parsed[f"{_PARSED}{number}"] = sf.when(sf.col("topic") == topic, body)
         whole = rows.withColumns(parsed)
         names = merged((topic, kinds(columns)) for topic, columns in self.topics)
@@ -73,6 +91,19 @@ def kinds(columns: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in columns}
 
 
+def _is_stored(kind: DataType) -> bool:
+    """Return whether archives of each format, and their readers, have columns of *kind*."""
+    match kind:
+        case ArrayType():
+            return _is_stored(kind.elementType)
+        case MapType():
+            return _is_stored(kind.keyType) and _is_stored(kind.valueType)
+        case StructType():
+            different = {name.lower() for name in kind.names}
+            return 0 < len(kind) == len(different) and all(_is_stored(e.dataType) for e in kind)
+    return isinstance(kind, _STORED)
+
+
 def _columns(spark: SparkSession, schema: BodySchema, reserved: Collection[str]) -> StructType:
     where = f"the schema of topic {schema.topic}"
     try:
@@ -83,6 +114,12 @@ def _columns(spark: SparkSession, schema: BodySchema, reserved: Collection[str])
     if not isinstance(found, StructType):
         raise OptionError(f"{where} is {sql!r}: expected columns, as in 'amount bigint'")
     check_names(found.names, reserved={*reserved, FITS, _MISFIT}, where=where)
+    for column in found:
+        if not _is_stored(column.dataType):
+            raise OptionError(
+                f"{where}: {column.name} is {column.dataType.simpleString()}: expected numbers,"
+                " texts, times and booleans, in arrays, maps and structs with different names"
+            )
     return found
 
 
