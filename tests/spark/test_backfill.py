@@ -13,8 +13,11 @@ import pytest
 
 from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake
-from tests.spark.test_lakes import TABLES, messages, place
+from tests.spark.test_compaction import archived as archived_batches
+from tests.spark.test_lakes import TABLES, Died, died_before, messages, place, wrapped
 from thin_client.spark.jobs.backfill import Plan, backfill
+from thin_client.spark.jobs.compact import compact
+from thin_client.spark.lake.parquet_merge import ParquetMerge
 from thin_client.spark.lake.reading import archived
 from thin_client.spark.options import OptionError
 
@@ -224,6 +227,24 @@ def test_a_table_whose_files_have_other_names_for_columns_is_refused(
     (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("\n".join(log))
     with pytest.raises(OptionError, match="uses columnMapping, which this job cannot read"):
         send(spark, gateway, tmp_path / "t", "orders", format="delta", order_by=("value",))
+
+
+def test_an_archive_whose_folders_change_places_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Its rows would be left out, and a progress file would name their day as done."""
+    lake = Lake("parquet", tmp_path / "a b")
+    archived_batches(spark, lake, batches=2)
+    with wrapped(ParquetMerge, "_rows", died_before), pytest.raises(Died):
+        compact(spark, lake.path)
+    with pytest.raises(OptionError, match=r"^a compaction of .* is under way or was interrupted"):
+        archived(spark, lake.path, **lake.settings)
+    compact(spark, lake.path)
+    assert archived(spark, lake.path, **lake.settings).rows().count() == 4
+
+
+def test_progress_in_an_unknown_file_system_is_refused_in_a_sentence(spark: Any) -> None:
+    plan = Plan(progress="nowhere://a/progress.json")
+    with pytest.raises(OptionError, match=r'^Spark failed: .*No FileSystem for scheme "nowhere"'):
+        backfill(spark, {"servers": "127.0.0.1:1"}, "/nowhere", topic="orders", plan=plan)
 
 
 @pytest.mark.parametrize(

@@ -93,15 +93,15 @@ def backfill(
     given = {**options, "topic": topic}
     WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
     _check(plan)
-    progress = Progress.read(
-        _file(spark, plan.progress),
-        {"path": path, "topic": topic, **plan.about()},
-        partitions=plan.partitions or parallelism(spark),
-        job=new_message_id(),
-    )
-    progress.keep()
     sent = 0
     with errors_as_sentences():
+        progress = Progress.read(
+            _file(spark, plan.progress),
+            {"path": path, "topic": topic, **plan.about()},
+            partitions=plan.partitions or parallelism(spark),
+            job=new_message_id(),
+        )
+        progress.keep()
         stored = archived(spark, path, format=plan.format, catalog=plan.catalog)
         for day, rows in _days(stored, plan.where, progress):
             sent += _send(_messages(rows, plan, progress.partitions), given, plan, progress, day)

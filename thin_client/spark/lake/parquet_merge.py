@@ -19,6 +19,7 @@ from thin_client.spark.lake.files import (
     exists,
     files_below,
     move,
+    read_lines,
     read_text,
     replace_text,
 )
@@ -36,6 +37,17 @@ from thin_client.spark.option_values import OptionError
 
 _DAY = f"{DATE}="
 _WORK, _JOURNAL = ".orderlane-compact", "journal.json"
+
+
+def refuse_unfinished(spark: SparkSession, path: str) -> None:
+    """Raise OptionError while folders of the archive at *path* change places, also if a job died
+    meanwhile: rows of a day may be in none of its folders.
+    """
+    if read_lines(spark, f"{path.rstrip('/')}/{_WORK}/*/{_JOURNAL}"):
+        raise OptionError(
+            f"a compaction of {path} is under way or was interrupted, and readers may miss rows:"
+            f" wait for it, or finish it with orderlane spark compact {path}"
+        )
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from thin_client.spark.lake.formats import checked, library_of
+from thin_client.spark.lake.parquet_merge import refuse_unfinished
 from thin_client.spark.lake.stored_rows import ParquetRows, StoredRows
 
 
@@ -35,5 +36,7 @@ def archived(
             from thin_client.spark.lake.iceberg_reading import IcebergRows
 
             return IcebergRows(spark, path, catalog)
-    # Later batches may have more columns.
-    return ParquetRows(spark.read.option("mergeSchema", "true").parquet(path))
+    # Later batches may have more columns. This lists the files.
+    rows = spark.read.option("mergeSchema", "true").parquet(path)
+    refuse_unfinished(spark, path)
+    return ParquetRows(rows)
