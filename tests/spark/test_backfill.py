@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as sf
 
 from testkit.spark_site import SparkGateway
 from tests.spark.lakes import FORMATS, Lake
@@ -227,6 +228,19 @@ def test_a_table_whose_files_have_other_names_for_columns_is_refused(
     (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("\n".join(log))
     with pytest.raises(OptionError, match="uses columnMapping, which this job cannot read"):
         send(spark, gateway, tmp_path / "t", "orders", format="delta", order_by=("value",))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_from_before_1970_belong_to_their_day(spark: Any, tmp_path: Path, format: str) -> None:
+    """A day that counts to zero from both sides has rows that a job by days never reads."""
+    lake = Lake(format, tmp_path)
+    there = place(spark, lake)
+    rows = messages(spark, -1, 0).withColumn("timestamp", sf.timestamp_seconds("offset"))
+    there.prepare(rows)
+    there.write(rows, "query", 1)
+    stored = archived(spark, lake.path, **lake.settings)
+    assert stored.days() == ["1969-12-31", "1970-01-01"]
+    assert [row["offset"] for row in stored.rows_of("1969-12-31").collect()] == [-1]
 
 
 def test_an_archive_whose_folders_change_places_is_refused(spark: Any, tmp_path: Path) -> None:

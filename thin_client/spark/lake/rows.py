@@ -18,8 +18,11 @@ ORDER = ("qid", "offset")
 
 
 def day() -> Column:
-    """Return the UTC day of the column ``timestamp``."""
-    return sf.expr(f"date_from_unix_date(CAST(unix_millis(timestamp) DIV {DAY_MS} AS INT))")
+    """Return the UTC day of the column ``timestamp``, also before 1970."""
+    time = "unix_millis(timestamp)"
+    return sf.expr(
+        f"date_from_unix_date(CAST(({time} - pmod({time}, {DAY_MS})) DIV {DAY_MS} AS INT))"
+    )
 
 
 def folders(rows: DataFrame) -> DataFrame:
