@@ -81,9 +81,10 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """Delete the file or folder at *path*, if it exists."""
+    """Delete the file or folder at *path*, if it exists. Raises OptionError if that fails."""
     files, place = _place(spark, path)
-    files.delete(place, True)
+    if not files.delete(place, True) and files.exists(place):
+        raise OptionError(f"cannot delete {path}")
 
 
 def move(spark: SparkSession, source: str, target: str) -> None:
