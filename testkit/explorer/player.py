@@ -103,7 +103,7 @@ def play(plan: Plan) -> Outcome:
         structlog.configure(processors=before)
     world = player[0].world
     errors += [f"{type(each).__name__}: {each}" for each in world.failures] + logged
-    violations = judge(world.events)
+    violations = judge(world.events, limits_of(plan))
     violations |= player[0].broken()
     if (left := player[0].left) and not violations:
         violations["LIVE"] = left
@@ -118,9 +118,29 @@ def play(plan: Plan) -> Outcome:
     )
 
 
-def judge(events: list[Event]) -> dict[str, str]:
+def limits_of(plan: Plan) -> Limits:
+    """Return the time limits of a plan's world.
+
+    Unordered messages are ready as soon as they are sent, all at once. Where the memory of a proxy
+    is small, each waits until the handlers have made room for it, also while clients are idle.
+    """
+    memory_bytes = plan.proxy_settings.get("limits.memory_bytes")
+    topics = [topic for group in plan.groups for topic in group["topics"]]
+    unordered = any(
+        topic.get("order_key") is None or topic.get("missing_key") == "unordered"
+        for topic in topics
+    )
+    if memory_bytes is None or not unordered:
+        return LIMITS
+    work_s = max((each.args["seconds"] for each in plan.actions if each.kind == "work"), default=0)
+    sent_bytes = sum(flow.count * flow.body_bytes for flow in plan.flows)
+    rounds = len(plan.consumers) * sent_bytes / memory_bytes
+    return replace(LIMITS, delivery_s=LIMITS.delivery_s + rounds * work_s)
+
+
+def judge(events: list[Event], limits: Limits = LIMITS) -> dict[str, str]:
     """Return the findings of the history checker, by id."""
-    checker = HistoryChecker(limits=LIMITS)
+    checker = HistoryChecker(limits=limits)
     for event in events:
         checker.on_event(event)
     if not any(event["e"] == "deliver" for event in events):
