@@ -2,8 +2,8 @@
 
 The rates are token buckets with a reserve of one second. A request is admitted while its buckets
 are not empty, and then charged with its actual cost, on credit if necessary: the size of an answer
-and the time on the event loop are known only afterwards. Unauthenticated callers are charged to
-their address.
+and the time on the event loop are known only afterwards. Requests that settle or extend leases are
+never refused, only charged. Unauthenticated callers are charged to their address.
 """
 
 from __future__ import annotations
@@ -114,6 +114,15 @@ class Account:
         if self._requests is not None:
             self._requests.take(1)
         return None
+
+    def serve(self, now_ns: int) -> None:
+        """Count a request that is served above the rates too. It takes a token only if there is
+        one, so that others are not refused for longer.
+        """
+        self.usage.requests += 1
+        if self._requests is not None:
+            self._requests.fill(now_ns)
+            self._requests.take(min(1.0, max(0.0, self._requests.tokens)))
 
     @property
     def counts_names(self) -> bool:

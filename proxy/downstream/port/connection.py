@@ -87,8 +87,8 @@ class Entry:
     #: Answers when a limit is reached; arguments are None if there was no memory for them. None:
     #: like ``refuse``.
     shed: Refuse | None = None
-    #: The method frees memory or keeps leases, so it is also served when memory is short, and over
-    #: a connection that would exceed a quota.
+    #: The method frees memory or keeps leases, so it is also served when memory is short, and above
+    #: a rate or a quota.
     frees: bool = False
     #: Checks the credentials of a call that is not decoded yet; None: authentication is disabled.
     authenticate: Authenticate | None = None

@@ -113,7 +113,7 @@ class Gate:
     def _guarded(self, name: str, entry: Entry) -> Method:
         def method(arguments: Any, reply: Reply) -> None:
             try:
-                self._admit(name, arguments, reply, counts_connection=not entry.frees)
+                self._admit(name, arguments, reply, frees=entry.frees)
             except NotAllowed as error:
                 self._count(reply.connection, name, error, reply.principal)
                 entry.refuse(arguments, reply, error)
@@ -134,12 +134,13 @@ class Gate:
 
         return method
 
-    def _admit(self, name: str, arguments: Any, reply: Reply, *, counts_connection: bool) -> None:
+    def _admit(self, name: str, arguments: Any, reply: Reply, *, frees: bool) -> None:
         """Authenticate, interpret and authorize a call, then charge it, in this order.
 
-        A connection does not count if it only settles or extends: a client has one for this,
-        because a waiting pull occupies the other. Without it verdicts would wait for the answer to
-        the pull, and leases would end in the middle of their handlers.
+        A call that *frees*, so one that settles or extends, is served above every rate, or leases
+        would end in the middle of their handlers, and handled messages would be delivered again.
+        Its connection does not count either: a client has one for this, because a waiting pull
+        occupies the other.
 
         The service serves the same interpretation. Raises NotAllowed, Refused, and Overloaded above
         a quota: the caller may settle then, so the verdicts of a pull are still applied.
@@ -148,18 +149,16 @@ class Gate:
             try:
                 who = self._authenticated(name, arguments, reply.connection.certificate_name)
             except NotAllowed:
-                self._charge(reply, arguments, None, counts_connection=True)
+                self._charge(reply, arguments, None, frees=False)
                 raise
             reply.identify(who[0])
             if self._principals.have_rules:
                 meaning = interpretation_of(reply, arguments).with_granted(self._topics_of)
                 reply.interpret_as(meaning)
                 self._authorize(name, who, meaning)
-        self._charge(reply, arguments, reply.principal, counts_connection=counts_connection)
+        self._charge(reply, arguments, reply.principal, frees=frees)
 
-    def _charge(
-        self, reply: Reply, arguments: Any, principal: str | None, *, counts_connection: bool
-    ) -> None:
+    def _charge(self, reply: Reply, arguments: Any, principal: str | None, *, frees: bool) -> None:
         """Charge a call to its principal, or without one to its address. Raises Overloaded."""
         if not self._quotas:
             return
@@ -169,8 +168,11 @@ class Gate:
             caller = f"address {connection.address}"
         else:
             account, caller = self._quotas.of_principal(principal, now), principal
-        over = connection.count_for(account) if counts_connection else None
-        over = over or account.admit(now)
+        over = None
+        if frees:
+            account.serve(now)
+        else:
+            over = connection.count_for(account) or account.admit(now)
         if over is None and account.counts_names:
             meaning = interpretation_of(reply, arguments)
             reply.interpret_as(meaning)

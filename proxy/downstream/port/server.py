@@ -261,7 +261,7 @@ class ThriftServer:
         bucket = connection.bucket
         if passed_over or (self.load.is_over and not entry.frees):
             told = self.load.over()
-        elif bucket is not None and not take(bucket, now_ns()):
+        elif bucket is not None and not (take(bucket, now_ns()) or entry.frees):
             limit = "max_requests_per_s_per_address"
             told = self.load.refuse(
                 limit,

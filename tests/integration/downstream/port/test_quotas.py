@@ -72,6 +72,30 @@ async def test_verdicts_of_a_refused_pull_count(tmp_path: Path) -> None:
             assert len(gateway.events("ack_ok")) == 1
 
 
+@pytest.mark.parametrize("quota", [{"requests_per_s": 1}, {"bytes_per_s": 1024}])
+async def test_a_client_above_its_quota_keeps_its_leases_and_settles(
+    tmp_path: Path, quota: dict[str, Any]
+) -> None:
+    """Otherwise a handled message would be delivered again, and count as failed."""
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        await gateway.send(["k"])
+        at = await start(gateway, quota=quota)
+        async with connect(host_port(at.thrift)[1]) as client:
+            got = await client.pull(GROUP, token="ann", linger_ms=10_000)
+            assert got.messages
+            acks = acked(got)
+            for _ in range(5):
+                await code_of(client, token="ann", version="x" * 2_000)
+            assert (await code_of(client, token="ann"))[0] == 503
+            leases = [consumer.LeaseRef(acks.context, each) for each in acks.acked]
+            extend = consumer.ExtendRequest(GROUP, leases, ms=60_000, token="ann")
+            assert (await client.call("extend", extend)).notHeld == []
+            request = consumer.AckRequest(groupId=GROUP, acks=[acks], token="ann")
+            assert (await client.call("settle", request)).notHeld == []
+            assert len(gateway.events("ack_ok")) == 1
+            assert (await code_of(client, token="ann"))[0] == 503
+
+
 @pytest.mark.parametrize("limit", ["topics", "groups", "connections", "loop_share"])
 async def test_each_limit_is_enforced(tmp_path: Path, limit: str) -> None:
     names = [f"{TOPIC}-{number}" for number in range(3)]

@@ -53,6 +53,20 @@ def test_costs_that_are_known_afterwards_are_charged_on_credit(
     assert made.admit(int((over.retry_after_s + 0.01) * SECOND)) is None
 
 
+def test_requests_that_are_always_served_delay_others_only_by_the_tokens_that_are_left() -> None:
+    made = account(requests_per_s=2, bytes_per_s=10)
+    made.spend(size_bytes=1_000)
+    for _ in range(50):
+        made.serve(0)
+    assert made.usage.requests == 50
+    assert not any(made.usage.refused.values())
+    other = account(requests_per_s=2)
+    for _ in range(50):
+        other.serve(0)
+    assert other.admit(0) is not None
+    assert other.admit(SECOND // 2) is None
+
+
 def test_a_refused_request_costs_no_token() -> None:
     made = account(requests_per_s=1, bytes_per_s=10)
     made.spend(size_bytes=20)
