@@ -39,7 +39,7 @@ class _TopicQueues:
     rows: list[dict[str, Any]] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     hidden: dict[str, str] = field(default_factory=dict)
-    """Proxies that did not answer, with the error."""
+    """Queues that are not shown and proxies that did not answer, with the reason."""
     behind: list[str] = field(default_factory=list)
     """Proxies with other settings."""
 
@@ -237,6 +237,7 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
     http = one_of(http)
     owners = look(http, path_of("owners"), group=of.group)
     addresses: dict[str, None] = {http: None}
+    owned: dict[str, str] = {}  # addresses of the owners by queue
     for row in owners["queues"]:
         if row["topic"] != of.topic.name:
             continue
@@ -244,11 +245,13 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
             seen.hidden[row["queue"]] = "its owner is unknown: its broker does not answer"
         elif row["state"] != "owned":
             seen.unowned.append(row["queue"])
-        elif row["owner"] != owners["proxy"]:
-            if row["http"] is None:
-                seen.hidden[row["queue"]] = "its owner publishes no HTTP address"
-            else:
-                addresses[row["http"]] = None
+        elif row["owner"] == owners["proxy"]:
+            owned[row["queue"]] = http
+        elif row["http"] is None:
+            seen.hidden[row["queue"]] = "its owner publishes no HTTP address"
+        else:
+            owned[row["queue"]] = row["http"]
+            addresses[row["http"]] = None
     for address in addresses:
         try:
             group, queues = queues_at(address, of.group)
@@ -271,6 +274,10 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
             for each in queues
             if each["topic"] == of.topic.name
         ]
+    shown = {row["queue"] for row in seen.rows}
+    for queue, address in owned.items():
+        if queue not in shown and address not in seen.hidden:
+            seen.hidden[queue] = f"the proxy at {address} no longer owns it"
     seen.rows.sort(key=lambda row: row["queue"])
     return seen
 

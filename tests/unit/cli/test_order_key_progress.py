@@ -1,0 +1,75 @@
+"""Progress of an order-key change over all proxies, with made-up answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_core.names import Topic
+from proxy.cli import order_key_rollout
+from proxy.cli.order_key_sample import Known
+from proxy.core.jobs.hand_out import HandOut
+from proxy.settings.groups import TopicSettings
+from tests.support.command_line import CommandLine, command_line
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as run:
+        yield run
+
+
+def _queue(name: str) -> dict[str, Any]:
+    same = {"key_rule": "QID", "key_version": 2, "older": 0, "key_change": ""}
+    return {"topic": "orders", "queue": name, **same}
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
+    """Two proxies, a and b, own a queue each when owners are listed; returns the queues that they
+    show, by address.
+    """
+    shown = {"a": [_queue("q0")], "b": [_queue("q1")]}
+    owners = [
+        {"topic": "orders", "queue": queue, "state": "owned", "owner": at, "http": at}
+        for queue, at in (("q0", "a"), ("q1", "b"))
+    ]
+    topic = TopicSettings(name=Topic("orders"), order_key="QID")
+    known = Known("g", {"source": "store"}, topic, HandOut.OLDEST, 100)
+    group = {"topics": [{"name": "orders", "order_key": "QID"}]}
+    for name, made in {
+        "known": lambda *_: known,
+        "check_served": lambda _: None,
+        "one_of": lambda _: "a",
+        "look": lambda *_, **__: {"proxy": "a", "queues": owners},
+        "queues_at": lambda address, _: (group, shown[address]),
+    }.items():
+        monkeypatch.setattr(order_key_rollout, name, made)
+    return shown
+
+
+def _rollout(orderlane: CommandLine) -> Any:
+    return orderlane("order-key", "rollout", "g", "QID", "--reason", "a test", "--timeout", 0)
+
+
+def test_a_change_is_complete_once_all_queues_have_it(
+    orderlane: CommandLine, moves: dict[str, list[dict[str, Any]]]
+) -> None:
+    ended = _rollout(orderlane)
+    assert (ended.code, "all 2 owned queues use order key QID" in ended.err) == (0, True)
+
+
+@pytest.mark.parametrize(("queue", "at"), [("q1", "b"), ("q0", "a")])
+def test_a_change_is_not_complete_while_an_owned_queue_is_not_seen(
+    orderlane: CommandLine, moves: dict[str, list[dict[str, Any]]], queue: str, at: str
+) -> None:
+    """The queue moved to another proxy between the requests."""
+    moves[at].clear()
+    ended = _rollout(orderlane)
+    assert ended.code == 1
+    assert f"{queue} not shown: the proxy at {at} no longer owns it" in ended.err
+    assert "not complete after 0 s" in ended.err
