@@ -19,6 +19,7 @@ import orjson
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.access.audit_record import Change
+from proxy.core.broadcast.member_group import member_group
 from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.pipeline.key_views import slices
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
@@ -150,6 +151,7 @@ class KeyDesk:
         Raises OwnedElsewhere if other proxies own queues that may have the key, another
         OrderlaneError if the verb does not apply.
         """
+        self._check_has_queues(group)
         able = self._able(verb, group, topic, asked)
         if not able and await self._take_unowned(group, topic, asked.place):
             able = self._able(verb, group, topic, asked)
@@ -194,6 +196,7 @@ class KeyDesk:
         while one of the queues is being handed over.
         """
         self._ownership(group, topic)
+        self._check_has_queues(group)
         await self._take_unowned(group, topic, queue)
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
         why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
@@ -290,6 +293,7 @@ class KeyDesk:
         other queues. Raises OrderlaneError.
         """
         ownership = self._ownership(group, topic)
+        self._check_has_queues(group)
         topics = [Topic(topic)] if topic is not None else ownership.topics
         why = f"this proxy owns no queue of {', '.join(topics)} for {group!r}"
         others, free = await self._others(Group(group), topics, why)
@@ -380,6 +384,15 @@ class KeyDesk:
         return WrongState(
             f"{why}; no take-over in time: during a hand-over, retry in a moment", passing=True
         )
+
+    def _check_has_queues(self, group: str) -> None:
+        """Raise WrongState for a broadcast group: each of its clients has queues of its own."""
+        ownership = self._ownerships.get(Group(group))
+        if ownership is not None and ownership.is_broadcast:
+            raise WrongState(
+                f"group {group!r} is a broadcast group, whose clients have their own pauses and"
+                f" parked keys: name the group of a client, '{member_group(group, 'CLIENT')}'"
+            )
 
     def _verbs(self, group: str, topic: str) -> list[KeyVerbs]:
         return [KeyVerbs(self._context, each) for each in self._owned(group, topic)]

@@ -192,6 +192,11 @@ class GroupOwnership:
             self._moving.discard(queue)
         self.wake()
 
+    @property
+    def is_broadcast(self) -> bool:
+        """True if its clients own the queues, each as a group of its own."""
+        return self._lane.is_broadcast
+
     def consumes(self, topic: str) -> bool:
         """Return True if *topic* is one of the group's."""
         return topic in self._lane.topics

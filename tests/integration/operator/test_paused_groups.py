@@ -122,6 +122,23 @@ async def test_an_invalid_pause_is_one_sentence(tmp_path: Path) -> None:
         assert it.audited("group pause") == []
 
 
+async def test_a_broadcast_group_is_paused_by_client(tmp_path: Path) -> None:
+    """It has no queues of its own, so no repetition would pause it."""
+    async with site(tmp_path) as it:
+        it.gateway.settings["groups"][0]["mode"] = "broadcast"
+        await it.start_another_proxy()
+        sentence = (
+            f"answers 409: group '{GROUP}' is a broadcast group, whose clients have their own"
+            f" pauses and parked keys: name the group of a client, '{GROUP}%CLIENT'"
+        )
+        for words in (
+            ("groups", "pause", GROUP),
+            ("key", "pause", GROUP, "k"),
+            ("key", "redrive", GROUP, "--all", "--yes"),
+        ):
+            assert (await it.refused(*words, *WHY)).endswith(sentence)
+
+
 async def test_queues_that_are_not_paused_are_named() -> None:
     """The others are paused, and the exit code reports the failure."""
     answers = {
