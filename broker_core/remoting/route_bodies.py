@@ -6,6 +6,7 @@ Source: ``org.apache.rocketmq.common.protocol.route`` and ``.body`` (4.9.8), the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from broker_core.names import Topic
 from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 
 MASTER_ID = 0
+_BROKER_ID = re.compile(r"-?[0-9]{1,19}")
 
 
 class Perm:
@@ -183,7 +185,9 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerData:
-    """A broker's addresses (host:port) by id; 0 is the master's."""
+    """A broker's addresses (host:port) by id; 0 is the master's. Brokers of Apache RocketMQ that
+    have not elected a master yet register with id -1.
+    """
 
     cluster: str
     broker: str
@@ -202,7 +206,7 @@ class BrokerData:
         """Read the JSON object. Raise InvalidCommand."""
         addresses = {}
         for broker_id, address in fields.items("brokerAddrs").items():
-            if not broker_id.isdecimal() or not isinstance(address, str):
+            if not _BROKER_ID.fullmatch(broker_id) or not isinstance(address, str):
                 raise InvalidCommand(
                     f"brokerAddrs holds {broker_id!r}: {address!r}: expected an id and host:port"
                 )

@@ -160,6 +160,21 @@ def test_a_registration_and_a_cluster() -> None:
     assert ClusterTable.from_json(table.to_json()) == table
 
 
+def test_a_broker_without_an_elected_master_hides_no_other_broker() -> None:
+    """Brokers of Apache RocketMQ with DLedger have the id -1 until their first election."""
+    data = (
+        b'{"brokerAddrTable":{"a":{"brokerAddrs":{-1:"h:1"},"brokerName":"a","cluster":"c"},'
+        b'"b":{"brokerAddrs":{0:"h:2"},"brokerName":"b","cluster":"c"}},'
+        b'"clusterAddrTable":{"c":["a","b"]}}'
+    )
+    table = ClusterTable.from_json(data)
+    assert {name: dict(each.addresses) for name, each in table.brokers.items()} == {
+        "a": {-1: "h:1"},
+        "b": {0: "h:2"},
+    }
+    assert ClusterTable.from_json(table.to_json()) == table
+
+
 def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
     data = rb'{"a":{0:1, -3 : 2},"s":"{4:\"5\",6:","l":[1,{7:[8]}]}'
     assert parse_json(data, what="x") == {
