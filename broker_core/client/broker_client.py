@@ -90,8 +90,8 @@ class BrokerClient:
             request_timeout_s: timeout of requests without one of their own
             on_consumers_changed: called when a broker reports that the members of a group have
                 changed
-            on_broker_lost: called with a broker's name when a connection to it ended; it may have
-                restarted
+            on_broker_lost: called with a broker's name when a connection to it ended, as it may
+                have restarted, and when its master has another address
             credentials: account that signs all requests, where brokers require one
             tls: for all connections to nameservers and brokers; None: plain connections
             sends_create_topics: if false, a send to a missing topic is refused, even by brokers
@@ -114,7 +114,9 @@ class BrokerClient:
             credentials=credentials,
             tls=tls,
         )
-        self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
+        self._routes = RouteCache(
+            nameservers, self._pool, timeout_s=request_timeout_s, on_moved=self._broker_lost
+        )
         #: Values stored at the nameservers.
         self.key_values = KeyValues(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
@@ -747,9 +749,12 @@ class BrokerClient:
 
     def _lost(self, address: str) -> None:
         for broker in self._routes.brokers_at(address):
-            self.sessions.broker_lost(broker)
-            self._sends.broker_lost(broker)
-            self._commits.broker_lost(broker)
-            self._ranges.broker_lost(broker)
-            if self._on_broker_lost is not None:
-                self._on_broker_lost(broker)
+            self._broker_lost(broker)
+
+    def _broker_lost(self, broker: str) -> None:
+        self.sessions.broker_lost(broker)
+        self._sends.broker_lost(broker)
+        self._commits.broker_lost(broker)
+        self._ranges.broker_lost(broker)
+        if self._on_broker_lost is not None:
+            self._on_broker_lost(broker)

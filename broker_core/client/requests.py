@@ -75,5 +75,8 @@ class BrokerRequests:
             refused = BrokerError(answer.code, answer.remark or "", request=request_name(code))
             if refused.says_not_master or refused.says_stopping:
                 self._routes.doubt(broker)
+            elif refused.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                # So a former master of Apache RocketMQ refuses to store, without saying why.
+                self._routes.doubt_silent(broker)
             raise refused
         return answer

@@ -2,13 +2,14 @@
 
 Routes are refreshed in the background, so that callers never wait for a nameserver about a known
 topic, nor notice that all of them are down. An address is requested again after a connection to it
-was lost: a broker may return on another port.
+was lost: a broker may return on another port. Masters of brokers with replicas are requested every
+two seconds: a former master of Apache RocketMQ keeps its connections, and grants locks of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -44,10 +45,19 @@ class RouteCache:
     """Asks nameservers in turn until one answers, starting with the last good one."""
 
     def __init__(
-        self, nameservers: Sequence[str], pool: ConnectionPool, *, timeout_s: float
+        self,
+        nameservers: Sequence[str],
+        pool: ConnectionPool,
+        *,
+        timeout_s: float,
+        on_moved: Callable[[str], None] | None = None,
     ) -> None:
-        """Ask *nameservers*, each host:port, with *timeout_s* for each one's answer."""
+        """Ask *nameservers*, each host:port, with *timeout_s* for each one's answer.
+
+        *on_moved* is called with the name of each broker whose master has another address now.
+        """
         self._nameservers = list(nameservers)
+        self._on_moved = on_moved
         self._pool = pool
         self._timeout_s = timeout_s
         self._routes: dict[Topic, TopicRoute] = {}
@@ -162,7 +172,7 @@ class RouteCache:
 
     async def keep_fresh(self) -> None:
         """Refresh all known routes every 30 s until cancelled; more often if a broker is
-        missing.
+        missing. Masters of brokers with replicas are refreshed every 2 s.
         """
         last_ns = now_ns()
         while True:
@@ -176,6 +186,11 @@ class RouteCache:
                     await self._fetch(topic)
                 except RemotingError as error:  # the old route is better than none
                     _log.debug("route not refreshed", topic=topic, reason=str(error))
+            if self._replicated:
+                try:
+                    await self.clusters()
+                except RemotingError as error:
+                    _log.debug("masters not refreshed", reason=str(error))
 
     async def _fetch(self, topic: Topic) -> TopicRoute:
         number = self._number()
@@ -225,12 +240,15 @@ class RouteCache:
     def _learn(self, brokers: Iterable[BrokerData], number: int) -> None:
         """Note the addresses that answer question *number*; a doubt since then remains."""
         for data in brokers:
+            if len(data.addresses) > 1:
+                self._replicated.add(data.broker)
             if (address := data.addresses.get(MASTER_ID)) is not None:
+                before = self._masters.get(data.broker, address)
                 self._masters[data.broker] = address
                 if self._doubted.get(data.broker, number) < number:
                     del self._doubted[data.broker]
-            if len(data.addresses) > 1:
-                self._replicated.add(data.broker)
+                if address != before and self._on_moved is not None:
+                    self._on_moved(data.broker)
 
     async def _ask(self, command: RemotingCommand) -> RemotingCommand:
         problem: RemotingError = ConnectionLost("no nameserver is configured")
