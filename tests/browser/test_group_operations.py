@@ -121,6 +121,33 @@ async def test_all_parked_keys_are_redriven_in_order(site: Site, opened: OpenPag
         await expect(table.locator("tbody tr")).to_have_count(0)
 
 
+async def test_a_redrive_of_all_names_the_queues_that_it_left_out(
+    site: Site, opened: OpenPage
+) -> None:
+    row = {"key": "key-1", "topic": "orders", "queue": "broker-a_0", "state": "parked"}
+    row |= {"by": "anna", "reason": "so", "note": "", "redriven_by": ""}
+    answer = {"group": "billing", "topic": "orders", "owners": ["10.0.0.2:9714"]}
+    answer |= {"queues": [{"queue": "broker-a_0", "keys": ["key-1"], "copies": 2}]}
+    answer |= {"elsewhere": ["orders/broker-a_1", "orders/broker-a_2"]}
+    answer |= {"unowned": ["orders/broker-a_3"], "unaddressed": ["orders/broker-a_2"]}
+    left = ("at 10.0.0.2:9714", "orders/broker-a_3, no owner", "orders/broker-a_2, whose owner")
+    async with opened() as page:
+        listed = [{**row, "copies": 2, "not_copied": 0}]
+        await page.route("**/keys/parked?*", lambda route: route.fulfill(json=listed))
+        await page.route("**/keys/redrive-all", lambda route: route.fulfill(json=answer))
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        await page.get_by_role("button", name="Redrive all parked keys…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("fixed")
+        await dialog.get_by_role("button", name="Preview").click()
+        for part in left:
+            line = dialog.get_by_role("row", name="Left as they are").filter(has_text=part)
+            await expect(line).to_be_visible()
+        await dialog.get_by_role("button", name="Redrive", exact=True).click()
+        for part in left:
+            await expect(notice(page, part)).to_contain_text("Redriving 2 keys; not")
+
+
 async def test_parked_keys_are_listed_page_by_page(site: Site, opened: OpenPage) -> None:
     def row(number: int) -> dict[str, Any]:
         about = {"topic": "orders", "queue": "broker-a_0", "state": "parked", "by": "anna"}

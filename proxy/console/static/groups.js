@@ -54,6 +54,19 @@ export function leftOut(ctx, topics) {
   return [` ${of(others.length, "queue of another proxy is", "queues of other proxies are")} not included.`, ...elsewhere(addresses)];
 }
 
+/**
+ * Return what a verb left out, by its *answers*: queues of other owners and those without one. A verb is
+ * confirmed together with these.
+ */
+export function notDone(answers) {
+  const [owners, unowned, unaddressed] = ["owners", "unowned", "unaddressed"].map((name) => [...new Set(answers.flatMap((each) => each[name]))].join(", "));
+  return [
+    owners && `not at other owners, repeat it at ${owners}`,
+    unowned && `not in ${unowned}, no owner: repeat it in a moment`,
+    unaddressed && `not in ${unaddressed}, whose owners publish no address`,
+  ].filter(Boolean);
+}
+
 /** Return which keys a list lacks because the brokers *silent* did not answer; "" if there are none. */
 export function keysLacking(silent) {
   return silent ? ` ${silent} did not answer: what only the last records there list is missing.` : "";

@@ -4,7 +4,7 @@
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
 import { age, count, figure, keyName, keyTitle, of } from "./format.js";
-import { headOf } from "./groups.js";
+import { headOf, notDone } from "./groups.js";
 import { VERBS } from "./key-verbs.js";
 
 const READ = { rate };
@@ -70,11 +70,7 @@ function after(row, did) {
 }
 
 function everywhere(did) {
-  const parts = [`${keyName(did.key)} in ${of(did.queues.length, "queue")} at this proxy`];
-  if (did.owners.length) parts.push(`not at other owners, repeat it at ${did.owners.join(", ")}`);
-  if (did.unowned.length) parts.push(`not in ${did.unowned.join(", ")}, which have no owner`);
-  if (did.unaddressed.length) parts.push(`not in ${did.unaddressed.join(", ")}, whose owners publish no address`);
-  return parts.join("; ");
+  return [`${keyName(did.key)} in ${of(did.queues.length, "queue")} at this proxy`, ...notDone([did])].join("; ");
 }
 
 function rate(text) {

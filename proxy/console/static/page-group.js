@@ -7,7 +7,7 @@ import { diagnosisOf } from "./diagnosis.js";
 import { badge, button, facts, h } from "./dom.js";
 import { age, count, figure, of, UNKNOWN } from "./format.js";
 import { groupResetButton } from "./group-resets.js";
-import { coverage, delay, delayText, ownQueues, stateOf, sum } from "./groups.js";
+import { coverage, delay, delayText, notDone, ownQueues, stateOf, sum } from "./groups.js";
 import { askReset } from "./resets.js";
 import { Table } from "./table.js";
 
@@ -103,11 +103,7 @@ function actsOf(ctx, group) {
 }
 
 function told(verb, done) {
-  const parts = [`${verb === "pause" ? "Paused" : "Resumed"} in ${of(done.queues.length, "queue")} at this proxy`];
-  if (done.owners.length) parts.push(`not at other owners, repeat it at ${done.owners.join(", ")}`);
-  if (done.unowned.length) parts.push(`not in ${done.unowned.join(", ")}, which have no owner`);
-  if (done.unaddressed.length) parts.push(`not in ${done.unaddressed.join(", ")}, whose owners publish no address`);
-  return parts.join("; ");
+  return [`${verb === "pause" ? "Paused" : "Resumed"} in ${of(done.queues.length, "queue")} at this proxy`, ...notDone([done])].join("; ");
 }
 
 function rowsOf(group, nowMs) {

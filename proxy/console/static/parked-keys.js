@@ -6,7 +6,7 @@ import { confirm } from "./dialog.js";
 import { button, choice, h, labelled, retell } from "./dom.js";
 import { askExport } from "./exports.js";
 import { count, figure, keyName, of } from "./format.js";
-import { keyLink, keysLacking, leftOut } from "./groups.js";
+import { keyLink, keysLacking, leftOut, notDone } from "./groups.js";
 import { askKey } from "./key-acts.js";
 import { parkedRow } from "./page-keys.js";
 import { Pager } from "./paging.js";
@@ -157,18 +157,18 @@ function askRedriveAll(ctx, url, topics) {
         preview: async (asked) => {
           const { answers, failed } = await ask(asked, true);
           const [keys, copies] = totals(answers);
-          if (!keys) throw new Error("no parked key can be redriven now: those listed are being redriven already, or their copies are not complete yet");
+          const left = [...failed.map((error) => error.message), ...notDone(answers)];
+          if (!keys) throw new Error(["no parked key can be redriven now: those listed are being redriven already, or their copies are not complete yet", ...left].join("; "));
           return [
             ["Parked keys", count(keys), "being redriven"],
             ["Messages to deliver", count(copies), "0"],
-            ...failed.map((error) => ["Left as they are", "parked", error.message]),
+            ...left.map((why) => ["Left as they are", "parked", why]),
           ];
         },
         act: async (asked) => {
           const { answers, failed } = await ask(asked, false);
           const [keys] = totals(answers);
-          const owners = [...new Set(answers.flatMap((each) => each.owners))];
-          return `Redriving ${of(keys, "key")}${failed.map((error) => `; ${error.message}`).join("")}${owners.length ? `; not at other owners, repeat it at ${owners.join(", ")}` : ""}`;
+          return [`Redriving ${of(keys, "key")}`, ...failed.map((error) => error.message), ...notDone(answers)].join("; ");
         },
       },
     ],
