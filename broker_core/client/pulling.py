@@ -6,14 +6,20 @@ from contextlib import suppress
 from operator import attrgetter
 
 from broker_core.client.requests import BrokerRequests
+from broker_core.client.resets import reset_ignored
 from broker_core.client.results import PulledRecords, PullResult, PullStatus
-from broker_core.errors import RemoteProtocolError
+from broker_core.errors import BrokerError, RemoteProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting import headers
-from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 from broker_core.remoting.message import StoredMessage, decode_message, decode_messages
 
 _STATUSES = frozenset(PullStatus)
+#: Answers without messages that move the reader. A slave of Apache RocketMQ, also one that acts as
+#: master or was master before, moves no reader: it repeats the offset that was asked for.
+_MOVES = (PullStatus.NO_MATCH, PullStatus.OFFSET_ILLEGAL)
+#: Remark of Apache RocketMQ 5 to the first pull after an administrator reset the group's offset.
+_RESET = "OFFSET_RESET"
 _size_of = attrgetter("size")
 # Apache RocketMQ checks held pulls every 5 s only, so their answers may be that late.
 ANSWER_S = 10.0
@@ -34,7 +40,9 @@ async def pull(
     timeout_s: float | None = None,
     life: int | None = None,
 ) -> PulledRecords:
-    """Pull once. *max_bytes* is a request that brokers before 5.1 ignore. Raise RemotingError."""
+    """Pull once. *max_bytes* is a request that brokers before 5.1 ignore. Raise RemotingError, also
+    for an answer of Apache RocketMQ that is not about the messages at *offset*.
+    """
     header = headers.PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -59,6 +67,16 @@ async def pull(
     )
     place = headers.PullMessageResponse.from_ext(answer.ext)
     status = PullStatus(answer.code)
+    if status in _MOVES:
+        if answer.remark == _RESET:
+            raise reset_ignored(group, queue, to=place.next_begin_offset)
+        if place.next_begin_offset == offset:
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"broker {queue.broker} has not offset {offset} of {queue}, or not yet: a replica"
+                " that is not the master answers",
+                request=request_name(RequestCode.PULL_MESSAGE),
+            )
     return PulledRecords(
         status=status,
         records=bytes(answer.body) if status is PullStatus.FOUND else b"",

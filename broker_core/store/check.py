@@ -21,7 +21,7 @@ from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.journaled_table import damaged_lines
 from broker_core.store.key_index import damaged_runs
-from broker_core.store.log_scan import Gap, LogScan, LogView
+from broker_core.store.log_scan import Gap, LogScan, LogView, UnreadableAsDamage
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import used_bytes
 from broker_core.store.tables import TABLES, content_of
@@ -92,7 +92,7 @@ def check_store(folder: Path, *, progress: Progress = lambda done, total: None) 
     checkpoint = _check_tables(folder, report)
     log = LogView.of_files(folder / "commitlog")
     try:
-        _LogCheck(log, folder, checkpoint, report, progress).run()
+        _LogCheck(UnreadableAsDamage(log), folder, checkpoint, report, progress).run()
     finally:
         log.close()
     _check_keys(folder / "index", report)
@@ -144,7 +144,7 @@ class _LogCheck:
 
     def __init__(
         self,
-        log: LogView,
+        log: UnreadableAsDamage,
         folder: Path,
         checkpoint: Checkpoint | None,
         report: Report,
@@ -208,7 +208,8 @@ class _LogCheck:
         if behind > at:
             self._add_gap(scan.gap_of(at, min(behind, end), scan.reason or "unreadable"))
 
-    def _add_gap(self, gap: Gap) -> None:
+    def _add_gap(self, found: Gap) -> None:
+        gap = self._log.named(found)
         reason = f"{gap.reason} ({gap.size} bytes from there on are damaged)"
         self._report.add(Problem("log", str(gap.path), gap.position, reason))
 

@@ -28,7 +28,7 @@ from broker_core.store.damage import DamagedMessages, DamagedRun
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_check import Compared, Entries, bytes_to_read, compared
 from broker_core.store.entry_code import entry_code_of
-from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog
+from broker_core.store.log_scan import Gap, LogScan, LogView, ReadableLog, UnreadableAsDamage
 from broker_core.tasks import in_thread, spawn
 
 #: Size, magic, queue id, queue offset and place of a record.
@@ -89,7 +89,7 @@ class IndexRepair:
             return False
         if self._is_right(topic, queue_id, queue, offset):
             place = queue.entry(offset)[0]
-            gap = LogScan(self._log, start=place).gap_of(place, place + 1, reason)
+            gap = self._gap_of(place, place + 1, reason)
             self._damaged.add(DamagedRun(topic, queue_id, offset, offset + 1, gap))
             return True
         return self._read_again(
@@ -109,7 +109,7 @@ class IndexRepair:
         block = Entries(topic, queue_id, first, entries, behind)
         begin, end = self._log.first_offset, self._log.end_offset
         if bytes_to_read(entries, end=end) <= AT_ONCE_BYTES or not _has_loop():
-            found = compared(self._log, block, begin=begin, end=end)
+            found = compared(UnreadableAsDamage(self._log), block, begin=begin, end=end)
             self._apply_compared(queue, block, found)
         else:
             self._under_way[queue] = range(first, first + count)
@@ -120,7 +120,8 @@ class IndexRepair:
     ) -> None:
         log = LogView(self._log.segments)
         try:
-            found = await in_thread(partial(compared, log, block, begin=begin, end=end))
+            readable = UnreadableAsDamage(log)
+            found = await in_thread(partial(compared, readable, block, begin=begin, end=end))
         except (OSError, StoreError) as error:
             self._not_repaired(block.topic, block.queue_id, error)
             return
@@ -260,8 +261,7 @@ class IndexRepair:
             )
             gap = next((each for each in found.gaps if each.end > before), None)
             if gap is None:  # nothing is damaged there: the log never had these messages
-                scan = LogScan(self._log, start=before)
-                gap = scan.gap_of(min(before, self._log.end_offset - 1), before + 1, reason)
+                gap = self._gap_of(min(before, self._log.end_offset - 1), before + 1, reason)
             for offset in range(first, end):
                 if not gap.start <= queue.entry(offset)[0] < gap.end:
                     queue.replace(offset, ENTRY.pack(gap.start, LOST_BYTES, 0))
@@ -272,6 +272,10 @@ class IndexRepair:
             queue.renew_sum(part.block)
         if repaired:
             self._log_repair(topic, queue_id, part.first, repaired, reason)
+
+    def _gap_of(self, start: int, end: int, reason: str) -> Gap:
+        log = UnreadableAsDamage(self._log)
+        return log.named(LogScan(log, start=start).gap_of(start, end, reason))
 
     def _log_repair(
         self, topic: Topic, queue_id: int, first: int, entries: int, reason: str
@@ -294,7 +298,8 @@ def _has_loop() -> bool:
     return True
 
 
-def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
+def _read(readable: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
+    log = UnreadableAsDamage(readable)
     scan = LogScan(log, start=part.start_place, until=part.end_place)
     entries: dict[int, bytes] = {}
     for message in scan:
@@ -311,7 +316,7 @@ def _read(log: ReadableLog, topic: Topic, queue_id: int, part: _Part) -> _Found:
     gaps = list(scan.gaps)
     if scan.damaged_from is not None and scan.damaged_from < part.end_place:
         gaps.append(scan.gap_of(scan.damaged_from, part.end_place, scan.reason or "unreadable"))
-    return _Found(entries, gaps)
+    return _Found(entries, [log.named(gap) for gap in gaps])
 
 
 def _was_left_out(entry: tuple[int, int, int]) -> bool:

@@ -31,7 +31,7 @@ from broker_core.store.files import sync_file
 from broker_core.store.index_keys import has_key, hashes_of, key_hash
 from broker_core.store.index_pace import PAUSE_NS, SLICE_NS, IndexPace
 from broker_core.store.key_index import KeyIndex, RunDamaged
-from broker_core.store.log_scan import LogScan
+from broker_core.store.log_scan import LogScan, UnreadableAsDamage, is_unreadable
 from broker_core.store.reader import StoreReader
 from broker_core.store.segments import Segment
 from broker_core.tasks import cancel_and_wait, in_thread, spawn
@@ -103,7 +103,7 @@ class KeyIndexer:
                 await asyncio.sleep(0)
             if place is None:
                 continue
-            message = self._reader.message_at(place)
+            message = self._message_at(place)
             if (
                 message is not None
                 and message.topic == topic
@@ -111,6 +111,14 @@ class KeyIndexer:
                 and has_key(message.raw_properties, wanted)
             ):
                 yield message
+
+    def _message_at(self, place: int) -> StoredMessage | None:
+        try:
+            return self._reader.message_at(place)
+        except OSError as error:
+            if is_unreadable(error):
+                return None  # as any damaged message
+            raise
 
     async def _candidates(
         self, hashed: int, begin_ms: int, end_ms: int, timeout_s: float
@@ -194,7 +202,7 @@ class KeyIndexer:
                 index.delete_before(self._log.first_offset)
                 continue
             size = min(CHUNK_BYTES, segment.end - index.position, end - index.position)
-            data = self._log.read(index.position, size)
+            data = self._bytes_at(index.position, size)
             try:
                 at_end = self._enter(data, segment.end)
             except (_NotARecord, struct.error, IndexError):
@@ -204,6 +212,16 @@ class KeyIndexer:
                 break
         return index.position < end
 
+    def _bytes_at(self, position: int, size: int) -> bytes:
+        """Return bytes of the log, as damage where the disk cannot read them."""
+        try:
+            return self._log.read(position, size)
+        except OSError as error:
+            segment = self._log.segment_at(position)
+            if segment is None or not is_unreadable(error):
+                raise
+            return UnreadableAsDamage(self._log).read_segment(segment, position, size)
+
     def _step_over_damage(self, segment: Segment, end: int) -> bool:
         """Continue at the next intact message; return whether it is in another segment.
 
@@ -211,7 +229,8 @@ class KeyIndexer:
         """
         index = self._index
         start = self._last if self._last >= segment.start else index.position
-        for message in LogScan(self._log, start=start, until=min(segment.end, end)):
+        log = UnreadableAsDamage(self._log)
+        for message in LogScan(log, start=start, until=min(segment.end, end)):
             if message.physical_offset > self._last:
                 index.advance(message.physical_offset)
                 return False
@@ -235,7 +254,7 @@ class KeyIndexer:
                 raise _NotARecord
             if end > total:
                 if position == 0:  # larger than one read
-                    data = self._log.read(start, record_bytes)
+                    data = self._bytes_at(start, record_bytes)
                     total = len(data)
                     continue
                 break

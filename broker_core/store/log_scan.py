@@ -7,6 +7,7 @@ message is searched byte by byte: a message names its own place, so other bytes 
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,10 @@ from broker_core.store.segments import Segment, used_bytes
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SECTOR_BYTES = 512
 _ZEROS = bytes(_SECTOR_BYTES)
+_PAGE_BYTES = 4096  # read from a disk at once at least
+#: In place of bytes that the disk cannot read: zeros would look as if they were never written.
+_UNREADABLE = b"\xee"
+UNREADABLE = "the disk cannot read it"
 
 
 class Gap(NamedTuple):
@@ -94,6 +99,59 @@ class LogView:
         self._files.close()
 
 
+def is_unreadable(error: Exception) -> bool:
+    """Return whether *error* tells of bytes that the disk cannot read, such as a bad sector."""
+    return isinstance(error, OSError) and error.errno == errno.EIO
+
+
+class UnreadableAsDamage:
+    """A log in which pages that the disk cannot read are other bytes, so that they are damage.
+
+    For examinations only: where bytes may be dropped or copied, an error must not look like damage.
+    """
+
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
+        #: Ranges that could not be read.
+        self.unreadable: list[range] = []
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Its segments, ascending."""
+        return self._log.segments
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """Return the segment that contains *offset*."""
+        return self._log.segment_at(offset)
+
+    def read_segment(self, segment: Segment, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes of a segment. Raise OSError, but not for a bad sector."""
+        try:
+            return self._log.read_segment(segment, offset, size)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+        data, end = bytearray(), min(offset + size, segment.end)
+        while (at := offset + len(data)) < end:
+            page_end = min(end, at + _PAGE_BYTES - (at - segment.start) % _PAGE_BYTES)
+            try:
+                page = self._log.read_segment(segment, at, page_end - at)
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
+                page = _UNREADABLE * (page_end - at)
+                self.unreadable.append(range(at, page_end))
+            data += page
+            if len(page) < page_end - at:
+                break  # the file ends there
+        return bytes(data)
+
+    def named(self, gap: Gap) -> Gap:
+        """Return *gap*, with the reason if it is damage because it cannot be read."""
+        hit = any(each.start < gap.end and gap.start < each.stop for each in self.unreadable)
+        return gap._replace(reason=UNREADABLE) if hit else gap
+
+
 class LogScan:
     """Iterates over the intact messages from *start* on, up to *until* or the last one.
 
@@ -148,7 +206,7 @@ class LogScan:
                     position = following
                     continue
             if used_end is None:
-                used_end = position + used_bytes(segment.path, position - segment.start)
+                used_end = _used_end(segment, position)
             candidate = self._search(segment, position + 1, used_end)
             if candidate is None:
                 break
@@ -235,3 +293,13 @@ class LogScan:
             self._chunk = self._log.read_segment(segment, position, max(size, _CHUNK_BYTES))
             self._chunk_at, self._chunk_of, at = position, segment, 0
         return at
+
+
+def _used_end(segment: Segment, position: int) -> int:
+    """Return the end of the nonzero bytes from *position* on. Raise OSError."""
+    try:
+        return position + used_bytes(segment.path, position - segment.start)
+    except OSError as error:
+        if is_unreadable(error):
+            return segment.end
+        raise

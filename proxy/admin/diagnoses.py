@@ -204,6 +204,7 @@ class Diagnoses:
             nameserver_trouble=brokers.trouble,
             not_registered=brokers.not_registered,
             brokers_away=dict(sorted(brokers.away.items())),
+            brokers_refusing=dict(sorted(brokers.refusing.items())),
             topics_missing=tuple(sorted(brokers.missing)),
             not_readable=brokers.not_readable,
             dead_letters=brokers.dead_letters,

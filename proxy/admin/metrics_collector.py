@@ -234,7 +234,8 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[N
         sure = pipeline.is_owned(now)
         for name, definition in QUEUE_GAUGES.items():
             value = _queue_value(figures, name, now=now, wall=wall)
-            if name == "lag" and not sure:  # a broker that does not answer may have more by now
+            # A broker that does not answer, or serves no reads, may have more by now.
+            if name == "lag" and not (sure and not figures.read_trouble):
                 queues.leave_out(definition, labels)
             elif value is not None:
                 queues.put(definition, labels, value)
@@ -341,6 +342,8 @@ def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int)
         return max(0, figures.end - figures.committed)
     if name == "damaged":
         return max(0, figures.damaged_until - figures.damaged_from)
+    if name == "read_fails":
+        return bool(figures.read_trouble)
     if name == "span":
         return figures.position - figures.committed
     if name == "lag_seconds":

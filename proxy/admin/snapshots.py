@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, Protocol
@@ -364,12 +364,20 @@ def _at_work(figures: Sequence[PipelineStatistics]) -> dict[str, Any]:
     """Return the sums over owned queues that a state depends on."""
     return {
         "unread": sum(each.end - each.position for each in figures),
-        "trouble": "; ".join(sorted({each.trouble for each in figures if each.trouble})),
+        "trouble": "; ".join(sorted({why for each in figures for why in _troubles(each)})),
         **{
             name: sum(getattr(each, name) for each in figures)
             for name in ("ready", "leased", "retrying", "blocked", "unfinished")
         },
     }
+
+
+def _troubles(figures: PipelineStatistics) -> Iterator[str]:
+    """Yield what keeps a queue from going on, in words."""
+    if figures.read_trouble:
+        yield f"queues cannot be read: {figures.read_trouble}"
+    if figures.trouble:
+        yield figures.trouble
 
 
 def _topics(

@@ -77,6 +77,7 @@ async def group_facts(
         nameserver_trouble=trouble,
         not_registered=not_registered,
         brokers_away={} if brokers is None else dict(sorted(brokers.away.items())),
+        brokers_refusing={} if brokers is None else dict(sorted(brokers.refusing.items())),
         topics_missing=() if brokers is None else tuple(sorted(brokers.missing)),
         not_readable={} if brokers is None else brokers.not_readable,
         dead_letters=0 if brokers is None else brokers.dead_letters,

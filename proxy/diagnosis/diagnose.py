@@ -20,6 +20,7 @@ from proxy.diagnosis.environment_problems import (
     doubtful_locks,
     not_readable,
     proxies_away,
+    reads_fail,
 )
 from proxy.diagnosis.facts import Facts
 from proxy.diagnosis.findings import Finding, number, ranked
@@ -33,8 +34,8 @@ from proxy.diagnosis.message_problems import (
 from proxy.diagnosis.queue_problems import key_changes, leases_expired, memory_full, other_troubles
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(brokers_away, proxies_away, not_readable, clocks, older_settings, paused, no_owner),
-    *(refused, no_puller, rate_limited, targets_down, memory_full, keys_failing),
+    *(brokers_away, proxies_away, not_readable, reads_fail, clocks, older_settings, paused),
+    *(no_owner, refused, no_puller, rate_limited, targets_down, memory_full, keys_failing),
     *(clients_hanging, leases_expired, without_order_key, filtered, doubtful_locks, key_changes),
     *(other_troubles, hot_keys, slow_handlers, parked, dead_letters),
 )

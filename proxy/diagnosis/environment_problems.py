@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from proxy.diagnosis.facts import Facts, Jump, ProxyFacts
+from proxy.diagnosis.facts import Facts, HeldQueue, Jump, ProxyFacts
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
 
 #: Synchronized clocks differ by far less.
@@ -68,6 +69,40 @@ def not_readable(facts: Facts) -> Iterator[Finding]:
             "Let consumers read all queues that producers write to",
             typed("topics", "update", topic, perm="RW", reason="read again", http=facts.http),
             look=typed("topics", "describe", topic, http=facts.http),
+        )
+
+
+def reads_fail(facts: Facts) -> Iterator[Finding]:
+    """Find queues whose brokers answer, but serve no reads: to their owners, and to this look."""
+    failing: defaultdict[tuple[str, str], list[tuple[ProxyFacts, HeldQueue]]] = defaultdict(list)
+    told = set()
+    for proxy, group in facts.answering:
+        for queue in group.queues:  # those of parked messages, too
+            broker = _broker_of(queue.queue)
+            if queue.read_trouble and broker not in facts.brokers_away:
+                failing[proxy.http, queue.read_trouble].append((proxy, queue))
+                told.add(broker)
+    for (_, reason), queues in sorted(failing.items()):
+        proxy, places = queues[0][0], sorted(queue.place for _, queue in queues)
+        messages = sum(facts.unread(queue) for _, queue in queues)
+        yield Finding(
+            Cause.READ_FAILS,
+            some(places),
+            f"{proxy.name} cannot read {some(places)} ({number(messages, 'message')} waiting):"
+            f" {_said(reason)}",
+            "Let the broker serve these reads: check the group, the topic and the proxy's account"
+            " there; the group then continues automatically",
+            messages=messages,
+        )
+    for broker, reason in facts.brokers_refusing.items():
+        if broker in facts.brokers_away or broker in told:
+            continue
+        yield Finding(
+            Cause.READ_FAILS,
+            broker,
+            f"broker {broker} answers a question about group {facts.group} with an error:"
+            f" {_said(reason)}",
+            "Check the group, its topics and the account of this machine at the broker",
         )
 
 

@@ -81,6 +81,7 @@ class HeldQueue:
     damaged_from: int | None = None
     damaged_until: int = 0
     recreated: bool = False
+    read_trouble: str = ""
     uncopied: int = 0
     trouble: str = ""
     older: int = 0
@@ -277,6 +278,8 @@ class Facts:
     """A sentence about brokers that are not registered there."""
     brokers_away: Mapping[str, str] = field(default_factory=dict)
     """Errors by broker."""
+    brokers_refusing: Mapping[str, str] = field(default_factory=dict)
+    """Errors with which brokers answered, by broker."""
     topics_missing: Sequence[str] = ()
     not_readable: Mapping[str, int] = field(default_factory=dict)
     """Queues that producers may write to and no consumer may read, by topic."""

@@ -18,6 +18,7 @@ class Cause(StrEnum):
     PROXY_BUSY = "proxy_busy"
     TOPIC_MISSING = "topic_missing"
     NOT_READABLE = "not_readable"
+    READ_FAILS = "read_fails"
     CLOCK_JUMP = "clock_jump"
     OLDER_SETTINGS = "older_settings"
     PAUSED = "paused"

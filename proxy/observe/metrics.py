@@ -102,6 +102,12 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "Blocked or parked keys whose messages retention is about to delete",
         _QUEUE,
     ),
+    "read_fails": MetricDefinition(
+        "failing_reads",
+        "1 while the broker of an owned queue serves no reads of it, else 0; without queue the"
+        " number of such queues",
+        _QUEUE,
+    ),
     "damaged": MetricDefinition(
         "damaged_messages",
         "Damaged messages that a queue or a key waits at; 0 if there are none",

@@ -48,6 +48,9 @@ class BrokerFacts:
     topics: set[str] = field(default_factory=set)
     queues: list[QueueFacts] = field(default_factory=list)
     away: dict[str, str] = field(default_factory=dict)
+    """Brokers that do not answer, with the reasons."""
+    refusing: dict[str, str] = field(default_factory=dict)
+    """Brokers that answered with an error."""
     missing: set[str] = field(default_factory=set)
     not_readable: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
@@ -108,7 +111,8 @@ class BrokerFacts:
         try:
             ranges = await self.client.queue_ranges(queues, group=progress_group(self.group))
         except RemotingError as error:
-            self.away[broker] = str(error)
+            self._failed(broker, error)
+            self.dead_letters_known = False
             return
         self.dead_letters += sum(
             max(0, each.end - max(each.begin, each.committed or 0)) for each in ranges.values()
@@ -124,6 +128,13 @@ class BrokerFacts:
         try:
             await self.client.broker_start_ms(broker)
         except RemotingError as error:
+            self._failed(broker, error)
+
+    def _failed(self, broker: str, error: RemotingError) -> None:
+        """Note that a question to *broker* failed."""
+        if isinstance(error, BrokerError):
+            self.refusing[broker] = str(error)
+        else:
             self.away[broker] = str(error)
 
     async def _on_record(self) -> set[str]:
@@ -173,7 +184,7 @@ class BrokerFacts:
         try:
             rows = await book.rows(self.group, queues)
         except RemotingError as error:
-            self.away[broker] = str(error)
+            self._failed(broker, error)
             return {}
         self.addresses |= {
             row.last.own.http
@@ -188,7 +199,7 @@ class BrokerFacts:
         try:
             return await self.client.queue_ranges(queues, group=self.group)
         except RemotingError as error:
-            self.away[broker] = str(error)
+            self._failed(broker, error)
             return {}
 
     async def _facts(
@@ -216,7 +227,7 @@ class BrokerFacts:
                     return replace(facts, unfinished=0) if is_new and self.from_latest else facts
                 return await self._of_record(facts, queue, last, committed)
             except RemotingError as error:
-                self.away[queue.broker] = str(error)
+                self._failed(queue.broker, error)
                 return facts
 
     async def _of_record(

@@ -90,15 +90,16 @@ def known_here(pipeline: QueuePipeline, figures: PipelineStatistics, *, wall_ms:
     parked = None if pipeline.parked else 0  # unknown until the twin is open
     if twin is not None:
         parked = twin.jobs.unfinished + max(0, twin.end_offset - twin.position)
+    can_read = not figures.read_trouble  # otherwise the broker may have more by now
     return KnownQueue(
         queue=pipeline.queue,
         owned=QueueOwner.HERE,
         source=Source.OWNER,
         at_ms=wall_ms,
         ever_owned=True,
-        end=figures.end,
+        end=figures.end if can_read else None,
         committed=figures.committed,
-        lag=max(0, figures.end - figures.committed),
+        lag=max(0, figures.end - figures.committed) if can_read else None,
         unfinished=figures.unfinished,
         blocked=figures.blocked,
         parked=parked,

@@ -154,6 +154,8 @@ class PipelineStatistics:
     """The offset behind these messages; 0 if there are none."""
     recreated: bool = False
     """True if this period is the first in a new incarnation of the topic."""
+    read_trouble: str = ""
+    """The reason if reads fail, so that ``end`` is not new; empty if they do not."""
     key_rule: str = ""
     """Order-key rule of messages read now, in words."""
     key_version: int = 1

@@ -251,7 +251,7 @@ class QueuePipeline:
         self.end_offset = max(start_offset, committed)
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False
-        self.record_trouble = ""
+        self.record_trouble = self.read_trouble = ""
         self.damaged, self.damaged_until = "", 0  # about the messages at the read position
         # The same about messages to be read again, by offset.
         self._damaged_again: dict[int, tuple[str, int, Refill]] = {}
@@ -845,6 +845,10 @@ class QueuePipeline:
         """Note the reason *why* ownership records cannot be stored; "" if they can."""
         self.record_trouble = why
 
+    def read_fails(self, why: str) -> None:
+        """Note the reason *why* the broker has served no read for a while; "" if it does."""
+        self.read_trouble = why
+
     def doubt(self) -> None:
         """Deliver nothing until ``trust_until``, because the broker may have forgotten the lock."""
         self.doubtful = True
@@ -954,6 +958,7 @@ class QueuePipeline:
             damaged_until=damaged_until,
             recreated=self.recreated,
             trouble="; ".join(filter(None, (self.record_trouble, self.copy_trouble))),
+            read_trouble=self.read_trouble,
             key_rule=str(self.keys.record.rule),
             key_version=self.keys.record.version,
             older=self.jobs.older,

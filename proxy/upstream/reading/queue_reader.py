@@ -34,6 +34,8 @@ _SUSPEND_S, _LONGEST_SUSPEND_S, _PULLS_PER_S = 15.0, 600.0, 12.0
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 1 << 20
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
+#: Reads that fail for as long are shown: shorter failures are those of a restart or a new leader.
+_FAILS_NS = 5_000_000_000
 #: Until the broker is asked again for a damaged message.
 DAMAGED_S = 5.0
 #: After that time without an answer, a queue may be in another life, grown past the read position.
@@ -96,6 +98,7 @@ async def _read(
     batch_wait = BatchWait(context.settings.limits.batch_wait_ms, worth=_WORTH)
     doubtful = False  # the queue may have begun another life while it was not read
     seen_ns = now_ns()  # time of the last answer
+    fails_ns: int | None = None  # since when all reads have failed
 
     while True:
         room = await _room(context, lane, pipeline, patience)
@@ -115,12 +118,16 @@ async def _read(
             batch_wait=None if now else batch_wait,
             on_gone=on_gone,
         )
-        if result is None:
+        if isinstance(result, str):
             doubtful = True
+            fails_ns = now_ns() if fails_ns is None else fails_ns
+            if now_ns() - fails_ns >= _FAILS_NS:
+                pipeline.read_fails(result)
             await asyncio.sleep(back_off_s)
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
-        back_off_s = _FIRST_BACK_OFF_S
+        back_off_s, fails_ns = _FIRST_BACK_OFF_S, None
+        pipeline.read_fails("")
         unseen_ns, seen_ns = now_ns() - seen_ns, now_ns()
         if result.messages and unseen_ns >= _UNSEEN_NS:
             doubtful = True
@@ -197,8 +204,9 @@ async def _pulled(
     max_messages: int,
     batch_wait: BatchWait | None,
     on_gone: Callable[[], None],
-) -> PullResult | None:
-    """Return the broker's messages from the read position on; None, with a warning, if it fails.
+) -> PullResult | str:
+    """Return the broker's messages from the read position on; the reason, with a warning, if it
+    fails.
 
     Do not wait for messages without *batch_wait*, which tells whether a pull waits for several.
     """
@@ -236,7 +244,7 @@ async def _pulled(
             queue=str(pipeline.queue),
             reason=str(error),
         )
-        return None
+        return str(error)
     return result
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import yaml
 
 from broker_core.clock import wall_ms
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.group_bodies import GroupConfig, group_list_to_json
 from broker_core.tasks import cancel_and_wait, spawn
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC
@@ -139,6 +141,45 @@ async def test_queues_without_owner_because_the_proxy_is_drained(tmp_path: Path)
         assert found["cause"] == "no_owner"
         assert "is drained (the bank is closed)" in found["sentence"]
         assert found["command"].startswith(f"orderlane owners resume {it.at.http} ")
+
+
+async def test_a_queue_whose_broker_refuses_reads(tmp_path: Path) -> None:
+    """The broker answers, the lock is held, and nothing is read."""
+    async with (
+        site(tmp_path) as it,
+        consuming(it.gateway, it.at.thrift, "one"),
+    ):
+        await it.send("a")
+        await eventually(it.gateway.all_finished, within_s=20)
+        await _let_consume(it, enable=False)
+        await it.send(*"bc")
+        refused = await until_found(it)
+        assert refused["cause"] == "read_fails"
+        assert "broker broker-a answers a question about group billing with an error: " in (
+            refused["what"]
+        )
+        await eventually(
+            lambda: all(each.read_trouble for each in it.gateway.statistics()), within_s=20
+        )
+        found = await first(it)
+        assert found["cause"] == "read_fails"
+        assert found["sentence"].startswith(
+            f"the proxy at {it.at.http} cannot read orders/broker-a_0 (2 messages waiting):"
+        )
+        assert "its consumeEnable is false" in found["sentence"]
+        view = (await it.rows("groups", "ls"))[0]
+        assert (view["state"], view["lag"]) == ("error", None)
+        await _let_consume(it, enable=True)
+        await eventually(it.gateway.all_finished, within_s=20)
+        assert await findings(it) == []
+
+
+async def _let_consume(it: Site, *, enable: bool) -> None:
+    """Change ``consumeEnable`` of the group at the broker, as RocketMQ's ``mqadmin`` does."""
+    config = GroupConfig(group=it.gateway.group, consume_enable=enable)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    body = group_list_to_json([config])
+    await it.gateway.client.requests.ask(it.gateway.cluster.broker_name, code, {}, body=body)
 
 
 async def test_memory_is_full(tmp_path: Path) -> None:
