@@ -100,7 +100,7 @@ class LogView:
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Return whether *error* tells of bytes that the disk cannot read, such as a bad sector."""
+    """Return whether *error* means that the disk cannot read bytes, such as a bad sector."""
     return isinstance(error, OSError) and error.errno == errno.EIO
 
 
