@@ -155,8 +155,9 @@ async def test_a_queue_whose_broker_refuses_reads(tmp_path: Path) -> None:
         await it.send(*"bc")
         refused = await until_found(it)
         assert refused["cause"] == "read_fails"
-        assert "broker broker-a answers a question about group billing with an error: " in (
-            refused["what"]
+        assert (
+            "broker broker-a answers a question about group billing with an error: "
+            in (refused["what"])
         )
         await eventually(
             lambda: all(each.read_trouble for each in it.gateway.statistics()), within_s=20

@@ -48,6 +48,7 @@ QUEUE_ROWS = rows(
     **dict.fromkeys(("sure", "draining", "paused_whole", "records_damaged", "recreated"), BOOLS),
     reading_paused=st.sampled_from(["", "memory", "jobs"]),
     trouble=TEXTS,
+    read_trouble=TEXTS,
     key_change=TEXTS,
     change_waits_for_parked=BOOLS,
     epoch=COUNTS,
@@ -133,6 +134,7 @@ FACTS = st.builds(
     nameserver=st.just("ns:1"),
     nameserver_trouble=st.just("") | TEXTS,
     brokers_away=st.dictionaries(st.sampled_from(["broker-a", "broker-b"]), TEXTS, max_size=2),
+    brokers_refusing=st.dictionaries(st.sampled_from(["broker-a", "broker-b"]), TEXTS, max_size=2),
     topics_missing=st.lists(NAMES, max_size=2, unique=True).map(tuple),
     queues=st.lists(
         st.builds(

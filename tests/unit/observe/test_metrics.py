@@ -243,6 +243,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_queue_window_used_ratio": 5 / 20_000,
         "orderlane_span_messages": 6,
         "orderlane_near_retention_keys": 0,
+        "orderlane_failing_reads": 0,
         "orderlane_damaged_messages": 0,
         "orderlane_owner_epoch": 9,
     }
