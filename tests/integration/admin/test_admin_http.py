@@ -185,6 +185,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "damaged_from": 0,
                         "damaged_until": 0,
                         "recreated": False,
+                        "read_trouble": "",
                         "key_rule": "KEY (missing: by_queue)",
                         "oldest_ms": 0,
                         "most_attempts": 0,
