@@ -206,6 +206,17 @@ def test_g1_an_old_offset_is_committed_again() -> None:
     assert found(story.commit(10)) == {"C2", "D1", "G1"}
 
 
+@pytest.mark.parametrize(("filters", "expected"), [([], {"G1"}), (["tags"], set())])
+def test_an_unanswered_send_may_have_stored_a_message_that_tags_leave_out(
+    filters: list[str], expected: set[str]
+) -> None:
+    """Found by exploring: no event has the place of such a message, and the commit counts it."""
+    story = anew(first_life(10), 4, filters=filters, **RULES)
+    for event in ("send", "send_info"):
+        story.add(event, msg="n4", topic="orders", key="k")
+    assert found(through(story, 0, 1, 2, 3).commit(5)) == expected
+
+
 def test_g1_an_old_message_is_delivered() -> None:
     story = through(anew(first_life(10)), 0, 1, 2, 3)
     story.ack(7, story.deliver(7)).commit(4)
