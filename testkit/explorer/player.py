@@ -12,6 +12,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 
@@ -528,7 +529,10 @@ class Player:
         return False
 
     async def _key_verb(self, verb: str, group: str, topic: str, key: str) -> bool:
-        path = f"/api/groups/{group}/topics/{topic}/keys"
+        done = [await self._verb_at(verb, path, key) for path in self._key_paths(group, topic)]
+        return any(done)
+
+    async def _verb_at(self, verb: str, path: str, key: str) -> bool:
         more: dict[str, Any] = {}
         if verb == "skip":
             if (row := await self._blocked(path, key)) is None:
@@ -554,18 +558,30 @@ class Player:
         return None
 
     async def _pause_key(self, group: str, topic: str, key: str, for_s: float) -> bool:
-        path = f"/api/groups/{group}/topics/{topic}/keys"
-        paused = await self._ask_each(f"{path}/pause", key=key)
+        paths = self._key_paths(group, topic)
+        paused = [await self._ask_each(f"{path}/pause", key=key) for path in paths]
         await self._wait(for_s)
-        await self._ask_each(f"{path}/resume", key=key)
-        return paused
+        for path in paths:
+            await self._ask_each(f"{path}/resume", key=key)
+        return any(paused)
 
     async def _pause_group(self, group: str, for_s: float) -> bool:
-        done = [await self._ask(proxy, f"/api/groups/{group}/pause") for proxy in self._alive()]
+        paths = self._paths(group)
+        done = [await self._ask(at, f"{path}/pause") for at in self._alive() for path in paths]
         await self._wait(for_s)
         for proxy in self._alive():
-            await self._ask(proxy, f"/api/groups/{group}/resume")
+            for path in paths:
+                await self._ask(proxy, f"{path}/resume")
         return any(done)
+
+    def _paths(self, group: str, topic: str | None = None) -> list[str]:
+        """Return the path of *group*; those of its clients' groups if it is a broadcast group."""
+        settings = next((each for each in self._groups if each["name"] == group), None)
+        names = [group] if settings is None else self._unfinished.readers(settings, topic)
+        return [f"/api/groups/{quote(name, safe='')}" for name in names or [group]]
+
+    def _key_paths(self, group: str, topic: str) -> list[str]:
+        return [f"{path}/topics/{topic}/keys" for path in self._paths(group, topic)]
 
     def _alive(self) -> list[ProxyNode]:
         return [proxy for proxy in self.world.proxies if proxy.runs]
@@ -575,8 +591,9 @@ class Player:
         return status == 200
 
     async def _reset(self, group: str, topic: str, queue: str, to: dict[str, Any]) -> bool:
-        path = f"/api/groups/{group}/topics/{topic}/queues/{queue}/reset"
-        return await self._ask_each(path, to=to)
+        paths = [f"{path}/topics/{topic}" for path in self._paths(group, topic)]
+        done = [await self._ask_each(f"{path}/queues/{queue}/reset", to=to) for path in paths]
+        return any(done)
 
     async def _handoff(self, group: str, topic: str, queue: str, proxy: int) -> bool:
         there = self.world.proxies[proxy]
@@ -634,20 +651,25 @@ class Player:
         free = True
         for proxy in self._alive():
             for group in self._groups:
-                name = group["name"]
-                await self._ask(proxy, f"/api/groups/{name}/resume")
+                for path in self._paths(group["name"]):
+                    await self._ask(proxy, f"{path}/resume")
                 for rules in group["topics"]:
-                    path = f"/api/groups/{name}/topics/{rules['name']}/keys"
-                    for what, verb in (("parked", "redrive"), ("paused", "resume")):
-                        status, rows = await self.world.http(proxy, f"{path}/{what}")
-                        if status != 200:
-                            free = free and status == 404
-                            continue
-                        for row in rows:
-                            free = False
-                            if verb == "resume" or row["state"] != "redriven":
-                                place = {"queue": row["queue"]} if verb == "redrive" else {}
-                                await self._ask(proxy, f"{path}/{verb}", key=row["key"], **place)
+                    for path in self._key_paths(group["name"], rules["name"]):
+                        free = await self._let_go(proxy, path) and free
+        return free
+
+    async def _let_go(self, proxy: ProxyNode, path: str) -> bool:
+        free = True
+        for what, verb in (("parked", "redrive"), ("paused", "resume")):
+            status, rows = await self.world.http(proxy, f"{path}/{what}")
+            if status != 200:
+                free = free and status == 404
+                continue
+            for row in rows:
+                free = False
+                if verb == "resume" or row["state"] != "redriven":
+                    place = {"queue": row["queue"]} if verb == "redrive" else {}
+                    await self._ask(proxy, f"{path}/{verb}", key=row["key"], **place)
         return free
 
     def _left(self) -> list[str]:

@@ -43,10 +43,24 @@ class Unfinished:
         for group in self._groups:
             for rules in group["topics"]:
                 topic = rules["name"]
-                for name in self._readers(group, topic):
+                for name in self.readers(group, topic):
                     if missing := self._missing(group["name"], name, topic):
                         left.append(f"{name} {topic}: {len(missing)} left, {missing[0]}")
         return left
+
+    def readers(self, group: dict[str, Any], topic: str | None) -> list[str]:
+        """Return the groups, by their names in histories, that want *topic* for *group*; all of
+        them for None.
+        """
+        clients = [
+            f"consumer-{number}"
+            for number, each in enumerate(self._consumers)
+            if each.group == group["name"]
+            and (topic is None or each.topics is None or topic in each.topics)
+        ]
+        if group.get("mode") == "broadcast":
+            return [f"{group['name']}%{client}" for client in clients]
+        return [group["name"]] if clients else []
 
     def _missing(self, group: str, reader: str, topic: str) -> list[_Place]:
         finished = self._finished.get((reader, topic), set())
@@ -111,14 +125,3 @@ class Unfinished:
         for name, finished in self._finished.items():
             if name[1] == topic:
                 finished.difference_update([*filter(is_gone, finished)])
-
-    def _readers(self, group: dict[str, Any], topic: str) -> list[str]:
-        """Return the groups, by their names in histories, that want *topic* for *group*."""
-        clients = [
-            f"consumer-{number}"
-            for number, each in enumerate(self._consumers)
-            if each.group == group["name"] and (each.topics is None or topic in each.topics)
-        ]
-        if group.get("mode") == "broadcast":
-            return [f"{group['name']}%{client}" for client in clients]
-        return [group["name"]] if clients else []
