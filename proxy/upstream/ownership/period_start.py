@@ -171,9 +171,22 @@ class PeriodStart:
                 # broker restarted meanwhile, that owner may have its lock again.
                 if not self._certain():
                     raise TrustLapsed("the broker may have given the lock back to its last owner")
-                self.hold_until_ns = held_ns
+                recorded_ns, self.hold_until_ns = self.hold_until_ns, held_ns
                 self._hold(self._wait_ns(own, _leasing(last, now), end), since_ns=self.asked_ns)
-                return replace(begun, last=now)
+                if self.hold_until_ns <= recorded_ns:
+                    return replace(begun, last=now)
+                # If this owner is killed, the next one knows only of the wait in its last own.
+                own = replace(own, hold_ms=self._waits_ms)
+                first, epoch = (
+                    epoch,
+                    Epoch(
+                        await context.log.begin(group, self._queue, own, check=self._require_trust)
+                    ),
+                )
+                if epoch == first + 1:
+                    return replace(begun, own=own, epoch=epoch, last=now)
+                held_ns = self.hold_until_ns  # records came in between: read again
+                continue
             # Another owner wrote a record after our read, and may trust its lock: read again.
             self._hold(longest_ns(own), since_ns=now_ns())
             held_ns = self.hold_until_ns

@@ -80,6 +80,29 @@ async def test_a_slow_answer_does_not_lengthen_the_wait_for_records_seen_late() 
         assert taken["hold_until_ns"] - taken["asked_ns"] == (trust_and_lease_s - lock_s) * SECOND
 
 
+async def test_a_longer_lease_seen_late_is_waited_for_after_a_crash_too() -> None:
+    """O3: the record that began the period was made before the longer lease was known."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+
+    async def seen_late(*_: Any) -> None:
+        if len(brokers.logs[twin_of(brokers, queue)]) == 1:
+            longer = Snapshot(Epoch(0), 0, 0, (), longest_lease_ms=65_000)
+            write(brokers, queue, *parts(longer))
+
+    async with upstream(brokers) as us, upstream(brokers, client_id="next@1#1") as following:
+        us.client.before["send"] = seen_late
+        _, pipeline = await us.owned(queue)
+        lease_and_lock_s = 65 - (10 - 5)
+        assert pipeline.hold_until_ns > now_ns() + (lease_and_lock_s - 5) * SECOND
+        assert pipeline.snapshot().epoch == len(brokers.logs[twin_of(brokers, queue)]) - 1
+
+        # The process is killed before it has made another record.
+        _, next_one = await following.owned(queue)
+        lock_s = 5  # this passes before the lock can be granted again
+        assert next_one.hold_until_ns > pipeline.hold_until_ns - (lock_s + 1) * SECOND
+
+
 async def test_records_between_the_read_and_the_record_are_respected() -> None:
     """P4, P5: the rival owned the queue and ended cleanly while this process was stopped."""
     brokers, queue = one_queue()
