@@ -170,10 +170,15 @@ class KeyVerbs:
         """Set the note of a paused or parked *key* and return once it is recorded.
 
         Raises Unavailable if it cannot be recorded (the old note is kept), WrongState if the queue
-        is being handed over.
+        is being handed over, or the key is neither paused nor parked.
         """
         pipeline = self.pipeline
         self.check_may_act()
+        if key not in pipeline.paused and key not in pipeline.parked:
+            raise WrongState(
+                f"not noted in {pipeline.place}: key {key_text(key)!r} is neither paused nor parked"
+                " there any more"
+            )
         before = pipeline.note_of(key)
         pipeline.note(key, text)
         try:
@@ -239,10 +244,15 @@ class KeyVerbs:
     async def retry(self, key: bytes, act: Act, *, anew: bool) -> None:
         """Retry the first message of *key* now; *anew* resets its count of deliveries.
 
-        Raises WrongState if it is not waiting for a retry.
+        Raises WrongState if it is not waiting for a retry, as in a parked key without a redrive.
         """
         self.check_may_act()
-        pipeline = self._holder_of(key)
+        pipeline, twin = self._holder_of(key), self.pipeline.twin
+        if twin is not None and pipeline is twin and key not in twin.redrives.keys:
+            raise WrongState(
+                f"key {key_text(key)!r} is parked in {self.pipeline.place}, and its messages wait"
+                " for a redrive: redrive it"
+            )
         job = pipeline.head(key)
         if job is None:
             raise WrongState(f"key {key_text(key)!r} has no unfinished message in {pipeline.place}")

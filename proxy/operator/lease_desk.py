@@ -93,6 +93,11 @@ class LeaseDesk:
         row = _row(pipeline, lease)
         change = _change("lease revoke", lane, row, by=by, reason=reason, after="ended")
         async with self._context.audit.change(change):
+            if pipeline.has_ended:  # the next owner waits for the lease, by our last record
+                raise OrderlaneError(
+                    f"lease {name} is not revoked: its queue is being handed over, and the next"
+                    " owner waits for its end"
+                )
             effects = pipeline.revoke(lease.lease_id, now_ns=now_ns())
             lane.apply_effects(pipeline, effects)
             if not (effects.revoked or effects.unsent):

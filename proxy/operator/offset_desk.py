@@ -155,6 +155,7 @@ class OffsetDesk:
             after={"skipped": wish.offset},
         )
         async with self._context.audit.change(change) as entry:
+            owned.for_reset()  # still, after the wait for the audit record
             pipeline.at(now_ns())
             effects = pipeline.skip_damaged(wish.offset, audit=entry.id)
             lane.apply_effects(pipeline, effects)

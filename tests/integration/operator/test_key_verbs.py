@@ -233,6 +233,8 @@ async def test_a_parked_message_is_skipped_among_its_copies(
             await send(gateway, "a", "a", "a")
             await eventually(lambda: copied(proxy, gateway) == 3)
             await eventually(lambda: view(proxy, gateway)["copies"] == 3)
+            said = await problem(orderlane, at, gateway, "retry", "a", *WHY)
+            assert f"key 'a' is parked in {gateway.queue(0).qid}, and its messages wait for" in said
             (row,) = await rows(orderlane, at, gateway, "skip", "a", *WHY)
             assert (row["state"], row["copies"]) == ("parked", 2)
             desk.broken.clear()
