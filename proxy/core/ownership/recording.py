@@ -68,7 +68,9 @@ class Recording:
         # Whether the own record names a wait whose end is not recorded yet, or is about to be.
         self._waits = own is not None and own.hold_ms > 0
         self._ends_wait = False
+        self._lists_leases = False  # of earlier owners or, before a hand-over, live ones
         if last is not None and last.snapshot is not None and last.damage is None:
+            self._lists_leases = bool(last.snapshot.leases)
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._set_baseline(last.snapshot)
             self._longest_lease_ms = 0  # belongs to another period
@@ -85,6 +87,8 @@ class Recording:
         if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
             return True
         if pipeline.extensions_refused or self._compares or self._wait_is_over(now_ns):
+            return True
+        if self._listed_leases_ended:
             return True
         return bool(
             # With nothing read since, unfinished offsets can only have been removed.
@@ -108,6 +112,8 @@ class Recording:
         self._ends_wait = self._wait_is_over(now_ns)
         if self._pipeline.extensions_refused and self._pipeline.lease_times(now_ns):
             whole = True
+        if self._listed_leases_ended:  # otherwise later owners would wait for them again
+            whole = True
         if not whole and self._snapshot_at is not None:
             delta = self._delta(self._snapshot_at)
             if delta is None and not self._is_old(now_ns):
@@ -116,6 +122,7 @@ class Recording:
                 return [delta]
         self._snapshot_at = None
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
+        self._lists_leases = bool(snapshot.leases)
         self._set_baseline(snapshot)
         self._clear_changes()
         self._since_ns = now_ns
@@ -156,6 +163,10 @@ class Recording:
 
     def _wait_is_over(self, now_ns: int) -> bool:
         return self._waits and self._pipeline.hold_until_ns <= now_ns
+
+    @property
+    def _listed_leases_ended(self) -> bool:
+        return self._lists_leases and not self._pipeline.leases.held_back.numbers
 
     def _outgrown(self, now_ns: int) -> bool:
         return (

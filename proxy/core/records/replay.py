@@ -210,6 +210,8 @@ class _State:
         """Return the state. Raise ValueError if the records contradict each other."""
         attempts = {offset: n for offset, n in self.attempts.items() if offset >= self.base}
         unfinished = tuple(sorted(self.unfinished))
+        left = self.unfinished.union(*self.spilled.values()) if self.leases else self.unfinished
+        leases = {offset: ms for offset, ms in self.leases.items() if offset in left}
         return Snapshot(
             self.epoch,
             self.base,
@@ -217,7 +219,7 @@ class _State:
             unfinished,
             attempts,
             self.spilled,
-            self.leases,
+            leases,
             self.parked,
             paused=self.paused,
             keys=self.keys,

@@ -62,9 +62,10 @@ async def write_end(
 async def last_record(context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline) -> None:
     """Record the state that the next owner of *pipeline*'s queue needs. Raises RemotingError.
 
-    Writes a whole snapshot if retention is near the previous one, or may be.
+    Writes a whole snapshot if retention is near the previous one, or may be, and if clients may
+    hold messages: only a snapshot has the time that is left.
     """
-    whole = False
+    whole = bool(pipeline.lease_times(now_ns()))
     try:
         await context.recorder.keep(lane, pipeline)
     except RemotingError:

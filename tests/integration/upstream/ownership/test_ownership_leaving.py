@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from broker_core import clock
@@ -54,6 +56,27 @@ async def test_a_hand_over_past_its_time_records_the_remaining_leases() -> None:
         due_ns = pipeline.next_due_ns(clock.now_ns())
         assert due_ns is not None
         assert 0 < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
+
+
+async def test_a_lease_that_outlives_several_hand_overs_ends_at_its_time() -> None:
+    """N7: otherwise its key waits for ever if its queue moves more often than a lease lasts."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers, ownership={"drain_s": 0.05}) as us:
+        owned, _ = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        await owned.hand_over()
+    ends_ns = clock.now_ns() + 5 * SECOND  # the visibility timeout, at most
+    for number in range(3):
+        async with upstream(brokers, client_id=f"next-{number}@1#1") as us:
+            owned, pipeline = await us.owned(queue)
+            await eventually(lambda us=us: us.ready(queue))
+            due_ns = pipeline.next_due_ns(clock.now_ns())
+            assert due_ns is not None
+            assert due_ns <= ends_ns + SECOND // 10
+            await asyncio.sleep(0.5)
+            await owned.hand_over()
 
 
 async def test_an_ack_after_the_last_record_is_refused() -> None:

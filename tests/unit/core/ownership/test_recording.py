@@ -44,6 +44,22 @@ def test_an_owner_goes_on_from_the_snapshot_that_it_resumed() -> None:
     assert write(records, 6) == [Delta(Epoch(5), 2, 3, 4, left=(1,), after=4)]
 
 
+def test_a_lease_of_an_earlier_owner_is_recorded_until_it_has_ended() -> None:
+    """N7: otherwise each later owner would wait for it again."""
+    before = Snapshot(Epoch(1), 1, 2, (1,), leases={1: 600_000}, keys=KEYS)
+    queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
+    records = Recording(
+        queue, LastOwner(Epoch(1), own(), before, clean=True, snapshot_at=2, last_at=4)
+    )
+    assert write(records, 6) == [], "the client may hold it"
+    assert not records.has_news(1)
+    queue.on_time(now_ns=600_000 * 1_000_000)
+    assert records.has_news(1)
+    after = Snapshot(Epoch(5), 1, 2, (1,), keys=KEYS)
+    assert write(records, 6) == [SnapshotPart(0, 1, after, serial=1)]
+    assert not records.has_news(1)
+
+
 def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b")])
     records = Recording(queue, None)

@@ -274,6 +274,17 @@ def test_deltas_add_up_over_owners_and_only_on_the_snapshot_they_name() -> None:
     assert replay(records[1:], epoch_before=Epoch(1)) == replay(records)
 
 
+def test_a_lease_of_a_message_that_finished_since_is_not_waited_for() -> None:
+    snapshot = Snapshot(
+        Epoch(1), 5, 9, (5, 7), spilled={b"k": packed([8])}, leases={5: 900, 7: 800, 8: 700}
+    )
+    records = [own(), whole(snapshot), Delta(Epoch(1), 2, 7, 9, left=(5,), after=2)]
+    last = replay(enumerate(records, 1))
+    assert last is not None
+    assert last.snapshot is not None
+    assert last.snapshot.leases == {7: 800, 8: 700}
+
+
 def test_a_delta_on_a_snapshot_before_the_first_record_says_where_to_begin() -> None:
     last = replay([(5, own()), (6, Delta(Epoch(5), 4, 5, 12))])
     assert last == LastOwner(Epoch(5), own(), None, clean=False, snapshot_at=4)
