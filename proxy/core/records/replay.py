@@ -206,12 +206,21 @@ class _State:
             else:
                 self.paused[name] = paused
 
+    def _unfinished_of(self, offsets: set[int]) -> set[int]:
+        """Return those of *offsets* that are unfinished. O(spilled) if one may be spilled."""
+        known = offsets & self.unfinished
+        if others := offsets - known:
+            known.update(
+                each for chain in self.spilled.values() for each in chain if each in others
+            )
+        return known
+
     def snapshot(self) -> Snapshot:
         """Return the state. Raise ValueError if the records contradict each other."""
-        attempts = {offset: n for offset, n in self.attempts.items() if offset >= self.base}
         unfinished = tuple(sorted(self.unfinished))
-        left = self.unfinished.union(*self.spilled.values()) if self.leases else self.unfinished
-        leases = {offset: ms for offset, ms in self.leases.items() if offset in left}
+        known = self._unfinished_of(self.attempts.keys() | self.leases.keys())
+        attempts = {offset: n for offset, n in self.attempts.items() if offset in known}
+        leases = {offset: ms for offset, ms in self.leases.items() if offset in known}
         return Snapshot(
             self.epoch,
             self.base,

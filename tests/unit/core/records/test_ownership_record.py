@@ -285,6 +285,17 @@ def test_a_lease_of_a_message_that_finished_since_is_not_waited_for() -> None:
     assert last.snapshot.leases == {7: 800, 8: 700}
 
 
+def test_the_deliveries_of_a_spilled_message_that_finished_are_forgotten() -> None:
+    """Otherwise the next owner counts a message as failing for as long as an older one waits."""
+    chain = packed([6, 8])
+    snapshot = Snapshot(Epoch(1), 5, 9, (5,), {5: 1, 6: 4, 8: 2}, spilled={b"k": chain})
+    records = [own(), whole(snapshot), Delta(Epoch(1), 2, 5, 9, heads={b"k": 8}, after=2)]
+    last = replay(enumerate(records, 1))
+    assert last is not None
+    assert last.snapshot is not None
+    assert last.snapshot.attempts == {5: 1, 8: 2}
+
+
 def test_a_delta_on_a_snapshot_before_the_first_record_says_where_to_begin() -> None:
     last = replay([(5, own()), (6, Delta(Epoch(5), 4, 5, 12))])
     assert last == LastOwner(Epoch(5), own(), None, clean=False, snapshot_at=4)
