@@ -37,18 +37,22 @@ class KnownClients:
         """Call *on_many* when many clients have come since the last ``learn``."""
         self._on_many = on_many
 
-    def admit(self, group: Group, client: Group, *, most: int) -> None:
-        """Note a client of *group* that begins; raise Refused if there are too many."""
+    def admit(self, group: Group, client: Group, *, most: int, forgets: bool = True) -> None:
+        """Note a client of *group* that begins; raise Refused if there are too many. *forgets*:
+        absent clients are forgotten in time.
+        """
         clients = self._clients[group]
         if client in clients.known or client in clients.new:
             return
         count = len(clients.known) + len(clients.new)
         if count >= _REFUSED_AT * most:
             self._on_many()
+            remark = "clients that have been away longest are being forgotten"
+            if not forgets:
+                remark = "none is forgotten, because forget_after_s is null"
             raise Refused(
                 f"group {group!r} has {count} clients at the brokers, and max_clients is {most}:"
-                " give each client a lasting clientId, or raise max_clients; clients that have"
-                " been away longest are being forgotten"
+                f" give each client a lasting clientId, or raise max_clients; {remark}"
             )
         clients.new.add(client)
         if len(clients.new) * _ASK_AFTER >= most:

@@ -136,7 +136,9 @@ class Lanes:
                     f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the maximum: give"
                     " each client a lasting clientId, or add proxies"
                 )
-            self.known_clients.admit(of.name, name, most=of.settings.max_clients)
+            forgets = of.settings.forget_after_s is not None
+            most = of.settings.max_clients
+            self.known_clients.admit(of.name, name, most=most, forgets=forgets)
             lane = self.add(member_settings(of.settings, name))
             self._member_of[name] = of.name
             self._members_of.setdefault(of.name, {})[name] = None

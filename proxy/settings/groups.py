@@ -152,7 +152,8 @@ class GroupSettings(SettingsGroup):
     deleted; if the client returns, it begins at start_from. null: never."""
     max_clients: Annotated[int, Field(ge=1, le=100_000)] = 256
     """Maximum clients of a broadcast group that brokers keep data about. With more, those absent
-    longest are forgotten before forget_after_s; if too many are left, a new clientId is refused."""
+    longest are forgotten before forget_after_s, unless that is null; if too many are left, a new
+    clientId is refused."""
     max_leased_jobs: Count = 4_096
     """Maximum messages leased to this group's clients, over all its topics, for each proxy."""
     max_rate: Rate | None = None

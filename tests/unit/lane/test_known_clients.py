@@ -45,3 +45,13 @@ def test_changing_client_ids_are_refused_though_each_left() -> None:
     with pytest.raises(Refused, match="give each client a lasting clientId"):
         lanes.serving("news", None, "id-6")
     assert lanes.serving("news", None, "id-2").name == "news%id-2"
+
+
+def test_no_client_is_said_to_be_forgotten_that_never_is() -> None:
+    lanes = Lanes(make_lane)
+    settings = {"mode": "broadcast", "max_clients": 1, "forget_after_s": None}
+    lanes.add(group_settings("news", **settings))
+    for number in range(2):
+        lanes.serving("news", None, f"id-{number}").close()
+    with pytest.raises(Refused, match="none is forgotten, because forget_after_s is null"):
+        lanes.serving("news", None, "id-2")
