@@ -22,6 +22,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ownership.demand_signs import sign_of
 from proxy.core.ownership.group_share import GroupShare, Present
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.errors import WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
 from proxy.upstream.commits.committer import Committer
@@ -440,8 +441,8 @@ class GroupOwnership:
         self.wake()
 
     def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
-        """Hand *queue* over to *to* and return the task. Raises WrongState if it is not owned here
-        now.
+        """Hand *queue* over to *to* and return the task, which raises WrongState if the queue is
+        lost meanwhile. Raises WrongState if it is not owned here now.
         """
         owned = self.owned(queue)
         if owned is None:
@@ -454,6 +455,11 @@ class GroupOwnership:
     async def _given(self, queue: QueueName, to: str, handing_over: asyncio.Task[None]) -> None:
         try:
             await asyncio.wait([handing_over])
+            if handing_over.cancelled() or handing_over.exception() is not None:
+                raise WrongState(
+                    f"this proxy lost queue {queue.qid} while it handed it over to {to}: look who"
+                    " owns it, and try again"
+                )
         finally:
             # The member has yet to request the lock.
             self._given_queues.known.give(queue, to, now_ns=now_ns())

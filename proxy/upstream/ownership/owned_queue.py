@@ -33,7 +33,13 @@ from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.lock_trust import LockTrust
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
-from proxy.upstream.ownership.resets import NoOwnerNow, NotStored, moved_to, store_reset
+from proxy.upstream.ownership.resets import (
+    LostMeanwhile,
+    NoOwnerNow,
+    NotStored,
+    moved_to,
+    store_reset,
+)
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.parked_recovery import parked_in_twin
 from proxy.upstream.reading.queue_reader import read_queue
@@ -367,7 +373,10 @@ class OwnedQueue:
         moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
         moving.add_done_callback(self._lose_after_bug)
         self._handing_over = moving
-        if not await asyncio.shield(moving):
+        await asyncio.wait([moving])
+        if moving.cancelled():
+            raise LostMeanwhile(self.queue)
+        if not moving.result():
             raise NotStored(self.queue)
 
     async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:

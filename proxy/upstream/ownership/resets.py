@@ -70,6 +70,16 @@ class Overtaken(WrongState):
         )
 
 
+class LostMeanwhile(WrongState):
+    """The lock was lost while a reset was stored, so another owner may not know of it."""
+
+    def __init__(self, queue: QueueName) -> None:
+        super().__init__(
+            f"this proxy lost queue {queue.qid} during the reset, which may not be stored: look at"
+            " the offsets of the group and reset again"
+        )
+
+
 #: Receives the group's position and yields the new offset and the fields for the history, or
 #: raises. Its context covers the reset.
 Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, object]]]]

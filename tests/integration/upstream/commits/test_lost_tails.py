@@ -6,6 +6,7 @@ Real upstream components on brokers in memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import LAST_SERIAL, Clean, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
-from proxy.upstream.ownership.resets import FreeReset, Overtaken, Place, store_reset
+from proxy.upstream.ownership.resets import FreeReset, LostMeanwhile, Overtaken, Place, store_reset
 from proxy.upstream.records.recorder import RecordedAsAnothers
 from testkit.eventually import eventually
 from tests.integration.upstream.memory_broker import MemoryBrokers
@@ -116,6 +117,27 @@ async def test_a_reset_without_effect_is_not_reported_as_done() -> None:
         await eventually(lambda: again.position == 9)
         assert again.committable == 0
         assert again.epoch > pipeline.epoch
+
+
+async def test_a_queue_lost_during_a_reset_is_an_error_in_words() -> None:
+    """Otherwise the request ends as cancelled, without any answer."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        async def stands_still(*_: object) -> None:
+            asked.set()
+            await never.wait()
+
+        us.client.before["send"] = stands_still
+        reset = spawn(owned.reset_to(7), name="reset by a test")
+        await asked.wait()
+        await owned.lose("another proxy has the lock")
+        with pytest.raises(LostMeanwhile, match="lost queue broker-a_0 during the reset"):
+            await reset
 
 
 async def test_a_reset_is_stored_again_after_a_part_of_an_earlier_attempt_came_between() -> None:

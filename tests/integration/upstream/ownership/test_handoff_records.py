@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -101,3 +102,24 @@ async def test_a_queue_that_was_lost_a_moment_ago_cannot_be_given() -> None:
         with pytest.raises(WrongState, match="is being taken over or handed over"):
             ownership.give(queue, NAMED)
         await eventually(lambda: ownership.owned(queue) not in (None, owned))
+
+
+async def test_a_queue_that_is_lost_while_it_is_given_is_not_reported_as_given() -> None:
+    brokers, queue = one_queue()
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def stands_still(*_: object) -> None:
+        asked.set()
+        await never.wait()
+
+    async with upstream(brokers) as us, taking_part(us) as ownership:
+        await eventually(lambda: us.lane.buffer.find(queue) is not None)
+        owned = ownership.owned(queue)
+        assert owned is not None
+        us.client.before["send"] = stands_still
+        giving = ownership.give(queue, NAMED)
+        await asked.wait()
+        await owned.lose("another proxy has the lock")
+        del us.client.before["send"]
+        with pytest.raises(WrongState, match="lost queue broker-a_0 while it handed it over"):
+            await giving
