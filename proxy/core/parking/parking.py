@@ -152,7 +152,7 @@ class Parking:
 
     def failing(self, *, stored_before_ms: float) -> list[bytes]:
         """Return keys, not parked, whose first unfinished message failed and was stored before that
-        time. O(keys in memory).
+        time. A retry anew begins without failures. O(keys in memory).
         """
         stored_ms_of = self._jobs.residency.unloaded.stored_ms
         return [
@@ -160,7 +160,7 @@ class Parking:
             for head in self._jobs.chains.heads()
             if head.key is not None
             and head.key not in self._parked
-            and head.offset in self._leases.attempts
+            and self._leases.attempts.get(head.offset)
             and (stored_ms := stored_ms_of(head)) is not None
             and stored_ms < stored_before_ms
         ]

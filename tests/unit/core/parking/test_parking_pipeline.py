@@ -95,6 +95,23 @@ def test_a_message_being_dead_lettered_is_not_copied_and_the_rest_only_after_it(
     site.finish()
 
 
+def test_a_message_that_an_operator_retries_anew_does_not_count_as_failing() -> None:
+    """Retention may be near: its key would be parked before the retry."""
+    site = ParkingSite()
+    site.sent.append("a")
+    site.read()
+    pipeline = site.pipeline
+    (each,) = lease(pipeline, 1)
+    pipeline.settle(nacked=[Nack(each.lease_id)], now_ns=0)
+    assert pipeline.parking.failing(stored_before_ms=1e18) == [b"a"]
+    pipeline.retry(each.job, reset_attempts=True)
+    pipeline.offer_again(each.job)
+    assert pipeline.parking.failing(stored_before_ms=1e18) == []
+    (each,) = lease(pipeline, 1)
+    pipeline.settle(nacked=[Nack(each.lease_id)], now_ns=0)
+    assert pipeline.parking.failing(stored_before_ms=1e18) == [b"a"]
+
+
 def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
     """Otherwise the queue's figures would not add up until then."""
     site = ParkingSite()
