@@ -136,7 +136,7 @@ def _renewals(request: RemotingCommand) -> list[Need]:
 def _ending(request: RemotingCommand) -> list[Need]:
     """Return the right to the topic, which 5.x names.
 
-    Without it the broker only compares the producer's group.
+    The topic of the half message itself is checked when it is read.
     """
     topic = request.ext.get("topic")
     return [_topic(topic, Right.PUB)] if topic else []
@@ -167,6 +167,6 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.READ_RANGES: _ranges,
     # READ_QUEUES, COMMIT_OFFSETS and SEND_MESSAGES: checked for each queue, so that a refusal
     # concerns no other queue.
-    36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back
+    36: _consuming(group="group"),  # sends a message back, whose topic is checked when it is read
     12: _consuming(topic="topic"),  # messages by key
 }

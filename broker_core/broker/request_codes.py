@@ -70,7 +70,7 @@ def handlers_of(
     own = {
         # In strict mode a majority renews.
         **({} if components.settings.lock_in_strict_mode else renewals.handlers()),
-        **_of_producers(components, sends),
+        **_of_producers(components, sends, rights_of=rights_of),
         **_of_consumers(components, offsets, lives, rights_of=rights_of),
         **TogetherProcessor(offsets, sends, rights_of=rights_of).handlers(),
         **components.clients.handlers(),
@@ -101,7 +101,12 @@ def _offsets(components: Components, lives: ReadLives) -> OffsetProcessor:
     )
 
 
-def _of_producers(components: Components, sends: SendProcessor) -> dict[int, Handler]:
+def _of_producers(
+    components: Components,
+    sends: SendProcessor,
+    *,
+    rights_of: Callable[[RemotingCommand, RemotingChannel], CallerRights | None],
+) -> dict[int, Handler]:
     return {
         **sends.handlers(),
         **SendBackProcessor(
@@ -110,8 +115,9 @@ def _of_producers(components: Components, sends: SendProcessor) -> dict[int, Han
             components.settings.delay_rules,
             ended_lives=components.ended_lives,
             store_host=lambda: components.store_host,
+            rights_of=rights_of,
         ).handlers(),
-        **TransactionProcessor(components.transactions).handlers(),
+        **TransactionProcessor(components.transactions, rights_of=rights_of).handlers(),
         **RecallProcessor(
             components.delayed,
             directory=components.directory,

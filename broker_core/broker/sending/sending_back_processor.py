@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker_core.access.file import CallerRights
+from broker_core.access.needs import reading_needs
 from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.groups.retries import is_given_up, most_times, sent_back
 from broker_core.broker.groups.retry_topics import RetryTopics
@@ -35,7 +37,10 @@ class SendBackProcessor:
         *,
         ended_lives: EndedLives,
         store_host: Callable[[], bytes],
+        rights_of: Callable[[RemotingCommand, RemotingChannel], CallerRights | None],
     ) -> None:
+        """*rights_of* returns the rights of a request's account, None if it may do everything."""
+        self._rights_of = rights_of
         self._store = store
         self._ended_lives = ended_lives
         self._retries = retries
@@ -54,8 +59,11 @@ class SendBackProcessor:
             return request.response()  # the group wants no retries
         if self._is_former(header.offset):
             return request.response()  # its topic was deleted
-        topic, queue_id = await self._retries.for_retry(group)
         message = self._message(header.offset)
+        # The request names a place: the group would get a copy of any topic's message.
+        if (rights := self._rights_of(request, channel)) is not None:
+            rights.check(reading_needs(group, message.topic))
+        topic, queue_id = await self._retries.for_retry(group)
         level = header.delay_level
         most = most_times(
             config.retry_max_times, header.max_reconsume_times, version=request.version

@@ -156,8 +156,12 @@ class TransactionCoordinator:
         self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset, epoch=epoch)
         self._offsets.commit(TRANSACTION_GROUP, HALF_OP_TOPIC, 0, record_offset)
 
-    async def end(self, header: EndTransactionHeader) -> Kept:
+    async def end(
+        self, header: EndTransactionHeader, *, check_topic: Callable[[Topic], None] = lambda _: None
+    ) -> Kept:
         """Commit or roll back as *header* requests; return when that is stored, and how well.
+
+        *check_topic* raises BrokerError if the sender may not send to the message's topic.
 
         Raises BrokerError: 1 if there is no such half message or the transaction ended otherwise,
         17 if its queue is gone (it stays undecided) or its topic was deleted since, perhaps created
@@ -179,6 +183,7 @@ class TransactionCoordinator:
             )
         self.catch_up()
         message = self._named_half(header)
+        check_topic(real_queue(message)[0])
         half = read_half(message)
         if self._table.newest(half.number) is None:
             return await self._end_again(half, decision)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ import structlog
 import yaml
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.client.half_messages import end, end_header, place_of_half, prepare
 from broker_core.errors import BrokerError, StoreError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
+from broker_core.remoting.transaction_headers import End
 from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.cli.connect import ACCESS_KEY, SECRET_KEY
@@ -83,6 +88,49 @@ async def test_our_client_signs_and_may_what_its_account_may(cluster: Cluster) -
     pulled = await another.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     assert [each.body for each in pulled.messages] == [b"one"]
     await another.close()
+
+
+@pytest.mark.parametrize("right", ["PUB", "SUB"])
+async def test_a_place_in_the_log_opens_no_topic(tmp_path: Path, right: str) -> None:
+    """A copy of a message sent back goes to the group, which needs a right to its topic."""
+    write(tmp_path / "acl.yml", groupPerms=["billing=SUB"], topicPerms=[f"orders={right}"])
+    async with run_broker(tmp_path / "broker", acl=tmp_path / "acl.yml") as cluster:
+        queue = await queue_of(cluster)
+        root = await cluster.client("root 2", credentials=ROOT)
+        await root.send(queue, OutgoingMessage(ORDERS, b"secret", key="k"))
+        (message,) = (await root.pull(queue, group=BILLING, offset=0, suspend_ms=0)).messages
+        shop = await cluster.client("shop", credentials=SHOP)
+        header = SendBackHeader(offset=message.physical_offset, group=BILLING, delay_level=0)
+        asked = shop.requests.ask("broker-a", RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext())
+        if right == "SUB":
+            await asked
+        else:
+            with pytest.raises(BrokerError, match="No default permission for topic orders"):
+                await asked
+
+
+@pytest.mark.parametrize("named", [ORDERS, None, "others"])
+async def test_a_transaction_is_ended_by_accounts_that_may_send_to_its_topic(
+    tmp_path: Path, named: str | None
+) -> None:
+    """Whatever topic the request names: 4.9 names none."""
+    write(tmp_path / "acl.yml", topicPerms=["others=PUB"])
+    async with run_broker(tmp_path / "broker", acl=tmp_path / "acl.yml") as cluster:
+        queue = await queue_of(cluster)
+        root = await cluster.client("root 2", credentials=ROOT)
+
+        async def find_queue() -> QueueName:
+            return queue
+
+        half, cashiers = OutgoingMessage(ORDERS, b"half", key="k"), Group("cashiers")
+        receipt = await prepare(root, half, find_queue, group=cashiers)
+        place = place_of_half(receipt, cashiers)
+        shop = await cluster.client("shop", credentials=SHOP)
+        ext = replace(end_header(place, End.COMMIT), topic=named).to_ext()
+        with pytest.raises(BrokerError, match="No default permission for topic orders"):
+            await shop.requests.ask("broker-a", RequestCode.END_TRANSACTION, ext)
+        await end(root, place, End.COMMIT)
+        assert await root.max_offset(queue) == 1
 
 
 async def test_verbs_sign_with_the_account_of_the_environment(
