@@ -148,7 +148,7 @@ def _of_consumers(
             directory=components.directory,
             groups=components.groups,
             group_directory=components.group_directory,
-            offsets=components.offsets,
+            offsets=offsets,
             long_polls=components.long_polls,
             traffic=components.sampler.traffic,
             lives=lives,

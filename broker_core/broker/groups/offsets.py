@@ -12,7 +12,26 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from broker_core.broker.limits import NO_LIMIT, Limit
-from broker_core.names import Group, Topic
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
+from broker_core.remoting.codes import ResponseCode
+
+
+def clients_group(name: str) -> Group:
+    """Return *name* as a group whose offsets clients may change.
+
+    Raises InvalidCommand for an invalid name, and BrokerError for the broker's own group: by its
+    offsets a start decides which transactions it reads.
+    """
+    try:
+        group = Group(check_name("group", name))
+    except ValueError as error:
+        raise InvalidCommand(str(error)) from error
+    if group == TRANSACTION_GROUP:
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION, f"the offsets of group {group} are the broker's own"
+        )
+    return group
 
 
 class _Queue(NamedTuple):
@@ -79,10 +98,12 @@ class CommittedOffsets:
         """Store *offset*; return the newer epoch if the commit was refused, else None.
 
         *epoch_life*: life of the topic that the epoch is an offset of; epochs start over in a later
-        one. Raises BrokerError for the first offset in a queue beyond the limit.
+        one. Raises BrokerError for the first offset in a queue beyond the limit, except of the
+        broker's own group.
         """
         queue = _Queue(group, topic, queue_id)
-        if queue not in self._offsets and not self._limit.allows(len(self._offsets) + 1):
+        is_limited = queue not in self._offsets and group != TRANSACTION_GROUP
+        if is_limited and not self._limit.allows(len(self._offsets) + 1):
             raise self._limit.refusal(
                 refused=f"the offset of group {group} in {topic!r} is not stored",
                 held=f"this broker has {len(self._offsets)} committed offsets",

@@ -9,16 +9,17 @@ from collections.abc import Awaitable
 import orjson
 
 from broker_core.broker.groups.directory import GroupDirectory
-from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets import CommittedOffsets, clients_group
 from broker_core.broker.groups.read_lives import ReadLives
 from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
+from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import (
     OffsetResponse,
+    PullMessageHeader,
     QueryConsumerOffsetHeader,
     QueueHeader,
     SearchOffsetHeader,
@@ -96,15 +97,7 @@ class OffsetProcessor:
 
     def commit(self, header: UpdateConsumerOffsetHeader, channel: RemotingChannel) -> None:
         """Commit for the client at *channel*. Raise BrokerError or InvalidCommand if refused."""
-        topic = Topic(header.topic)
-        try:
-            group = Group(check_name("group", header.consumer_group))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
-        if group == TRANSACTION_GROUP:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the offsets of group {group} are the broker's own"
-            )
+        topic, group = Topic(header.topic), clients_group(header.consumer_group)
         if not self._directory.has_queue(topic, header.queue_id):
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -123,8 +116,13 @@ class OffsetProcessor:
                 f"commit for a former life of {topic!r} refused: the topic was deleted since, or"
                 f" an older copy of the log restored, and is now in life {life}",
             )
-        if header.life is None:
-            self._check_restored(topic, header.queue_id, header.commit_offset)
+        if header.life is None and self._is_restored(topic, header.queue_id, header.commit_offset):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit of offset {header.commit_offset} refused: it is beyond the end of its"
+                f" queue {header.queue_id} of {topic!r}, since an older copy of the log was"
+                " restored",
+            )
         self._groups.config(group)
         if header.if_none and self._offsets.committed(group, topic, header.queue_id) is not None:
             return
@@ -142,6 +140,18 @@ class OffsetProcessor:
                 f" is now owned in epoch {newer}",
             )
 
+    def commit_with_pull(self, header: PullMessageHeader, channel: RemotingChannel) -> None:
+        """Commit the offset that a pull carries. Raise BrokerError or InvalidCommand if refused.
+
+        One of a former life of the topic, or from before a restore, is left out: its client learns
+        of that by the answer to the pull.
+        """
+        topic, queue_id, offset = Topic(header.topic), header.queue_id, header.commit_offset
+        group = clients_group(header.consumer_group)
+        is_former = self._lives.is_former(channel, topic, self._directory.life(topic))
+        if not is_former and not self._is_restored(topic, queue_id, offset):
+            self._offsets.commit(group, topic, queue_id, offset)
+
     def _check_not_lower(self, group: Group, topic: Topic, queue_id: int, offset: int) -> None:
         """Refuse a late commit of a process whose work another one has continued."""
         committed = self._offsets.committed(group, topic, queue_id)
@@ -154,15 +164,12 @@ class OffsetProcessor:
                 f" in queue {queue_id} of {topic!r}",
             )
 
-    def _check_restored(self, topic: Topic, queue_id: int, offset: int) -> None:
-        """Refuse a commit from before a restore of the log, by a client that knows no lives."""
+    def _is_restored(self, topic: Topic, queue_id: int, offset: int) -> bool:
+        """Return whether a commit is from before a restore of the log: by a client that knows no
+        lives.
+        """
         end = self._reader.end_offset(topic, queue_id)
-        if offset > end and self._directory.former_lives(topic, queue_id):
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"commit of offset {offset} refused: it is beyond the end of its queue {queue_id}"
-                f" of {topic!r}, {end}, since an older copy of the log was restored",
-            )
+        return offset > end and bool(self._directory.former_lives(topic, queue_id))
 
     async def _saved(self, request: RemotingCommand) -> Answer:
         try:

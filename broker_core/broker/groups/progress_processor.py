@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker_core.broker.groups.directory import GroupDirectory
+from broker_core.broker.groups.offsets import clients_group
 from broker_core.broker.groups.progress import Progress, by_group, joined
 from broker_core.broker.table_saver import Saver
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Group, Topic, check_name
+from broker_core.errors import BrokerError
+from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import (
     QueueEnds,
     all_consume_stats_to_json,
@@ -145,11 +146,7 @@ class ProgressProcessor:
 
     async def _clone(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = CloneOffsetsHeader.from_ext(request.ext)
-        source = Group(header.src_group)
-        try:
-            target = Group(check_name("group", header.dest_group))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
+        source, target = Group(header.src_group), clients_group(header.dest_group)
         self._group_directory.config(target)
         topics = (
             [Topic(header.topic)]

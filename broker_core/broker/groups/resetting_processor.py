@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from broker_core.broker.groups.groups import Groups
-from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets import CommittedOffsets, clients_group
 from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand
-from broker_core.names import Group, QueueName, Topic, check_name
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.query_headers import ResetOffsetHeader
@@ -50,11 +50,7 @@ class ResetProcessor:
 
     async def _reset(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = ResetOffsetHeader.from_ext(request.ext)
-        try:
-            group = Group(check_name("group", header.group))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
-        topic = Topic(header.topic)
+        topic, group = Topic(header.topic), clients_group(header.group)
         queue_ids = self._queue_ids(topic, header.queue_id)
         self._refuse_gateways(group, topic, queue_ids)
         wanted = {each: self._offset(group, topic, each, header) for each in queue_ids}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.message_filter import Wanted, inline, wanted_by
-from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets_processor import OffsetProcessor
 from broker_core.broker.groups.read_lives import ReadLives
 from broker_core.broker.pulling.long_polls import MAX_SUSPEND_MS, LongPolls
 from broker_core.broker.pulling.queue_reads import QueueReads, Wish
@@ -16,7 +16,7 @@ from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.traffic import Traffic
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Group, Topic, check_name
+from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessageResponse
@@ -34,7 +34,7 @@ class PullProcessor:
         directory: TopicDirectory,
         groups: Groups[RemotingChannel],
         group_directory: GroupDirectory,
-        offsets: CommittedOffsets,
+        offsets: OffsetProcessor,
         long_polls: LongPolls,
         traffic: Traffic,
         lives: ReadLives,
@@ -67,8 +67,8 @@ class PullProcessor:
         life = self._reads.check(wish.group, wish.topic, wish.queue_id)
         wanted = self._wanted(header)
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0
-        if commits and not self._reads.is_former(channel, wish.topic, life):
-            self._commit(header)
+        if commits:
+            self._offsets.commit_with_pull(header, channel)
         self._reads.asked(channel, wish, life)
         result = self._read(wish, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
@@ -106,14 +106,6 @@ class PullProcessor:
                 break
             result = self._read(wish, wanted)
         return self._answer(request, wish, result)
-
-    def _commit(self, header: PullMessageHeader) -> None:
-        try:
-            group = Group(check_name("group", header.consumer_group))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
-        topic = Topic(header.topic)
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
 
     def _read(self, wish: Wish, wanted: Wanted) -> ReadResult:
         result = self._reads.read(wish, wanted)

@@ -79,10 +79,6 @@ class QueueReads:
         """Return the life of *topic*."""
         return self._directory.life(topic)
 
-    def is_former(self, channel: RemotingChannel, topic: Topic, life: int | None) -> bool:
-        """Return whether the client at *channel* read *topic* last in another life."""
-        return self._lives.is_former(channel, topic, life)
-
     def asked(self, channel: RemotingChannel, wish: Wish, life: int | None) -> None:
         """Count a request of the client at *channel*, which now reads the topic in *life*."""
         self._lives.read(channel, wish.topic, life)

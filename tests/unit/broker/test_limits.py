@@ -24,7 +24,7 @@ from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
 from broker_core.errors import BrokerError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import TRANSACTION_GROUP, Group, QueueName, Topic
 from broker_core.remoting.bodies import ConsumerData, LockBatch, Subscription
 from broker_core.remoting.group_bodies import GroupConfig
 from broker_core.remoting.route_bodies import TopicConfig
@@ -180,6 +180,14 @@ def test_offsets_of_further_queues_are_refused_and_those_there_move_on() -> None
     offsets.delete(group)
     offsets.commit(Group("other"), topic, 2, 1)
     assert offsets.committed(Group("other"), topic, 2) == 1
+
+
+def test_offsets_of_the_brokers_own_transactions_are_not_limited() -> None:
+    """Otherwise a broker could not stop: it stores them last."""
+    offsets = CommittedOffsets()
+    offsets.limit_to(limit("max_offsets", 0))
+    offsets.commit(TRANSACTION_GROUP, Topic("halves"), 0, 5, epoch=7)
+    assert offsets.committed(TRANSACTION_GROUP, Topic("halves"), 0) == 5
 
 
 async def test_locks_over_the_limit_are_left_out_and_those_there_are_renewed(

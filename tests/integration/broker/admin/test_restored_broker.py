@@ -13,10 +13,12 @@ from broker_core.broker.restoring import restored_table
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.headers import PullFlag
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.exporting import export_store
 from broker_core.store.importing import import_store
 from testkit.broker_process import Cluster, run_broker
+from tests.integration.broker.raw_requests import Raw
 
 ORDERS = Topic("orders")
 BILLING = Group("billing")
@@ -81,4 +83,10 @@ async def test_a_commit_without_a_life_beyond_the_end_of_the_copy_is_refused(
         client = await cluster.client()
         with pytest.raises(BrokerError, match="beyond the end of its queue"):
             await client.commit_offset(BILLING, queue, 2)
+        raw, flags = Raw(cluster), PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        for offset in (2, 1):  # as RocketMQ's consumers commit, too
+            pulled = await raw.pull(sys_flag=flags, commit_offset=offset)
+            assert pulled.code == 0
+            assert await client.committed_offset(BILLING, queue) == 1
+        await raw.pool.close()
         await client.commit_offset(BILLING, queue, 1)
