@@ -8,7 +8,7 @@ nanoseconds. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,7 +24,9 @@ from broker_core.remoting.bodies import (
 
 EXPIRY_NS = MEMBER_EXPIRY_MS * 1_000_000
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Hashable)
+#: Group and client id.
+Membership = tuple[Group, str]
 
 
 class Program(NamedTuple):
@@ -50,6 +52,28 @@ class Member(Generic[C]):
         self.ends_ns += time_ns
 
 
+class ByConnection(Generic[C]):
+    """The memberships of each connection: its end costs as much as it has of them."""
+
+    def __init__(self) -> None:
+        self._memberships: dict[C, dict[Membership, None]] = {}
+
+    def add(self, connection: C, membership: Membership) -> None:
+        """Add a membership whose last heartbeat came over *connection*."""
+        self._memberships.setdefault(connection, {})[membership] = None
+
+    def remove(self, connection: C, membership: Membership) -> None:
+        """Remove a membership that ended, or moved to another connection."""
+        if (known := self._memberships.get(connection)) is not None:
+            known.pop(membership, None)
+            if not known:
+                del self._memberships[connection]
+
+    def of(self, connection: C) -> list[Membership]:
+        """Return the memberships of *connection*."""
+        return list(self._memberships.get(connection, ()))
+
+
 @dataclass(slots=True)
 class Consumers(Generic[C]):
     """A group as its members' heartbeats describe it; where they differ, the last one counts."""
@@ -67,6 +91,8 @@ class Groups(Generic[C]):
     def __init__(self) -> None:
         self._groups: dict[Group, Consumers[C]] = {}
         self._memberships = 0
+        self._by_connection: ByConnection[C] = ByConnection()
+        self._quiet_until_ns = 0  # until then no member's time ends
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups)
@@ -88,11 +114,15 @@ class Groups(Generic[C]):
     ) -> set[Group]:
         """Keep *client_id* a member of these groups for *expiry_ns* after this heartbeat."""
         changed = set()
+        self._quiet_until_ns = min(self._quiet_until_ns, now_ns + expiry_ns)
         for data in consumers:
             group = self._groups.setdefault(data.group, Consumers())
             member = group.members.get(client_id)
             if member is None or member.connection != connection:
                 changed.add(data.group)
+                if member is not None:
+                    self._by_connection.remove(member.connection, (data.group, client_id))
+                self._by_connection.add(connection, (data.group, client_id))
             self._memberships += member is None
             group.members[client_id] = Member(connection, now_ns + expiry_ns, program)
             group.consume_type = data.consume_type
@@ -104,15 +134,29 @@ class Groups(Generic[C]):
 
     def unregister(self, client_id: str, group: Group) -> set[Group]:
         """End a membership; unknown ones are ignored."""
-        return self._remove(lambda name, one, _: name == group and one == client_id)
+        return self._remove([(group, client_id)])
 
     def connection_closed(self, connection: C) -> set[Group]:
         """End the memberships whose last heartbeat came over *connection*."""
-        return self._remove(lambda _, __, member: member.connection == connection)
+        return self._remove(self._by_connection.of(connection))
 
     def expire(self, now_ns: int) -> set[Group]:
-        """End the memberships whose last heartbeat is too old."""
-        return self._remove(lambda _, __, member: now_ns > member.ends_ns)
+        """End the memberships whose last heartbeat is too old.
+
+        O(memberships) once the one that was to end first at the last such look may have ended,
+        otherwise O(1).
+        """
+        if now_ns <= self._quiet_until_ns:
+            return set()
+        members = [
+            (group, client_id, member.ends_ns)
+            for group, known in self._groups.items()
+            for client_id, member in known.members.items()
+        ]
+        self._quiet_until_ns = min(
+            (ends_ns for *_, ends_ns in members if now_ns <= ends_ns), default=now_ns
+        )
+        return self._remove([(name, one) for name, one, ends_ns in members if now_ns > ends_ns])
 
     def excuse(self, time_ns: int) -> None:
         """Extend all memberships by *time_ns*, during which no heartbeat could be read."""
@@ -158,14 +202,16 @@ class Groups(Generic[C]):
         known = self._groups.get(group)
         return known.subscriptions.get(topic) if known else None
 
-    def _remove(self, ends: Callable[[Group, str, Member[C]], bool]) -> set[Group]:
+    def _remove(self, gone: Iterable[Membership]) -> set[Group]:
         changed = set()
-        for name, group in list(self._groups.items()):
-            gone = [one for one, member in group.members.items() if ends(name, one, member)]
-            for client_id in gone:
-                del group.members[client_id]
-                self._memberships -= 1
-                changed.add(name)
+        for name, client_id in gone:
+            group = self._groups.get(name)
+            member = None if group is None else group.members.pop(client_id, None)
+            if group is None or member is None:
+                continue
+            self._by_connection.remove(member.connection, (name, client_id))
+            self._memberships -= 1
+            changed.add(name)
             if not group.members:
                 del self._groups[name]
         return changed

@@ -6,13 +6,20 @@ monotonic nanoseconds. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from broker_core.broker.groups.groups import EXPIRY_NS, UNKNOWN_PROGRAM, Member, Program
+from broker_core.broker.groups.groups import (
+    EXPIRY_NS,
+    UNKNOWN_PROGRAM,
+    ByConnection,
+    Member,
+    Membership,
+    Program,
+)
 from broker_core.names import Group
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Hashable)
 
 
 class Producers(Generic[C]):
@@ -21,6 +28,7 @@ class Producers(Generic[C]):
     def __init__(self) -> None:
         self._groups: dict[Group, dict[str, Member[C]]] = {}
         self._clients = 0
+        self._by_connection: ByConnection[C] = ByConnection()
         self._quiet_until_ns = 0  # until then no client's time ends
 
     @property
@@ -45,16 +53,19 @@ class Producers(Generic[C]):
         self._quiet_until_ns = min(self._quiet_until_ns, now_ns + expiry_ns)
         for group in groups:
             clients = self._groups.setdefault(group, {})
-            self._clients += client_id not in clients
+            if (known := clients.get(client_id)) is not None:
+                self._by_connection.remove(known.connection, (group, client_id))
+            self._by_connection.add(connection, (group, client_id))
+            self._clients += known is None
             clients[client_id] = Member(connection, now_ns + expiry_ns, program)
 
     def unregister(self, client_id: str, group: Group) -> None:
         """Remove a client from a group; unknown ones are ignored."""
-        self._keep(lambda name, one, _: name != group or one != client_id, [group])
+        self._remove([(group, client_id)])
 
     def connection_closed(self, connection: C) -> None:
         """Remove the clients whose last heartbeat came over *connection*."""
-        self._keep(lambda _, __, member: member.connection != connection, list(self._groups))
+        self._remove(self._by_connection.of(connection))
 
     def expire(self, now_ns: int) -> None:
         """Remove the clients whose last heartbeat is too old.
@@ -64,7 +75,14 @@ class Producers(Generic[C]):
         """
         if now_ns <= self._quiet_until_ns:
             return
-        self._keep(lambda _, __, member: now_ns <= member.ends_ns, list(self._groups))
+        self._remove(
+            [
+                (group, client_id)
+                for group, clients in self._groups.items()
+                for client_id, member in clients.items()
+                if now_ns > member.ends_ns
+            ]
+        )
         ends_ns = (each.ends_ns for clients in self._groups.values() for each in clients.values())
         self._quiet_until_ns = min(ends_ns, default=now_ns)
 
@@ -82,15 +100,12 @@ class Producers(Generic[C]):
         """Return the connections of the clients of *group*."""
         return [member.connection for member in self.clients(group).values()]
 
-    def _keep(
-        self, stays: Callable[[Group, str, Member[C]], bool], groups: Iterable[Group]
-    ) -> None:
-        for group in groups:
+    def _remove(self, gone: Iterable[Membership]) -> None:
+        for group, client_id in gone:
             clients = self._groups.get(group, {})
-            for client_id in [
-                one for one, member in clients.items() if not stays(group, one, member)
-            ]:
-                del clients[client_id]
-                self._clients -= 1
+            if (member := clients.pop(client_id, None)) is None:
+                continue
+            self._by_connection.remove(member.connection, (group, client_id))
+            self._clients -= 1
             if not clients:
-                self._groups.pop(group, None)
+                del self._groups[group]
