@@ -237,6 +237,12 @@ class Retention:
                 break
             keep_from = self._keep_from()
             if keep_from is not None and segment.end > keep_from:
+                self._warnings.warn(
+                    "old messages kept: those of an undecided transaction are among them, which the"
+                    " next check of transactions stores again",
+                    peer="",
+                    segment=str(segment.path),
+                )
                 break
             # A short segment, made on a full disk, contains only waiting messages.
             length = max(segment.capacity, self._settings.segment_bytes)

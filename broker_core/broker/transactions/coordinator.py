@@ -225,9 +225,20 @@ class TransactionCoordinator:
         half = self._table.newest(number)
         if half is None:
             return  # ended since
-        message = self._half_at(half.offset)
+        try:
+            await self._act(half, action, ask, report)
+        except (BrokerError, LocalProtocolError, ValueError) as error:
+            # Of this one alone: under other settings than before it may be too large, say.
+            report.failed.append(str(error))
+
+    async def _act(self, half: Half, action: CheckAction, ask: Ask, report: _CheckReport) -> None:
+        status, message = self._read_half(half.offset)
         if message is None:
-            return  # the log's file was deleted
+            if status is not ReadStatus.EXAMINED:  # otherwise the next check
+                # Kept as open, it would keep the log from its place on from being deleted.
+                self._table.forget(half.number)
+                report.lost += 1
+            return
         if self._ended_lives.is_former(message):
             await self._decide(message, half, Decision.ROLLBACK)
             report.former += 1
@@ -346,10 +357,13 @@ class TransactionCoordinator:
         return announces(record, self._reader.record_at(record.physical_offset + record.size))
 
     def _half_at(self, offset: int) -> StoredMessage | None:
+        return self._read_half(offset)[1]
+
+    def _read_half(self, offset: int) -> tuple[ReadStatus, StoredMessage | None]:
         read = self._reader.read(HALF_TOPIC, 0, offset, max_messages=1)
         if read.status is not ReadStatus.FOUND:
-            return None
-        return decode_message(read.body, plain=False)
+            return read.status, None
+        return read.status, decode_message(read.body, plain=False)
 
     def _read(self, topic: Topic, offset: int) -> list[StoredMessage]:
         read = self._reader.read(topic, 0, offset, max_messages=_AT_ONCE)
@@ -374,6 +388,8 @@ class _CheckReport:
 
     given_up: list[str] = field(default_factory=list)  # their message ids
     former: int = 0  # transactions that ended with their topic
+    lost: int = 0  # transactions whose half message is damaged
+    failed: list[str] = field(default_factory=list)  # reasons
     without_producer: Counter[str] = field(default_factory=Counter)  # transactions by group
 
     def log(self) -> None:
@@ -381,6 +397,17 @@ class _CheckReport:
             _log.warning(
                 "transactions not checked: no producer of their groups is connected",
                 groups=dict(self.without_producer.most_common(5)),
+            )
+        if self.lost:
+            _log.error(
+                "undecided transactions ended because their messages are damaged on disk",
+                transactions=self.lost,
+            )
+        if self.failed:
+            _log.error(
+                "undecided transactions could not be checked",
+                transactions=len(self.failed),
+                reason=self.failed[0],
             )
         if self.former:
             _log.warning(

@@ -116,6 +116,10 @@ class TransactionTable:
         """Reopen the transaction: its decision could not be stored."""
         self._begun.pop(number, None)
 
+    def forget(self, number: int) -> None:
+        """Remove an open transaction whose half message is lost; a restart does not find it."""
+        self._open.pop(number, None)
+
     def was_begun(self, number: int) -> bool:
         """Return whether this process made a decision whose record it has not read yet."""
         return number in self._begun
