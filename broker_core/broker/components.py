@@ -226,6 +226,7 @@ class Components:
             self._topic_table,
             announce=announce,
             read_only=self.replica.is_slave,
+            is_deleting=store.is_deleting,
             limit=Limit("max_topics", self.settings.max_topics, advice="delete unused topics"),
         )
         self.deletion = TopicDeletion(
@@ -237,6 +238,7 @@ class Components:
             traffic=self.sampler.traffic,
         )
         self.deletion.catch_up()
+        store.refuse_deleted(self._topics.deletions)
         clamped = self.offsets.clamp(store.reader.next_offset)
         for offset in clamped:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())

@@ -88,7 +88,8 @@ class MessageStore:
         self._was_visible = opened.visible_end
         #: Files of consume queues, and their folder if some were dropped.
         self._unsynced = {self.queues.folder} if self.recovery.deletions else set[Path]()
-        self._deleting: dict[Topic, asyncio.Future[None]] = {}  # until their messages are gone
+        #: Topics until their messages are gone, with what waits for that.
+        self._deleting: dict[Topic, asyncio.Future[None] | None] = {}
         self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
@@ -264,6 +265,11 @@ class MessageStore:
         """Return whether *topic* rejects messages because it is being deleted."""
         return topic in self._deleting
 
+    def refuse_deleted(self, known: int) -> None:
+        """Reject messages of topics with a deletion that a start has found and that is not visible
+        yet: from number *known* on. The table of topics has those before.
+        """
+
     def is_deletion_pending(self, topic: Topic) -> bool:
         """Return whether a deletion of *topic* is in the log and not visible yet."""
         return topic in self._deleting and self._appender.will_delete(topic)
@@ -278,12 +284,13 @@ class MessageStore:
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before delete_topic()")
-        if (gone := self._deleting.get(topic)) is None:
+        if topic not in self._deleting:
             # Gathered messages in internal topics belong to the life that ends now.
             self._append_gathered()
-            gone = asyncio.get_running_loop().create_future()
             self._append([deletion_of(topic)], store_ms, deletes=topic)
-            self._deleting[topic] = gone
+            self._deleting[topic] = None
+        if (gone := self._deleting[topic]) is None:
+            gone = self._deleting[topic] = asyncio.get_running_loop().create_future()
         await self._group_commit.wait(self.log.end_offset)
         try:
             async with asyncio.timeout(VISIBLE_WITHIN_S):
@@ -424,8 +431,11 @@ class MessageStore:
             for queue in dropped:
                 self._next_offsets.pop(queue, None)
             gone = self._deleting.pop(topic, None)
-        if gone is not None and not gone.done():
-            gone.set_result(None)
+        _end(gone)
+
+    def _end_deletion(self, topic: Topic) -> None:
+        """Accept messages of *topic*, which is deleted."""
+        _end(self._deleting.pop(topic, None))
 
     def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
         for path in sorted(written, reverse=True):  # the content of a folder before the folder
@@ -456,3 +466,8 @@ class MessageStore:
         self._file_thread.shutdown()
         self.queues.close()
         self.log.close()
+
+
+def _end(gone: asyncio.Future[None] | None) -> None:
+    if gone is not None and not gone.done():
+        gone.set_result(None)

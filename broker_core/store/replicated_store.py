@@ -12,6 +12,7 @@ from pathlib import Path
 
 from broker_core.clock import now_ns
 from broker_core.errors import StoreError
+from broker_core.names import Topic
 from broker_core.store.consume_queue import (
     ENTRIES_PER_FILE,
     ENTRY,
@@ -22,6 +23,7 @@ from broker_core.store.copies import Copied, lost_copy
 from broker_core.store.copying import Chunk, CopiedGap, LostRun
 from broker_core.store.damage import DamagedRun
 from broker_core.store.damaged_copies import lost_in
+from broker_core.store.deletions import DELETIONS
 from broker_core.store.log_scan import Gap
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Added, notify_arrivals
@@ -52,6 +54,8 @@ class ReplicatedStore(MessageStore):
         self._gaps: dict[int, str] = {}
         for gap in self.recovery.gaps:
             self._gaps[gap.start] = gap.reason
+        #: Deletions among the unconfirmed messages that the start has found, by number.
+        self._found_deletions: dict[int, Topic] = {}
         #: In the log, not visible, before all pending ones.
         self._unconfirmed = self._found()
 
@@ -67,6 +71,7 @@ class ReplicatedStore(MessageStore):
         self.copies.name_lost(lost)
         for message in taken_back(self.log, self.queues, behind=start):
             found.add(message)
+        self._found_deletions = found.deletions
         for topic, ends in found.ends.items():
             for queue_id, end in ends.items():
                 self._next_offsets[self.queues.obtain(topic, queue_id)] = end
@@ -76,6 +81,18 @@ class ReplicatedStore(MessageStore):
         sizes = {each.start: each.end - each.start for each in gaps}
         copies = [lost_copy(run, size=sizes.get(run.place, 0)) for run in lost]
         return Unconfirmed(self.log, start=start, found=found, lost=copies)
+
+    def refuse_deleted(self, known: int) -> None:
+        """As the base: senders would get an answer, and then the deletion takes the topic."""
+        for number, topic in self._found_deletions.items():
+            if number >= known:
+                self._deleting.setdefault(topic)
+
+    def is_deletion_pending(self, topic: Topic) -> bool:
+        """Return whether a deletion of *topic* is in the log and not visible yet."""
+        if super().is_deletion_pending(topic):
+            return True
+        return topic in self._deleting and topic in self._found_deletions.values()
 
     async def copy(self, chunk: Chunk) -> None:
         """Append a chunk of another log to the end of this one; return when it is durable.
@@ -153,7 +170,15 @@ class ReplicatedStore(MessageStore):
             del self._next_offsets[queue]
         if message.deletes is not None:
             self._drop_queues(message.deletes, at=message.end)
+        elif message.topic == DELETIONS:
+            self._end_found_deletion(message.queue_offset)
         self._notify(message, queue)
+
+    def _end_found_deletion(self, number: int) -> None:
+        """Accept messages of the topic again: the recovery has dropped its queues already."""
+        topic = self._found_deletions.pop(number, None)
+        if topic is not None and not self.is_deletion_pending(topic):
+            self._end_deletion(topic)
 
     def _enter_lost(self, queue: ConsumeQueue, run: LostRun) -> None:
         """Leave out the offsets of messages that are damaged at the original too."""

@@ -37,6 +37,8 @@ class FoundUnconfirmed:
         self._first: list[Copied] = []
         #: Next offsets of queues, by topic and id.
         self.ends: dict[Topic, dict[int, int]] = {}
+        #: Topics deleted by them, by the number of the deletion.
+        self.deletions: dict[int, Topic] = {}
         self._deleted_at: dict[Topic, int] = {}  # place of the last deletion
         self._ended: set[int] = set()  # delayed messages among them, by number
 
@@ -51,6 +53,7 @@ class FoundUnconfirmed:
             if queue is None or queue.end_offset <= place.offset:
                 self._ended.add(place.number)
         if (topic := deleted_topic(message)) is not None:
+            self.deletions[message.queue_offset] = topic
             self._deleted_at[topic] = message.physical_offset
             self.ends.pop(topic, None)
 

@@ -30,18 +30,21 @@ class TopicDirectory:
         *,
         announce: Callable[[Iterable[Topic] | None], Awaitable[None]],
         read_only: bool = False,
+        is_deleting: Callable[[Topic], bool] = lambda topic: False,
         limit: Limit = NO_LIMIT,
     ) -> None:
         """Manage *topics*.
 
         *announce* notifies the nameservers of new or changed topics, as ``Registration.announce``
         does, and does not raise. *read_only*: topics come only from a master, by ``replace``.
-        *limit*: on the number of topics, the broker's own not included.
+        *is_deleting* returns whether a topic's deletion was begun and is not complete. *limit*: on
+        the number of topics, the broker's own not included.
         """
         self.topics = topics
         self.read_only = read_only
         self._table = table
         self._announce = announce
+        self._is_deleting = is_deleting
         self._limit = limit
         self._turn = asyncio.Lock()
         self._unsaved: set[Topic] = set()  # changes that the table lacks
@@ -53,7 +56,7 @@ class TopicDirectory:
 
         They cannot be used before they are on disk, or a crash could remove a topic with
         acknowledged messages. Raises OSError without a change, and BrokerError without one if they
-        would exceed the limit.
+        would exceed the limit, or one of them is being deleted.
         """
         names = ", ".join(config.topic for config in configs[:3])
         await uncancelled(self._define(configs), name=f"define topic {names}")
@@ -62,6 +65,7 @@ class TopicDirectory:
         async with self._turn:
             now_ms = wall_ms()
             wanted = list({config.topic: config for config in configs}.values())
+            self._check_deleted(wanted)
             changed = [each for each in wanted if self.topics.find(each.topic) != each]
             if not changed:
                 await self._write_unsaved()  # perhaps an earlier change of them is not on disk
@@ -87,6 +91,16 @@ class TopicDirectory:
             except BaseException:
                 self._unsaved.update(names)  # the table has the first plan
                 raise
+
+    def _check_deleted(self, wanted: Iterable[TopicConfig]) -> None:
+        """Refuse to define a topic that would be gone a moment later."""
+        for config in wanted:
+            if self._is_deleting(config.topic):
+                raise BrokerError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"topic {config.topic!r} is still being deleted: create it again when that is"
+                    " done",
+                )
 
     def _check_room(self, wanted: Iterable[TopicConfig]) -> None:
         new = [each.topic for each in wanted if self.topics.find(each.topic) is None]
