@@ -46,6 +46,8 @@ Flush = Literal["sync", "async"]
 CHECKPOINT_EVERY_S = 5.0
 _ASYNC_FLUSH_EVERY_S = 0.5
 VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
+#: Queues whose files are written or searched before other work gets its turn: some milliseconds.
+QUEUES_AT_ONCE = 64
 
 
 class MessageStore:
@@ -90,6 +92,7 @@ class MessageStore:
         self._unsynced = {self.queues.folder} if self.recovery.deletions else set[Path]()
         #: Topics until their messages are gone, with what waits for that.
         self._deleting: dict[Topic, asyncio.Future[None] | None] = {}
+        self._checkpoint_turn = asyncio.Lock()
         self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
@@ -313,7 +316,12 @@ class MessageStore:
 
     async def checkpoint(self) -> None:
         """Bring everything to disk and record its extent. Raise OSError if the disk fails."""
+        async with self._checkpoint_turn:  # one that began later must not count files of this one
+            await self._checkpoint_now()
+
+    async def _checkpoint_now(self) -> None:
         await self.sync()
+        await self._flush_queues()
         entries = count_visible(self.queues, self._visible_end)
         checkpoint = Checkpoint(self._visible_end, entries, self.log.first_offset)
         if checkpoint == self._checkpoint:
@@ -359,12 +367,27 @@ class MessageStore:
                 deleted += 1
         finally:  # the last one may be gone though its deletion failed
             if (now := self.log.first_offset) > first:
-                for topic, queue_id, queue in self.queues.named():
-                    oldest = queue.first_at_or_behind(now)
-                    queue.delete_before(oldest)
-                    self.reader.damaged.forget_before(topic, queue_id, oldest)
+                await self._forget_before(now)
                 _log.info("old segments deleted", segments=deleted, log_now_starts_at=now)
         return deleted
+
+    async def _forget_before(self, place: int) -> None:
+        """Delete what indexes have of messages before *place* of the log. Raise OSError."""
+        for number, (topic, queue_id, queue) in enumerate(list(self.queues.named()), 1):
+            if self.queues.find(topic, queue_id) is queue:  # its topic was not deleted meanwhile
+                oldest = queue.first_at_or_behind(place)
+                queue.delete_before(oldest)
+                self.reader.damaged.forget_before(topic, queue_id, oldest)
+            if number % QUEUES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _flush_queues(self) -> None:
+        """Write the entries of changed queues before a checkpoint, which then finds few of them."""
+        for number, queue in enumerate(list(self._changed), 1):
+            queue.flush()
+            self._unsynced |= queue.take_written()
+            if number % QUEUES_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _append(
         self, parts: Sequence[Part], store_ms: int, *, deletes: Topic | None = None
