@@ -51,6 +51,8 @@ _AT_ONCE = 256
 #: Reads continue behind messages that were deleted, are damaged, or never were complete.
 _STEPPED_OVER = (ReadStatus.TOO_SMALL, ReadStatus.DAMAGED, ReadStatus.NO_MATCH)
 _ACTIONS_AT_ONCE = 64
+#: Records searched for a decision that is not remembered: a tenth of a second.
+_SEARCHED = 10_000
 _DECISIONS = {End.COMMIT: Decision.COMMIT, End.ROLLBACK: Decision.ROLLBACK}
 
 _log = structlog.get_logger("broker")
@@ -280,7 +282,7 @@ class TransactionCoordinator:
 
     async def _end_again(self, half: Half, decision: Decision) -> Kept:
         """Confirm a repeated decision as the first one; refuse a different one."""
-        first = self._table.decision(half.number)
+        first = self._table.decision(half.number) or await self._recorded(half)
         if first is not decision:
             what = "was ended before" if first is None else f"ended before by {first.value}"
             raise _wrong(f"the transaction {what}: {decision.value} comes too late")
@@ -290,6 +292,22 @@ class TransactionCoordinator:
             return await self._store.confirmed()
         except OSError as error:
             raise not_written(error) from error
+
+    async def _recorded(self, half: Half) -> Decision | None:
+        """Return the decision that the log has, which an earlier process may have made.
+
+        None if more records than ``_SEARCHED`` are between.
+        """
+        at = self._reader.offset_at(HALF_OP_TOPIC, 0, half.store_ms)
+        end = at + _SEARCHED
+        while at < end and (records := self._read(HALF_OP_TOPIC, at)):
+            for record in records:
+                known = read_decision(record)
+                if known is not None and known[0] == half.number and self._is_whole(record):
+                    return known[1]
+            at = records[-1].queue_offset + 1
+            await asyncio.sleep(0)
+        return None
 
     def _sees_all(self) -> bool:
         """Return False while unseen decisions of the time before the start may be in the log.

@@ -49,6 +49,25 @@ async def test_it_is_confirmed_no_better_than_the_first_one(tmp_path: Path, kept
     await store.close()
 
 
+async def test_it_is_confirmed_after_a_restart(tmp_path: Path) -> None:
+    """Its producer lost the answer with the broker: it would take the commit for a roll-back."""
+    offsets = CommittedOffsets()
+    site = Site.open(tmp_path, offsets)
+    halves = [await site.prepare(b"%d" % number) for number in range(3)]
+    for half, how in zip(halves, (End.COMMIT, End.ROLLBACK, End.COMMIT), strict=True):
+        await site.coordinator.end(ended(half, how))
+    site.coordinator.catch_up()
+    site.coordinator.note_progress()
+    await site.store.close()
+    site = Site.open(tmp_path, offsets)
+    for half, how in zip(halves, (End.COMMIT, End.ROLLBACK, End.COMMIT), strict=True):
+        assert await site.coordinator.end(ended(half, how)) is Kept.WELL
+    with pytest.raises(BrokerError, match="ended before by rollback: commit comes too late"):
+        await site.coordinator.end(ended(halves[1], End.COMMIT))
+    assert site.visible() == {b"0": 1, b"2": 1}
+    await site.store.close()
+
+
 async def test_a_disk_that_fails_meanwhile_is_not_mistaken_for_another_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
