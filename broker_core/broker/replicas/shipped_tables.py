@@ -9,8 +9,8 @@ from typing import Any
 
 from broker_core.store.journaled_table import JournaledTable, versions_of
 
-#: Tables that belong to one replica.
-_OWN = frozenset({"orderlyLock", "replication", "election", "epochs"})
+#: Tables that belong to one replica. A promoted slave finds delayed messages in its log.
+_OWN = frozenset({"orderlyLock", "replication", "election", "epochs", "delayOffset"})
 #: A slave takes these before data that the master stored after the change: it must not acknowledge
 #: a message of a topic that it does not know, nor the record that follows a change.
 AT_ONCE = ("topics", "subscriptionGroup")
@@ -61,5 +61,12 @@ class ShippedTables:
 
 
 def changed(known: dict[str, str], versions: dict[str, str]) -> list[str]:
-    """Return names of tables whose version at the master differs from *known*."""
-    return [name for name, version in versions.items() if known.get(name) != version]
+    """Return names of tables whose version at the master differs from *known*.
+
+    Masters of earlier versions also name tables that belong to one replica.
+    """
+    return [
+        name
+        for name, version in versions.items()
+        if known.get(name) != version and name not in _OWN
+    ]
