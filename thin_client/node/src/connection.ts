@@ -192,7 +192,6 @@ function dial(
   return new Promise((resolve, reject) => {
     const plain = connect({ host, port });
     let socket: Socket = plain;
-    if (secrets !== null) socket = secure({ ...secrets, socket: plain });
     const settle = (): void => {
       limit.removeEventListener("abort", abort);
       plain.off("error", fail);
@@ -207,6 +206,12 @@ function dial(
     const abort = (): void => fail(new Error("timed out"));
     limit.addEventListener("abort", abort);
     plain.on("error", fail);
+    try {
+      if (secrets !== null) socket = secure({ ...secrets, socket: plain });
+    } catch (error) {
+      fail(error); // of the files, which may just be replaced
+      return;
+    }
     socket.on("error", fail);
     socket.on("close", fail);
     socket.once(secrets === null ? "connect" : "secureConnect", () => {

@@ -9,7 +9,8 @@ import { MAX_I32 } from "../src/arguments.js";
 import { makeCall } from "../src/calls.js";
 import { nowMs } from "../src/clock.js";
 import { CompactReader, CompactWriter } from "../src/compact.js";
-import { ProtocolError } from "../src/errors.js";
+import { Connection } from "../src/connection.js";
+import { ConnectionLost, ProtocolError } from "../src/errors.js";
 import { FrameBuffer, MAX_FRAME_BYTES } from "../src/frames.js";
 import { Consumer, Producer } from "../src/index.js";
 import { keyReader } from "../src/json-path.js";
@@ -229,6 +230,14 @@ test("invalid options are refused with an explanation", () => {
   assert.equal(readOptions(right).session.prefetch, 8);
   assert.equal(readOptions({ ...right, maxRun: MAX_I32 }).session.prefetch, MAX_I32);
   assert.equal(readOptions({ ...right, concurrency: 2, maxRun: 16 }).session.prefetch, 32);
+});
+
+test("files of TLS that became unusable are the reason of a lost connection, not a crash", async () => {
+  const closed = parseAddress("127.0.0.1:1");
+  const tls = { certFile: "package.json", keyFile: "package.json" };
+  await assert.rejects(Connection.open(closed, { timeoutMs: 3_000, tls }), ConnectionLost);
+  // By now the first socket would have failed as well, with nobody to take the error.
+  await assert.rejects(Connection.open(closed, { timeoutMs: 3_000, tls: null }), /ECONNREFUSED/);
 });
 
 test("unlimited concurrency pulls as much as a request can ask for", () => {
