@@ -2,7 +2,7 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
-import { checkMs, checkProperties, kindOf, type Names } from "./arguments.js";
+import { checkMs, checkProperties, kindOf, type Names, quoted } from "./arguments.js";
 import { textOf } from "./errors.js";
 import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
 import { keyReader } from "./json-path.js";
@@ -17,6 +17,7 @@ export const MAX_REQUEST_BYTES = 5_000_000;
 /** One message to send. */
 export interface Outgoing {
   topic: string;
+  /** Bytes are copied at the call. */
   body: string | Uint8Array;
   /** The message key: for searches, and the order key in groups that use KEY. */
   key?: string | undefined;
@@ -52,6 +53,19 @@ const FIELDS: Names<Outgoing> = {
   delayMs: true,
 };
 
+/** The texts of a trace context; what is undefined is absent. Throws a TypeError for other values. */
+export function tracedTexts(context: unknown): Record<string, string> {
+  const found: Record<string, string> = {};
+  for (const [name, value] of Object.entries(context ?? {})) {
+    if (value === undefined) continue;
+    if (typeof value !== "string" || !value.isWellFormed()) {
+      throw new TypeError(`${name} of a trace context is ${quoted(value)}: expected text`);
+    }
+    found[name] = value;
+  }
+  return found;
+}
+
 /** Throws a TypeError unless it is an object with fields of a message. */
 export function checkMessage(message: unknown): asserts message is Outgoing {
   checkProperties("a message to send", message, FIELDS, "{ topic, body }");
@@ -84,9 +98,8 @@ export function sendable(
   checkDictionary(message.properties, topic);
   const properties = { ...trace, ...message.properties };
   const id = (properties[UNIQUE_ID] ??= newMessageId());
-  for (const text of [topic, key, tag, ...Object.entries(properties).flat()]) {
-    if (text !== undefined) checkText(text, topic);
-  }
+  for (const text of [topic, key, tag]) if (text !== undefined) checkText(text, topic);
+  for (const text of Object.entries(properties).flat()) checkText(text, topic);
   const body = bytesOf(message.body, topic);
   const wire: OutgoingMessage = {
     topic,
@@ -175,9 +188,7 @@ function checkDictionary(properties: unknown, topic: string): void {
 
 function bytesOf(body: unknown, topic: string): Buffer {
   if (typeof body === "string") return Buffer.from(checkText(body, topic));
-  if (body instanceof Uint8Array) {
-    return Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  }
+  if (body instanceof Uint8Array) return Buffer.from(body); // a copy: it may have to wait
   const kind = body === null ? "null" : typeof body;
   throw new TypeError(
     `the body of a message to ${topic} is of type ${kind}: expected a string or bytes`,

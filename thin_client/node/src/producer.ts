@@ -11,7 +11,7 @@ import type { SendResult } from "./idl.js";
 import type { Logger } from "./logger.js";
 import type { TraceContext } from "./message.js";
 import { PROXY_OPTIONS, type ProxyOptions, readLogger, readTls, readToken } from "./options.js";
-import { checkMessage, type Outgoing, sendable } from "./outgoing.js";
+import { checkMessage, type Outgoing, sendable, tracedTexts } from "./outgoing.js";
 import { SendOrder } from "./send-order.js";
 
 export interface ProducerOptions extends ProxyOptions {
@@ -124,7 +124,7 @@ export class Producer {
 
   #traced(message: Outgoing): TraceContext {
     try {
-      return this.#trace(message) ?? {};
+      return tracedTexts(this.#trace(message));
     } catch (error) {
       // A fault of tracing must not prevent a send.
       this.#logger.error("orderlane: the trace hook failed", error);

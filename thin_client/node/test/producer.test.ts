@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Producer, SendFailed } from "../src/index.js";
+import { Producer, SendFailed, type TraceContext } from "../src/index.js";
 import { FakeProxy, until } from "./fake-proxy.js";
 
 const SILENT = { warn() {}, error() {} };
@@ -183,4 +183,46 @@ test("a trace hook that throws is logged, and the message is sent without its tr
 
   assert.deepEqual(Object.keys(proxy.sends[0]!.properties), ["UNIQ_KEY"]);
   assert.deepEqual(errors, [["orderlane: the trace hook failed", bug]]);
+});
+
+test("a trace hook may have no context: what is undefined is absent", async () => {
+  await using proxy = await FakeProxy.open();
+  const errors: unknown[][] = [];
+  const contexts: unknown[] = [{ traceparent: undefined }, { traceparent: 7 }];
+  await using producer = new Producer({
+    servers: proxy.address,
+    logger: { warn() {}, error: (...error) => errors.push(error) },
+    trace: () => contexts.shift() as TraceContext,
+  });
+  await producer.send({ topic: "orders", body: "x" });
+  await producer.send({ topic: "orders", body: "x" });
+
+  assert.deepEqual(
+    proxy.sends.map((each) => Object.keys(each.properties)),
+    [["UNIQ_KEY"], ["UNIQ_KEY"]],
+  );
+  assert.deepEqual(errors.map(String), [
+    "orderlane: the trace hook failed," +
+      "TypeError: traceparent of a trace context is 7: expected text",
+  ]);
+});
+
+test("a property that is undefined is refused in one sentence", async () => {
+  await using producer = new Producer({ servers: "127.0.0.1:1" });
+  const properties = { source: undefined } as unknown as Record<string, string>;
+  await assert.rejects(
+    producer.send({ topic: "orders", body: "x", properties }),
+    /^TypeError: undefined in a message to orders is not valid text$/,
+  );
+});
+
+test("a message is sent as it was at the call, whatever happens to its bytes later", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  const body = Buffer.from("one");
+  const sending = producer.send({ topic: "orders", body });
+  body.write("two");
+  await sending;
+
+  assert.equal(String(proxy.sends[0]?.body), "one");
 });
