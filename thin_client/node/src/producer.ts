@@ -15,7 +15,7 @@ import { checkMessage, type Outgoing, sendable, tracedTexts } from "./outgoing.j
 import { SendOrder } from "./send-order.js";
 
 export interface ProducerOptions extends ProxyOptions {
-  /** Limits a send. Default 10,000. */
+  /** Limits a send, including the wait for earlier ones. Default 10,000. */
   timeoutMs?: number;
   /** Returns the trace context of a message, if any. */
   trace?: (message: Outgoing) => TraceContext | undefined;
@@ -92,21 +92,21 @@ export class Producer {
       return sendable(each, { token: this.#token, trace: this.#traced(each) });
     });
     const requests = deliveries(ready, nowMs() + timeoutMs, this.#logger);
+    if (requests.length === 0) return [];
     const number = this.#order.enter();
     const { promise: ended, resolve: end } = withResolvers();
     const turn = this.#turn;
     this.#turn = ended;
     let failed: string[] = [];
     try {
-      await turn;
-      this.#checkTurn(number, requests);
+      await this.#reachTurn(turn, number, requests);
       for (const request of requests) await this.#deliver(request);
     } catch (error) {
       failed = requests.flatMap((each) => each.keys());
       throw error instanceof SendFailed ? ofWholeCall(error, requests) : error;
     } finally {
-      this.#order.leave(failed);
-      end();
+      this.#order.leave(number, failed);
+      void turn.then(end); // also if it did not wait for its turn: the next call still must
     }
     return ready.map((each) => each.id);
   }
@@ -132,13 +132,19 @@ export class Producer {
     }
   }
 
-  /** Throws SendFailed if the call must not be sent. */
-  #checkTurn(number: number, requests: readonly Delivery[]): void {
+  /** Wait for the call's turn; rejects with SendFailed if the call must not be sent. */
+  async #reachTurn(
+    turn: Promise<void>,
+    number: number,
+    requests: readonly Delivery[],
+  ): Promise<void> {
+    const [{ deadlineMs }] = requests as [Delivery]; // that of all of them
+    const isIts = await settlesWithin(turn, deadlineMs - nowMs());
     for (const request of requests) {
-      if (this.#order.heldBack(number, request.keys())) {
+      if (isIts && this.#order.heldBack(number, request.keys())) {
         throw request.notSent("an earlier send of its key failed while this one waited");
       }
-      if (nowMs() > request.deadlineMs) {
+      if (!isIts || nowMs() > deadlineMs) {
         throw request.notSent("timed out while waiting for earlier sends");
       }
     }
@@ -197,6 +203,17 @@ function ofWholeCall(error: SendFailed, requests: readonly Delivery[]): SendFail
   }
   const messageIds = requests.flatMap((each) => each.messages.map(({ id }) => id));
   return new SendFailed(error.message, { code: error.code, failures, messageIds });
+}
+
+/** False if the time is over before the promise is fulfilled. */
+function settlesWithin(promise: Promise<void>, limitMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(false), Math.ceil(limitMs));
+    void promise.then(() => {
+      clearTimeout(timer);
+      resolve(true);
+    });
+  });
 }
 
 function withResolvers(): { promise: Promise<void>; resolve: () => void } {

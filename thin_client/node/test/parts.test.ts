@@ -301,11 +301,29 @@ test("calls made before a failure of their key are held back, later ones are sen
   const order = new SendOrder();
   const [first, second] = [order.enter(), order.enter()];
   assert.equal(order.heldBack(first, ["x"]), false);
-  order.leave(["x"]);
+  order.leave(first, ["x"]);
   const third = order.enter();
   assert.equal(order.heldBack(second, ["x"]), true);
   assert.equal(order.heldBack(second, ["y"]), false);
   assert.equal(order.heldBack(third, ["x"]), false);
+});
+
+test("a call whose time is up while it waits holds back only the calls behind it", () => {
+  const order = new SendOrder();
+  const [first, second, third] = [order.enter(), order.enter(), order.enter()];
+  order.leave(second, ["x"]);
+  const fourth = order.enter();
+  assert.deepEqual(
+    [first, third, fourth].map((call) => order.heldBack(call, ["x"])),
+    [false, true, false],
+  );
+  order.leave(first, ["x"]);
+  assert.deepEqual(
+    [third, fourth].map((call) => order.heldBack(call, ["x"])),
+    [true, true],
+  );
+  for (const call of [third, fourth]) order.leave(call);
+  assert.equal(order.heldBack(order.enter(), ["x"]), false);
 });
 
 test("the clock advances", async () => {

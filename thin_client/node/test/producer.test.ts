@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Producer, SendFailed, type TraceContext } from "../src/index.js";
+import type { OutgoingMessage } from "../src/idl.js";
 import { FakeProxy, until } from "./fake-proxy.js";
 
 const SILENT = { warn() {}, error() {} };
@@ -116,6 +117,31 @@ test("calls waiting behind a failed send of their key are not sent, later calls 
   assert.deepEqual(
     proxy.sends.map((each) => String(each.body)),
     ["a", "b", "again"],
+  );
+});
+
+test("a send with a short time limit does not wait longer for earlier ones", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  let answer = (): void => {};
+  const answered = new Promise<void>((resolve) => (answer = resolve));
+  const send = proxy.sendSync.bind(proxy);
+  proxy.sendSync = async (message: OutgoingMessage, timeout: number) => {
+    await answered;
+    return send(message, timeout);
+  };
+  const earlier = producer.send({ topic: "orders", body: "1", key: "a" });
+  const hurried = producer.send({ topic: "orders", body: "2", key: "a" }, { timeoutMs: 10 });
+  const behind = failureOf(producer.send({ topic: "orders", body: "3", key: "a" }));
+  assert.match((await failureOf(hurried)).message, /timed out while waiting.*: not stored/);
+  answer();
+  await earlier;
+  assert.match((await behind).message, /an earlier send of its key failed/);
+  await producer.send({ topic: "orders", body: "4", key: "a" });
+
+  assert.deepEqual(
+    proxy.sends.map((each) => String(each.body)),
+    ["1", "4"],
   );
 });
 
