@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
@@ -18,14 +17,14 @@ import (
 //
 // It extends, retries and orders nothing: of the messages pulled, handle those of one OrderKey one
 // after the other, each before its Deadline. After an error the next call reconnects. Goroutines
-// that share a Puller wait for each other.
+// that share a Puller wait for each other, at most until their contexts end.
 type Puller struct {
-	settings *settings
-	dialer   *dialer
-
-	mu         sync.Mutex
-	connection *connection
-	closed     bool
+	settings   *settings
+	dialer     *dialer
+	life       context.Context // until Close
+	end        context.CancelCauseFunc
+	turn       chan struct{} // full during a call
+	connection *connection   // of the call
 }
 
 // NewPuller makes a puller of the group at the servers, with arguments as in NewConsumer.
@@ -36,7 +35,9 @@ func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) 
 	if settings.failed != nil {
 		return nil, settings.failed
 	}
-	return &Puller{settings: settings, dialer: settings.dialer()}, nil
+	p := &Puller{settings: settings, dialer: settings.dialer(), turn: make(chan struct{}, 1)}
+	p.life, p.end = context.WithCancelCause(context.Background())
+	return p, nil
 }
 
 // Pull returns up to most messages, waiting up to wait for the first; possibly none.
@@ -130,12 +131,12 @@ func checkPulled(message *Message) error {
 	return nil
 }
 
-// Close closes the connection.
+// Close closes the connection. A call in progress fails, and so does one that waits for it.
 func (p *Puller) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
+	p.end(fmt.Errorf("puller of %s: %w", p.settings.group, ErrClosed))
+	p.turn <- struct{}{}
 	p.hangUp()
+	<-p.turn
 	return nil
 }
 
@@ -144,10 +145,19 @@ func (p *Puller) call(
 	ctx context.Context, method string, arguments thrift.TStruct, answer result,
 	timeout time.Duration,
 ) (sent time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return 0, fmt.Errorf("puller of %s: %w", p.settings.group, ErrClosed)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+	}
+	if p.life.Err() != nil {
+		return 0, context.Cause(p.life)
+	}
+	if ctx.Err() != nil {
+		return 0, ended(ctx, method+" was not sent")
 	}
 	if err := p.connect(ctx); err != nil {
 		return 0, err

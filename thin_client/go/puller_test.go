@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
 )
 
 func TestAPullerPullsExtendsAndSettles(t *testing.T) {
@@ -64,6 +66,52 @@ func TestAPullerReconnectsAfterAnError(t *testing.T) {
 	}
 	if messages, err := puller.Pull(ctx, 1, time.Second); err != nil || len(messages) != 1 {
 		t.Errorf("got %v, %v", messages, err)
+	}
+}
+
+// waiting returns a puller with a pull that its proxy does not answer, and the pull's error.
+func waiting(t *testing.T) (*Puller, chan error) {
+	t.Helper()
+	p := startProxy(t)
+	begun, over := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	p.script("pull", func(thrift.TStruct) thrift.TStruct {
+		close(begun)
+		<-over
+		return nil
+	})
+	puller, err := NewPuller(p.address, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled := make(chan error, 1)
+	go func() {
+		_, err := puller.Pull(context.Background(), 1, time.Hour)
+		pulled <- err
+	}()
+	<-begun
+	return puller, pulled
+}
+
+func TestCloseEndsAPull(t *testing.T) {
+	puller, pulled := waiting(t)
+	puller.Close()
+	if err := <-pulled; !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	puller.Close() // a second time has no effect
+}
+
+func TestACallOfAPullerDoesNotWaitBeyondItsContext(t *testing.T) {
+	puller, pulled := waiting(t)
+	defer func() { <-pulled }()
+	defer puller.Close()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("enough")
+	time.AfterFunc(time.Millisecond, func() { cancel(cause) })
+	_, err := puller.Pull(ctx, 1, 0)
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "pull was not sent") {
+		t.Errorf("got %v", err)
 	}
 }
 
