@@ -146,8 +146,12 @@ func (p *Producer) send(
 		}
 		p.order.leave(t, lanes)
 	}()
-	if err := t.wait(ctx); err != nil {
-		failure = deliveries[0].notSent("timed out while waiting for earlier sends")
+	if err := t.wait(ctx, deliveries[0].deadline-now()); err != nil {
+		reason := "timed out while waiting for earlier sends"
+		if ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded) {
+			reason = "its context ended while it waited for earlier sends"
+		}
+		failure = deliveries[0].notSent(reason)
 		failure.Err = err
 	}
 	for n := 0; n < len(deliveries) && failure == nil; n++ {

@@ -61,6 +61,25 @@ func TestAMessageIsSentWithItsFields(t *testing.T) {
 	}
 }
 
+// faulty is a tracer that panics after it has injected bytes that are no text.
+type faulty struct{ carry }
+
+func (faulty) Inject(_ context.Context, carrier map[string]string) {
+	carrier["traceparent"] = "\xff"
+	panic("inject")
+}
+
+func TestAFaultOfTheTracerDoesNotFailASend(t *testing.T) {
+	p := startProxy(t)
+	sender := producerOf(t, p, WithTracer(faulty{}))
+	if _, err := sender.Send(context.Background(), Outgoing{Topic: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	if properties := p.only().Properties; len(properties) != 1 {
+		t.Errorf("got %v", properties)
+	}
+}
+
 func TestTheRouteChoosesTheQueue(t *testing.T) {
 	const none = "none -1"
 	routes := []struct {
@@ -293,68 +312,10 @@ func TestCallsWaitingBehindAFailedSendOfTheirKeyFail(t *testing.T) {
 	}
 }
 
-func TestACallThatEndsWhileItWaitsHoldsBackOnlyThoseBehindIt(t *testing.T) {
-	var order sendOrder
-	lane := sendLane{topic: "orders", hash: 1, hashed: true}
-	lanes := []sendLane{lane}
-	ahead, ended, behind := order.enter(), order.enter(), order.enter()
-	order.leave(ended, lanes)
-	since, alsoEnded, last := order.enter(), order.enter(), order.enter()
-	order.leave(alsoEnded, lanes)
-	for n, each := range []struct {
-		ticket   ticket
-		heldBack bool
-	}{{ahead, false}, {behind, true}, {since, false}, {last, true}} {
-		if got := order.heldBack(each.ticket, lanes); got != each.heldBack {
-			t.Errorf("call %d: held back: %v", n, got)
-		}
-	}
-	order.leave(ahead, lanes)
-	if !order.heldBack(since, lanes) {
-		t.Error("a call overtakes one of its key that failed")
-	}
-	for _, each := range []ticket{behind, since, last} {
-		order.leave(each, nil)
-	}
-	if len(order.failed) > 0 {
-		t.Errorf("no call waits, and %v is remembered", order.failed)
-	}
-}
-
 func (p *Producer) entered() int {
 	p.order.mu.Lock()
 	defer p.order.mu.Unlock()
 	return p.order.last
-}
-
-func TestACancelledCallDoesNotBlockTheNext(t *testing.T) {
-	p := startProxy(t)
-	begun, free := make(chan struct{}), make(chan struct{})
-	p.script("sendSync", func(thrift.TStruct) thrift.TStruct {
-		close(begun)
-		<-free
-		return refusing(0, "OK")(nil)
-	})
-	sender := producerOf(t, p)
-	first := make(chan error, 1)
-	go func() {
-		_, err := sender.Send(context.Background(), Outgoing{Topic: "orders"})
-		first <- err
-	}()
-	<-begun
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	_, err := sender.Send(ctx, Outgoing{Topic: "orders"})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the cancelled call: %v", err)
-	}
-	close(free)
-	if err := <-first; err != nil {
-		t.Errorf("the first one: %v", err)
-	}
-	if _, err := sender.Send(context.Background(), Outgoing{Topic: "orders"}); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
 }
 
 func TestASendWhoseContextHasEndedIsNotSent(t *testing.T) {

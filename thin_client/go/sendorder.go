@@ -3,6 +3,7 @@ package orderlane
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // sendOrder lets one call send at a time, in the order of calling. When a call fails, the calls
@@ -47,16 +48,20 @@ func (o *sendOrder) enter() ticket {
 	return t
 }
 
-// wait waits for the call's turn, or the end of ctx.
-func (t ticket) wait(ctx context.Context) error {
+// wait waits for the call's turn, at most until limit or the end of ctx.
+func (t ticket) wait(ctx context.Context, limit time.Duration) error {
 	select {
 	case <-t.before:
 		return nil
 	default:
 	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case <-t.before:
 		return nil
+	case <-timer.C:
+		return context.DeadlineExceeded
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
