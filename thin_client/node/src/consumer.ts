@@ -216,20 +216,40 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     let done = 0;
     let outcome: Outcome;
     try {
-      const first = work.messages[0]!;
-      if (this.#trace === undefined) {
-        done = await handle();
-      } else {
-        let count: number | undefined;
-        await this.#trace(first.trace, first, async () => (count = await handle()));
-        if (count === undefined) throw new Error("the trace hook did not wait for the handler");
-        done = count;
-      }
+      done = await (this.#trace === undefined ? handle() : this.#traced(work, this.#trace, handle));
     } catch (thrown) {
       outcome = outcomeOf(thrown);
       done = doneAtError();
     }
     this.#settle(work, done, outcome);
+  }
+
+  /** Handle within the trace hook, whose own faults are logged: they do not fail the handler. */
+  async #traced(
+    { messages }: Work,
+    trace: ConsumerTrace,
+    handle: () => Promise<number>,
+  ): Promise<number> {
+    const first = messages[0]!;
+    let handling: Promise<number> | undefined;
+    let running = true;
+    const once = (): Promise<number> => {
+      if (handling === undefined) {
+        handling = handle().finally(() => (running = false));
+        handling.catch(() => {}); // awaited below
+      }
+      return handling;
+    };
+    let fault: unknown = null;
+    try {
+      await trace(first.trace, first, once);
+      if (running) fault = new Error("it did not wait for the handler");
+    } catch (error) {
+      fault = error;
+    }
+    const done = await once(); // throws the handler's error, which passed through the hook
+    if (fault !== null) this.#logger.error("orderlane: the trace hook failed", fault);
+    return done;
   }
 
   // ---- the iterator -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import consumerTypes from "#gen/consumer_proxy_types.js";
 import {
   Consumer,
   type ConsumerOptions,
+  type ConsumerTrace,
   Defer,
   LeaseLost,
   type Message,
@@ -313,6 +314,39 @@ test("the trace hook wraps the handler", async () => {
   await until(() => proxy.verdicts.length === 1);
 
   assert.deepEqual(seen, [{ traceparent: "00-1-2-01" }, 1, "handler", "after"]);
+});
+
+test("a trace hook that fails, or does not wait, changes nothing for its message", async () => {
+  await using proxy = await FakeProxy.open();
+  const errors: string[] = [];
+  let end = (): void => {};
+  const ended = new Promise<void>((resolve) => (end = resolve));
+  const hooks: ConsumerTrace[] = [
+    () => Promise.reject(new Error("no span")),
+    async (_context, _message, handle) => {
+      await handle();
+      throw new Error("no exporter");
+    },
+    async (_context, _message, handle) => void handle(),
+  ];
+  await using consumer = consumerAt(proxy, {
+    concurrency: 1,
+    logger: { warn() {}, error: (_text, error) => errors.push((error as Error).message) },
+    trace: (context, message, handle) => hooks.shift()!(context, message, handle),
+  });
+  proxy.put({ key: "a" }, { key: "a" }, { key: "a" });
+  const seen: number[] = [];
+  void consumer.run(async ({ leaseId }) => {
+    seen.push(leaseId);
+    if (leaseId === 3) await ended;
+  });
+  await until(() => proxy.verdicts.length === 2 && seen.length === 3);
+  end();
+  await until(() => proxy.verdicts.length === 3);
+
+  assert.deepEqual(seen, [1, 2, 3]);
+  assert.deepEqual(proxy.verdicts.sort(), ["1 ok", "2 ok", "3 ok"]);
+  assert.deepEqual(errors, ["no span", "no exporter", "it did not wait for the handler"]);
 });
 
 test("a loop that does not settle fails, and its message is retried", async () => {
