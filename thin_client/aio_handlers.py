@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from thin_client.handlers import check_result
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Message
-from thin_client.tracing import Tracer
+from thin_client.tracing import Handling, Tracer
 
 T = TypeVar("T", Message, KeyBatch)  # a handler's argument
 A = TypeVar("A")
@@ -26,7 +26,7 @@ def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
     """Return *handler*, run in the context that *tracer* returns."""
 
     async def handle(taken: T) -> None:
-        with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
+        with Handling(tracer, taken if isinstance(taken, Message) else taken[0]):
             await await_fully(await handler(taken))
 
     return handle

@@ -55,7 +55,7 @@ class BaseProducer:
         self._transactions = transactions
         self._running: set[str] = set()  # ids of transactions whose blocks run
         self._timeout_ns = int(timeout_s * 1e9)
-        self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
+        self._stamp = Stamp(token, None if tracer is None else tracer.inject, wall_s)
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
         return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns, stamp=self._stamp)

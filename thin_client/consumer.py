@@ -34,7 +34,7 @@ from thin_client.options import (
     overridden,
 )
 from thin_client.session import Session
-from thin_client.tracing import Tracer
+from thin_client.tracing import Handling, Tracer
 
 T = TypeVar("T")
 H = TypeVar("H", Message, KeyBatch)  # a handler's argument
@@ -311,7 +311,7 @@ class Consumer(BaseConsumer):
 
 def _traced(handler: Callable[[H], object], tracer: Tracer) -> Callable[[H], object]:
     def handle(taken: H) -> object:
-        with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
+        with Handling(tracer, taken if isinstance(taken, Message) else taken[0]):
             return handler(taken)
 
     return handle

@@ -90,8 +90,8 @@ class Stamp:
     """A producer's additions to its messages."""
 
     token: str | None
-    #: Adds trace properties.
-    inject: Callable[[dict[str, str]], None]
+    #: Adds trace properties; None: there are none.
+    inject: Callable[[dict[str, str]], None] | None
     #: Returns seconds since 1970, the start of delays.
     wall_s: Callable[[], float]
 
@@ -526,7 +526,6 @@ def _wire_message(
         raise TypeError(f"the body of a message to {each.topic} is {kind}: expected bytes or str")
     properties = dict(each.properties)
     message_id = properties.setdefault(UNIQUE_ID, new_message_id())
-    stamp.inject(properties)
     qid = each.queue if isinstance(each.queue, str) else ""
     for text in (
         each.topic,
@@ -537,6 +536,8 @@ def _wire_message(
         *properties.values(),
     ):
         _check_text(text, each.topic)
+    if stamp.inject is not None:
+        properties = _traced(properties, stamp.inject)
     content = body.encode() if isinstance(body, str) else body
     partition = _partition(each)
     if each.delay_s is not None:
@@ -555,6 +556,19 @@ def _wire_message(
         qid=each.queue if isinstance(each.queue, str) and partition == -1 else None,
     )
     return message, message_id
+
+
+def _traced(properties: dict[str, str], inject: Callable[[dict[str, str]], None]) -> dict[str, str]:
+    """Return *properties* with those of a tracer, whose faults do not prevent a send."""
+    traced = dict(properties)
+    try:
+        inject(traced)
+        for name, value in traced.items():
+            (name + value).encode()  # as a codec that refuses the request would
+    except Exception:
+        _log.exception("a tracer failed; the message is sent without its trace")
+        return properties
+    return traced
 
 
 def _delayed(

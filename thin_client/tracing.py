@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 
 from thin_client.message import Message
+
+_log = logging.getLogger("orderlane")
 
 #: Names of the properties, equal to W3C's headers.
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 
 
 class Tracer:
-    """Adds trace properties to sent messages, and wraps handlers. Override methods as needed."""
+    """Adds trace properties to sent messages, and wraps handlers. Override methods as needed.
+
+    Exceptions of the methods are logged; the message is sent or handled all the same.
+    """
 
     def inject(self, properties: dict[str, str]) -> None:
         """Add ``traceparent``, and ``tracestate`` if present, to the properties of a message."""
@@ -19,6 +26,42 @@ class Tracer:
     def handling(self, message: Message) -> AbstractContextManager[object]:
         """Return a context for the handler of *message*; its exceptions pass through it."""
         return nullcontext()
+
+
+class Handling:
+    """The context that *tracer* returns for the handler of *message*.
+
+    Its own faults are logged, and it suppresses no exception: both would decide about the message.
+    """
+
+    __slots__ = ("_context", "_message", "_tracer")
+
+    def __init__(self, tracer: Tracer, message: Message) -> None:
+        self._tracer, self._message = tracer, message
+        self._context: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            context = self._tracer.handling(self._message)
+            context.__enter__()
+            self._context = context
+        except Exception:
+            _log.exception("a tracer failed; %s is handled without its trace", self._message)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        context, self._context = self._context, None
+        if context is None:
+            return
+        try:
+            context.__exit__(kind, error, traceback)
+        except Exception as fault:
+            if fault is not error:  # the handler's may pass through it
+                _log.exception("a tracer failed after the handling of %s", self._message)
 
 
 def opentelemetry_tracer(name: str = "orderlane") -> Tracer:

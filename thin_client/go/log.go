@@ -25,15 +25,17 @@ func (h carefulHandler) Handle(ctx context.Context, record slog.Record) (err err
 }
 
 // tell calls a hook or a tracer. A panic in it is logged and otherwise ignored.
-func (c *Consumer) tell(hook func()) {
+func (s *settings) tell(hook func()) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			c.settings.logger.Error("a hook panicked",
+			s.logger.Error("a hook panicked",
 				"panic", panicked, "stack", string(debug.Stack()))
 		}
 	}()
 	hook()
 }
+
+func (c *Consumer) tell(hook func()) { c.settings.tell(hook) }
 
 // tellApart is tell for the goroutines of the feeder, which runtime.Goexit in a hook must not end.
 func (c *Consumer) tellApart(hook func()) {

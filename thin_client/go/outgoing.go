@@ -109,10 +109,7 @@ func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Mess
 	if o.Delay < 0 {
 		return nil, fmt.Errorf("a message to %s: Delay is %v: expected 0 or more", o.Topic, o.Delay)
 	}
-	properties := map[string]string{}
-	if settings.tracer != nil {
-		settings.tracer.Inject(ctx, properties)
-	}
+	properties := settings.trace(ctx)
 	maps.Copy(properties, o.Properties)
 	if properties[uniqueID] == "" {
 		properties[uniqueID] = NewMessageID()
@@ -141,6 +138,21 @@ func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Mess
 		message.HashId = &hash
 	}
 	return message, checkText(message)
+}
+
+// trace returns the properties of the tracer, whose faults do not fail a send.
+func (s *settings) trace(ctx context.Context) map[string]string {
+	properties := map[string]string{}
+	if s.tracer != nil {
+		s.tell(func() { s.tracer.Inject(ctx, properties) })
+	}
+	for name, value := range properties {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			s.logger.Error("a tracer's property is not valid UTF-8", "name", name, "value", value)
+			delete(properties, name)
+		}
+	}
+	return properties
 }
 
 func checkText(message *producer.Message) error {
