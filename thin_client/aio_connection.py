@@ -45,7 +45,7 @@ class AsyncConnection(asyncio.Protocol):
                 return await cls._open(destination, timeout_s)
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to {address} within {timeout_s:g} s") from error
-        except OSError as error:  # from name service, sockets and TLS
+        except (OSError, ValueError) as error:  # from name service, sockets and TLS
             raise ConnectionLost(f"no connection to {address}: {error}") from error
 
     @classmethod

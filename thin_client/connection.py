@@ -35,7 +35,7 @@ class Connection:
         self._sequence_id = chance.request_number()
         try:
             self._socket = _connected(destination, timeout_s)
-        except OSError as error:  # from name service, sockets and TLS
+        except (OSError, ValueError) as error:  # from name service, sockets and TLS
             raise ConnectionLost(f"no connection to {self.address}: {error}") from error
         forks.register(self)
 

@@ -17,11 +17,14 @@ from thrift.transport.TTransport import TMemoryBuffer
 from tests.support.client_messages import message_with
 from thin_client import calls, wire
 from thin_client.addresses import Address, parse_address, parse_addresses
+from thin_client.aio_connection import AsyncConnection
 from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
-from thin_client.errors import ClientError, ProtocolError, ProxyFault
+from thin_client.connection import Connection
+from thin_client.errors import ClientError, ConnectionLost, ProtocolError, ProxyFault
 from thin_client.lease import Home, Lease
 from thin_client.message import Message, Retry, outcome_name
+from thin_client.servers import Destination
 from thin_client.verdicts import Verdicts
 from thin_client.wire import FrameBuffer, encode_call
 from thrift_idl import consumer, consumer_service
@@ -51,6 +54,15 @@ def test_other_texts_say_what_is_right(text: str) -> None:
 
 def test_a_list_of_proxies_has_two_forms() -> None:
     assert parse_addresses("a:1, b:2") == parse_addresses(["a:1", "b:2"])
+
+
+@pytest.mark.parametrize("host", ["proxy..svc", ".proxy", "a" * 64])
+async def test_a_name_that_no_resolver_takes_is_a_lost_connection(host: str) -> None:
+    destination = Destination(Address(host, 9713))
+    with pytest.raises(ConnectionLost, match=r"no connection to .*: "):
+        Connection(destination, timeout_s=1)
+    with pytest.raises(ConnectionLost, match=r"no connection to .*: "):
+        await AsyncConnection.open(destination, timeout_s=1)
 
 
 # ---- frames and answers -------------------------------------------------------------------------
