@@ -129,7 +129,7 @@ WireMessage wire_message(const Outgoing& from, const Sender& sender) {
     if (!sender.token.empty()) to.message.__set_token(sender.token);
     if (from.delay) {
         constexpr Nanos second = 1'000 * ms;
-        to.deliver_at_s = sender.now_s + (nanos(*from.delay) + second - 1) / second;
+        to.deliver_at_s = (sender.wall_ns + nanos(*from.delay) + second - 1) / second;
     }
     choose_queue(from, to);
     return to;

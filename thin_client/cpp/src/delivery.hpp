@@ -78,7 +78,7 @@ private:
 struct Sender {
     std::string token;
     TraceContext trace = {};
-    std::int64_t now_s = 0;
+    Nanos wall_ns = 0;  // since 1970: the start of delays
 };
 
 /// Splits messages into requests, in order. Throws std::invalid_argument for an invalid message,

@@ -105,8 +105,7 @@ std::vector<std::string> Producer::Impl::send(std::span<const Outgoing> messages
     const Nanos deadline_ns = detail::now_ns() + timeout_ns;
     detail::Sender sender{.token = options_.token};
     log_.guard([&] { sender.trace = options_.trace ? options_.trace() : TraceContext(); });
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    sender.now_s = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+    sender.wall_ns = detail::nanos(std::chrono::system_clock::now().time_since_epoch());
     auto requests = detail::deliveries(messages, sender, deadline_ns);
     std::vector<std::string> ids;
     for (const auto& request : requests) {

@@ -139,7 +139,7 @@ TEST_CASE("a call that ends while it waits holds back only those behind it") {
 namespace {
 
 std::vector<Delivery> cut(const std::vector<Outgoing>& messages) {
-    return deliveries(messages, {.token = "key", .now_s = 1000}, 10'000 * ms);
+    return deliveries(messages, {.token = "key", .wall_ns = 1'000'000 * ms}, 10'000 * ms);
 }
 
 orderlane::gen::producer::Result result(int code, std::vector<int> each = {}) {
@@ -196,6 +196,16 @@ TEST_CASE("an endless delay is capped") {
     const auto requests =
         cut({{.topic = "t", .body = "x", .delay = std::chrono::milliseconds::max()}});
     CHECK(requests.front().open().front()->deliver_at_s.value() > 1'000'000'000);
+}
+
+TEST_CASE("a delay is never shorter than the application asked for") {
+    const std::vector<Outgoing> messages = {
+        {.topic = "t", .body = "x", .delay = std::chrono::milliseconds(1000)}};
+    for (const auto& [wall_ms, at_s] : {std::pair{1'000'000, 1001}, {1'000'001, 1002},
+                                        {1'000'999, 1002}}) {
+        const auto requests = deliveries(messages, {.token = "", .wall_ns = wall_ms * ms}, 0);
+        CHECK(requests.front().open().front()->deliver_at_s == at_s);
+    }
 }
 
 TEST_CASE("a batch is split into requests; a delayed message is alone") {
