@@ -65,7 +65,9 @@ public final class OrderlanePuller implements AutoCloseable {
         return engine.extend(message, time);
     }
 
-    /** Closes the connection; another call opens a new one. */
+    /**
+     * Closes the connection, so that a call in another thread fails; a later call opens a new one.
+     */
     @Override
     public void close() {
         engine.close();

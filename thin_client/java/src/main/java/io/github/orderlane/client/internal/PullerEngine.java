@@ -14,6 +14,7 @@ import io.github.orderlane.client.gen.consumer.PullResponse;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** Single pulls, settles and extends: no threads, nothing automatic. */
 public final class PullerEngine implements AutoCloseable {
@@ -24,7 +25,8 @@ public final class PullerEngine implements AutoCloseable {
     private final String token;
     private final long timeoutNs;
     private final Clock clock = new Clock();
-    private Connection connection;
+    private final AtomicInteger closes = new AtomicInteger(); // calls of close
+    private volatile Connection connection; // of the current call; closed by any thread
 
     public PullerEngine(
             List<Address> addresses,
@@ -105,22 +107,30 @@ public final class PullerEngine implements AutoCloseable {
     }
 
     private void connect() {
-        ConnectionLostException failure = null;
-        for (int tried = 0; !connected() && tried < servers.count(); tried++) {
-            try {
-                connection = servers.dial(servers.current(), timeoutNs);
-            } catch (ConnectionLostException error) {
-                servers.failed();
-                failure = error;
-            }
+        Connection standing = connection;
+        if (standing != null && !standing.closed()) {
+            return;
         }
-        if (!connected()) {
-            throw failure;
+        int before = closes.get();
+        connection = dial();
+        if (closes.get() != before) { // close() may not have seen it
+            connection.close();
+            throw new ConnectionLostException(
+                    "closed while connecting to " + servers.current().address(), false, null);
         }
     }
 
-    private boolean connected() {
-        return connection != null && !connection.closed();
+    private Connection dial() {
+        for (int left = servers.count(); ; left--) {
+            try {
+                return servers.dial(servers.current(), timeoutNs);
+            } catch (ConnectionLostException error) {
+                servers.failed();
+                if (left == 1) {
+                    throw error;
+                }
+            }
+        }
     }
 
     private <T> T call(Call<?, T> call, long limitNs) {
@@ -139,12 +149,13 @@ public final class PullerEngine implements AutoCloseable {
         }
     }
 
-    /** Closes the connection; another call opens a new one. */
+    /** Closes the connection, also in the middle of a call; another call opens a new one. */
     @Override
-    public synchronized void close() {
-        if (connection != null) {
-            connection.close();
-            connection = null;
+    public void close() {
+        closes.incrementAndGet();
+        Connection standing = connection;
+        if (standing != null) {
+            standing.close();
         }
     }
 }
