@@ -236,7 +236,7 @@ test("files of TLS that became unusable are the reason of a lost connection, not
   const closed = parseAddress("127.0.0.1:1");
   const tls = { certFile: "package.json", keyFile: "package.json" };
   await assert.rejects(Connection.open(closed, { timeoutMs: 3_000, tls }), ConnectionLost);
-  // By now the first socket would have failed as well, with nobody to take the error.
+  // By now a socket of the first try would have failed as well, without a listener.
   await assert.rejects(Connection.open(closed, { timeoutMs: 3_000, tls: null }), /ECONNREFUSED/);
 });
 
