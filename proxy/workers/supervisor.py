@@ -73,7 +73,8 @@ class Supervisor:
     async def start(self) -> dict[str, str]:
         """Start all workers; return the shared addresses by setting.
 
-        Raises OrderlaneError if a port is not available or a worker exits; then all have stopped.
+        Raises OrderlaneError if a port is not available, or a worker exits or stands still; then
+        all have stopped.
         """
         self._ready = asyncio.get_running_loop().create_future()
         try:
@@ -84,6 +85,7 @@ class Supervisor:
                 )
             for worker in self._workers.values():
                 worker.keeping = spawn(self._keep(worker), name=f"worker {worker.number}")
+            self._checking = spawn(self._check_forever(), name="check workers")
             await self._ready
         except BaseException:
             with contextlib.suppress(OrderlaneError):  # the first error is the one to report
@@ -91,7 +93,6 @@ class Supervisor:
             raise
         for listener in self._listeners.values():
             listener.open()
-        self._checking = spawn(self._check_forever(), name="check workers")
         return {setting: listener.address for setting, listener in self._listeners.items()}
 
     async def close(self) -> None:
@@ -101,8 +102,6 @@ class Supervisor:
         self._closing.set()
         for listener in self._listeners.values():
             listener.close()
-        if self._checking is None:
-            self._checking = spawn(self._check_forever(), name="check workers")
         self.pass_on(signal.SIGTERM)
         codes = {
             worker.number: await worker.keeping

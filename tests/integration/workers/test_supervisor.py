@@ -23,6 +23,18 @@ while True:
     signal.pause()
 """
 
+#: Stands still before its first report, and does not end by SIGTERM.
+_MUTE = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
+
+
+def _mute(_worker: WorkerAddresses, _channel: int) -> Sequence[str]:
+    return [sys.executable, "-S", "-c", _MUTE]
+
 
 def _stuck(_worker: WorkerAddresses, channel: int) -> Sequence[str]:
     return [sys.executable, "-S", "-c", _STUCK, str(channel)]
@@ -43,3 +55,19 @@ async def test_a_worker_that_stands_still_does_not_hold_up_the_stop(
     async with asyncio.timeout(30):
         with pytest.raises(OrderlaneError, match="worker 1 ended by SIGKILL instead of draining"):
             await made.close()
+
+
+@pytest.mark.sockets
+async def test_a_worker_that_stands_still_before_it_is_ready_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
+    monkeypatch.setattr(restarts, "SILENT_S", 0.5)
+    made = Supervisor(
+        [WorkerAddresses(1, "127.0.0.1:0", "127.0.0.1:0")],
+        _mute,
+        shared={"listen.thrift": "127.0.0.1:0", "listen.http": "127.0.0.1:0"},
+    )
+    async with asyncio.timeout(30):
+        with pytest.raises(OrderlaneError, match="worker 1 ended by SIGKILL before it was ready"):
+            await made.start()
