@@ -214,6 +214,11 @@ class Proxy:
         """The two servers for clients, which also take passed connections."""
         return self._thrift, self._http
 
+    @property
+    def file_digest(self) -> str:
+        """Digest of the settings file's content whose groups are served; "" without a file."""
+        return self._configuration.file_digest
+
     def reload(self) -> None:
         """Read the settings file again now."""
         self._configuration.reload()

@@ -196,7 +196,7 @@ def up(
     at = f"127.0.0.1:{nameserver_port or 0}"
     if loaded.workers > 1:
         overrides = {"auto_create_groups": loaded.auto_create_groups}
-        wanted = _wanted(context, loaded, settings, history, overrides)
+        wanted = _wanted(context, loaded, file, history, overrides)
         with closing(open_history(history, "up", parts=("nameserver", "broker"))):
             serve(running_all_with_workers(wanted, embedded, nameserver=at))
         return
@@ -293,7 +293,7 @@ def proxy(
     file, loaded = _load(settings, overrides)
     loaded = _with_options(loaded, thrift_port, http_port, workers)
     if loaded.workers > 1:
-        serve(running_workers(_wanted(context, loaded, settings, history, overrides)))
+        serve(running_workers(_wanted(context, loaded, file, history, overrides)))
         return
     from proxy.cli.servers import running_proxy
 
@@ -323,7 +323,7 @@ def _with_options(
 def _wanted(
     context: typer.Context,
     loaded: Settings,
-    file: Path | None,
+    file: SettingsFile | None,
     history: Path | None,
     overrides: dict[str, Any],
 ) -> Wanted:

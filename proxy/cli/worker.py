@@ -40,7 +40,8 @@ def run(task: Task) -> None:
 def _load(task: Task) -> tuple[SettingsFile | None, Settings]:
     if task.settings is None:
         return None, load_settings(None, task.overrides)
-    file = SettingsFile(Path(task.settings), task.overrides)
+    first, newest = (sys.stdin.buffer.read(size) for size in task.contents)
+    file = SettingsFile(Path(task.settings), task.overrides, content=first, with_groups=newest)
     return file, file.settings
 
 
@@ -57,7 +58,9 @@ async def _running(
         thrift, http = server.servers
         thrift.lead_back_to(host_port(addresses.thrift)[1])
         await http.share(task.workers or [addresses.http])
-        intake = Intake(socket.socket(fileno=task.channel), addresses, thrift, http)
+        intake = Intake(
+            socket.socket(fileno=task.channel), addresses, thrift, http, lambda: server.file_digest
+        )
         intake.start()
         yield {}
     finally:

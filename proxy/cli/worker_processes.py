@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.live.settings_file import SettingsFile
 from proxy.net.process_name import client_id, reachable
 from proxy.settings.proxy_settings import Settings
 from proxy.settings.types import host_port
 from proxy.workers.addresses import WorkerAddresses, worker_addresses
-from proxy.workers.supervisor import Supervisor
+from proxy.workers.channel import Report
+from proxy.workers.served_file import ServedFile
+from proxy.workers.supervisor import Launch, Supervisor
 from proxy.workers.task import Task
 
 _WORKER = f"{__name__.rpartition('.')[0]}.worker"
@@ -26,7 +30,7 @@ class Wanted:
     """Options common to all workers."""
 
     settings: Settings
-    file: Path | None
+    file: SettingsFile | None
     history: Path | None
     log_level: str
     #: Values that override file and environment, by dotted name.
@@ -50,31 +54,45 @@ async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
     here = client_id()
     known = [reachable(worker.http, here) for worker in made if host_port(worker.http)[1]]
 
-    def command(worker: WorkerAddresses, channel: int) -> list[str]:
+    served = None if wanted.file is None else ServedFile(wanted.file)
+
+    def command(worker: WorkerAddresses, channel: int) -> Launch:
+        contents = () if served is None else served.contents
         task = Task(
             number=worker.number,
             channel=channel,
-            settings=None if wanted.file is None else str(wanted.file),
+            settings=None if wanted.file is None else str(wanted.file.path),
+            contents=tuple(map(len, contents)),
             overrides={**wanted.overrides, **_own(worker)},
             history=None if wanted.history is None else str(wanted.history),
             log_level=wanted.log_level,
             workers=known,
         )
-        return [sys.executable, "-m", _WORKER, task.text()]
+        return Launch([sys.executable, "-m", _WORKER, task.text()], b"".join(contents))
 
-    supervisor = Supervisor(made, command, shared=shared)
+    def reported(report: Report) -> None:
+        if served is not None:
+            served.reported(report.file)
+
+    supervisor = Supervisor(made, command, shared=shared, reported=reported)
     at = await supervisor.start()
+    following = None if served is None else spawn(served.run(), name="follow the settings file")
     try:
-        if wanted.file is not None:
-            hang_up = signal.SIGHUP
-            get_running_loop().add_signal_handler(hang_up, supervisor.pass_on, hang_up)
+        if served is not None:
+            get_running_loop().add_signal_handler(signal.SIGHUP, _reload, supervisor, served)
         yield {
             "thrift": at["listen.thrift"],
             "http": at["listen.http"],
             "workers": supervisor.workers(),
         }
     finally:
+        await cancel_and_wait(following)
         await supervisor.close()
+
+
+def _reload(supervisor: Supervisor, served: ServedFile) -> None:
+    spawn(served.look(), name="read the settings file")
+    supervisor.pass_on(signal.SIGHUP)
 
 
 def _own(worker: WorkerAddresses) -> dict[str, Any]:

@@ -63,6 +63,11 @@ class Configuration:
         if self._file is not None:
             self._file.reload()
 
+    @property
+    def file_digest(self) -> str:
+        """Digest of the settings file's content whose groups are served; "" without a file."""
+        return "" if self._file is None else self._file.state.digest
+
     def unserved(self, group: str) -> str:
         """Return why settings of *group*, which is not served, may exist; "" if there are none."""
         return "" if self._store is None else self._store.unserved(group)

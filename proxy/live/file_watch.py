@@ -12,7 +12,7 @@ from broker_core.clock import wall_ms
 from proxy.errors import SettingsError
 from proxy.live.group_changes import restart_needed
 from proxy.live.live_groups import LiveGroups, Source
-from proxy.live.settings_file import SettingsFile
+from proxy.live.settings_file import SettingsFile, digest_of
 from proxy.settings.proxy_settings import Settings
 
 LOOK_S = 1.0
@@ -23,11 +23,12 @@ _log = structlog.get_logger("config")
 @dataclass(slots=True)
 class FileState:
     """State of the settings file. ``refused`` is why its newest content is not served, else
-    empty.
+    empty; ``digest`` that of the content whose groups are served.
     """
 
     path: str
     loaded_ms: int
+    digest: str
     applied: int = 0
     refusals: int = 0
     refused: str = ""
@@ -70,7 +71,7 @@ class FileWatch:
         self._live = live
         self._watched = Watched()
         self._at_once = asyncio.Event()
-        self.state = FileState(str(file.path), wall_ms())
+        self.state = FileState(str(file.path), wall_ms(), file.digest)
 
     def reload(self) -> None:
         """Read the file now, changed or not: the caller knows that it is complete."""
@@ -127,7 +128,7 @@ class FileWatch:
             )
             return
         state.applied += 1
-        state.refused, state.loaded_ms = "", wall_ms()
+        state.refused, state.loaded_ms, state.digest = "", wall_ms(), digest_of(content)
         self._note_rest(settings)
 
     def _note_rest(self, settings: Settings) -> None:

@@ -28,6 +28,8 @@ class Report:
     open: int
     movable: int
     taken: int
+    file: str = ""
+    """Digest of the settings file's content whose groups it serves; empty without a file."""
 
 
 class Gone(Exception):

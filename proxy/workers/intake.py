@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,6 +32,7 @@ class Intake:
     addresses: Addresses
     thrift: ThriftServer
     http: AdminHttp
+    file_digest: Callable[[], str]
     _passed: PassedConnections = field(init=False)
     _taken: int = 0
     _reporting: asyncio.Task[None] | None = None
@@ -85,6 +87,7 @@ class Intake:
                 open=len(self._passed),
                 movable=self._passed.movable,
                 taken=self._taken,
+                file=self.file_digest(),
             ),
         )
 

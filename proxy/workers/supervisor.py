@@ -29,8 +29,17 @@ _log = structlog.get_logger("workers")
 LOOK_S = 1.0
 _NOT_STARTED = 1  # exit code of a worker that could not start
 
-#: Returns the command of a worker, given its addresses and the file number of its channel.
-Command = Callable[[WorkerAddresses, int], Sequence[str]]
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The command of a worker, and its standard input."""
+
+    arguments: Sequence[str]
+    given: bytes = b""
+
+
+#: Returns how to start a worker, given its addresses and the file number of its channel.
+Command = Callable[[WorkerAddresses, int], Launch]
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +67,16 @@ class Supervisor:
     """Call ``start``, then ``close``, which drains all workers; once each."""
 
     def __init__(
-        self, workers: Sequence[WorkerAddresses], command: Command, *, shared: Mapping[str, str]
+        self,
+        workers: Sequence[WorkerAddresses],
+        command: Command,
+        *,
+        shared: Mapping[str, str],
+        reported: Callable[[Report], None] = lambda _report: None,
     ) -> None:
-        """*shared*: shared addresses by setting."""
+        """*shared*: shared addresses by setting; *reported* gets each report."""
         self._command = command
+        self._reported = reported
         self._workers = {addresses.number: _Worker(addresses) for addresses in workers}
         self._shared = shared
         self._listeners: dict[str, SharedListener] = {}
@@ -167,15 +182,19 @@ class Supervisor:
         ours, theirs = channel.pair()
         loop = asyncio.get_running_loop()
         try:
+            launch = self._command(worker.addresses, theirs.fileno())
             worker.process = await asyncio.create_subprocess_exec(
-                *self._command(worker.addresses, theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
+                *launch.arguments,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=2,  # the supervisor's stdout is reserved for its ready line
                 pass_fds=(theirs.fileno(),),
                 # Ctrl-C in a terminal signals only the supervisor, or it would count twice here.
                 start_new_session=True,
             )
             theirs.close()
+            assert worker.process.stdin is not None
+            worker.process.stdin.write(launch.given)
+            worker.process.stdin.close()  # once all is written
             if self._closing.is_set():
                 worker.signal(signal.SIGTERM)  # the signal to all workers came before this process
             worker.end, worker.load = ours, Load()
@@ -203,6 +222,7 @@ class Supervisor:
         if worker.report is None and self._ready is not None and self._ready.done():
             _log.info("worker ready", worker=worker.number, thrift=report.thrift, http=report.http)
         worker.report = report
+        self._reported(report)
         worker.load.reported(
             listening=report.listening,
             connections=report.open,

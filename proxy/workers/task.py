@@ -16,7 +16,9 @@ class Task:
     channel: int
     """File number of its channel to the supervisor."""
     settings: str | None
-    """The settings file, which the worker reads and watches itself."""
+    """The settings file, which the worker watches itself."""
+    contents: tuple[int, ...]
+    """Sizes of its two contents on the standard input: see ``ServedFile``."""
     overrides: dict[str, Any]
     """Options that override the file and the environment, by dotted names."""
     history: str | None

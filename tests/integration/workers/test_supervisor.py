@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 
 import pytest
 
 from proxy.errors import OrderlaneError
 from proxy.workers import restarts, supervisor
 from proxy.workers.addresses import WorkerAddresses
-from proxy.workers.supervisor import Supervisor
+from proxy.workers.supervisor import Launch, Supervisor
 
 #: Reports that it is ready, and then stands still: it neither reports again nor ends by SIGTERM.
 _STUCK = """
@@ -32,12 +31,12 @@ while True:
 """
 
 
-def _mute(_worker: WorkerAddresses, _channel: int) -> Sequence[str]:
-    return [sys.executable, "-S", "-c", _MUTE]
+def _mute(_worker: WorkerAddresses, _channel: int) -> Launch:
+    return Launch([sys.executable, "-S", "-c", _MUTE])
 
 
-def _stuck(_worker: WorkerAddresses, channel: int) -> Sequence[str]:
-    return [sys.executable, "-S", "-c", _STUCK, str(channel)]
+def _stuck(_worker: WorkerAddresses, channel: int) -> Launch:
+    return Launch([sys.executable, "-S", "-c", _STUCK, str(channel)])
 
 
 @pytest.mark.sockets

@@ -222,3 +222,30 @@ def test_a_worker_that_cannot_start_ends_them_all_with_one_sentence(tmp_path: Pa
     assert ended.code == 2
     assert f"worker 2: listen.thrift: cannot listen on 127.0.0.1:{port}" in ended.err
     assert ended.err.endswith("orderlane: worker 2 ended with code 2 before it was ready\n")
+
+
+@pytest.mark.slow
+def test_a_worker_comes_back_while_the_settings_file_is_invalid(tmp_path: Path) -> None:
+    """It serves the groups of the other workers, with the settings of the process."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("groups: []\n")
+    with children_in(tmp_path) as children:
+        where = ("--settings", "settings.yaml", "--nameserver", "127.0.0.1:1", *FREE)
+        proxy = children.start("proxy", "--workers", 2, *where)
+        ready = proxy.ready()
+        workers = ready["workers"]
+        settings.write_text("groups: [{name: billing, topics: [{name: orders}]}]\n")
+        for worker in workers:
+            wait_until(
+                lambda at=worker["http"]: "billing" in look(at, "/api/groups"),  # type: ignore[misc]
+                within_s=60,
+                what="the group at each worker",
+            )
+        look(ready["http"], "/api/config")  # a worker that takes a connection reports
+        settings.write_text("groups: [")
+        os.kill(workers[0]["pid"], signal.SIGKILL)
+        wait_until(lambda: said(proxy, "worker ready"), within_s=60, what="a worker in its place")
+        (again,) = said(proxy, "worker ready")
+
+        assert "billing" in look(again["http"], "/api/groups")
+        assert proxy.terminate() == 0, proxy.err

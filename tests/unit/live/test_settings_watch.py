@@ -15,7 +15,7 @@ from proxy.lane.lanes import Lanes
 from proxy.live import file_watch
 from proxy.live.file_watch import FileWatch, Watched
 from proxy.live.live_groups import LiveGroups, Source
-from proxy.live.settings_file import SettingsFile
+from proxy.live.settings_file import SettingsFile, digest_of
 from testkit.eventually import eventually
 from testkit.lanes import make_lane
 
@@ -99,6 +99,19 @@ async def test_groups_follow_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
         await eventually(lambda: site.served == ["audit", "billing"])
         site.write({"groups": []})
         await eventually(lambda: site.served == [])
+
+
+async def test_the_digest_is_that_of_the_served_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching(tmp_path / "orderlane.yaml", monkeypatch) as site:
+        assert site.watch.state.digest == digest_of(site.path.read_bytes())
+        site.write({"groups": []})
+        empty = digest_of(site.path.read_bytes())
+        await eventually(lambda: site.watch.state.digest == empty)
+        site.write("groups: [")
+        await site.refused()
+        assert site.watch.state.digest == empty
 
 
 async def test_a_file_that_is_replaced_as_kubernetes_does_it_is_seen(
