@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import ssl
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -67,7 +68,8 @@ class ClientFiles(Protocol):
 
 
 class LiveContext:
-    """TLS contexts of a listener: TLS 1.2 or newer, and the current content of *files*.
+    """TLS context of a listener: TLS 1.2 or newer, and the current content of *files*. Each
+    connection uses the newest one as it is: none is changed while a handshake uses it.
 
     *setting* names the files in messages. *optional*: a client may omit its certificate despite a
     ``client_ca``. Raises TlsError that names the setting.
@@ -80,13 +82,18 @@ class LiveContext:
         self._connections: Callable[[], Iterable[TlsConnection]] = tuple
         self._paths = (files.certificate, files.key, files.client_ca, files.crl_file)
         self._seen = _states(self._paths)
-        #: The current revocation lists; None: revocation is not checked.
-        self.revocations: Revocations | None = None
-        #: For a listener that keeps its context. It is changed in place, so an authority that was
-        #: removed from ``client_ca`` stays trusted until a restart.
-        self.context = self._fresh()
-        #: For the next handshake only: trusts exactly the authorities now in the files.
-        self.newest = self.context
+        self._newest, self._revocations = self._fresh()
+
+    @property
+    def revocations(self) -> Revocations | None:
+        """The current revocation lists; None: revocation is not checked."""
+        return self._revocations
+
+    def newest(self) -> ssl.SSLContext:
+        """Return the context of the next connection: it trusts exactly the authorities now in the
+        files.
+        """
+        return self._newest
 
     def watch(self, connections: Callable[[], Iterable[TlsConnection]]) -> None:
         """Close those of *connections* whose certificate is revoked, after each change of the
@@ -101,9 +108,9 @@ class LiveContext:
         connection as well.
         """
         return (
-            self.revocations is not None
+            self._revocations is not None
             and certificate is not None
-            and self.revocations.contain(certificate)
+            and self._revocations.contain(certificate)
         )
 
     def _close_revoked(self) -> None:
@@ -122,23 +129,16 @@ class LiveContext:
         states = _states(self._paths)
         if states == self._seen:
             return False
-        # Validated first: a failure half-way would leave a key without its certificate.
-        before = self.revocations
-        newest = self._fresh()
-        self._load(self.context)
-        self.newest = newest
-        if self.revocations != before:
+        before = self._revocations
+        self._newest, self._revocations = self._fresh()
+        if self._revocations != before:
             self._close_revoked()
         self._seen = states
         return True
 
-    def _fresh(self) -> ssl.SSLContext:
+    def _fresh(self) -> tuple[ssl.SSLContext, Revocations | None]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._load(context)
-        return context
-
-    def _load(self, context: ssl.SSLContext) -> None:
         files = self._files
         _load_pair(context, self.setting, files.certificate, files.key)
         if files.client_ca is not None:
@@ -147,6 +147,7 @@ class LiveContext:
             # A resumed session would skip the check of its certificate.
             context.num_tickets = 0
             context.options |= ssl.OP_NO_TICKET
+        revocations = None
         if files.crl_file is not None:
             setting = f"{self.setting}.crl_file"
             revocations = read_revocations(setting, files.crl_file)
@@ -157,7 +158,7 @@ class LiveContext:
                     f"{setting}: {files.crl_file} cannot be used: {_why(error)}"
                 ) from None
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-            self.revocations = revocations
+        return context, revocations
 
 
 class ClientContext:
@@ -215,7 +216,7 @@ async def follow(contexts: Collection[LiveContext], *, look_s: float = _LOOK_S) 
         await asyncio.sleep(look_s)
         for each in contexts:
             try:
-                if each.reload():  # not in a thread: handshakes here use the same context
+                if each.reload():
                     _log.info("certificate reloaded", setting=each.setting)
             except Exception as error:  # not even a bug with one port ends this for the others
                 _log.error(
@@ -235,16 +236,20 @@ def why_broken(error: OSError) -> str:
     return reason_of(error)
 
 
-def _states(paths: Collection[str | None]) -> list[tuple[int, int, int]]:
+def _states(paths: Collection[str | None]) -> list[tuple[int, int, bytes]]:
+    """Return what differs once a file was written or replaced. A time alone does not suffice: two
+    writes within a tick of the file system's clock have the same one.
+    """
     found = []
     for path in paths:
         if path is not None:
             try:
-                stat = Path(path).stat()
+                stat, content = Path(path).stat(), Path(path).read_bytes()
             except OSError:  # it may be about to reappear, otherwise reading it reports why
-                found.append((0, 0, 0))
+                found.append((0, 0, b""))
             else:
-                found.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
+                digest = hashlib.blake2b(content).digest()
+                found.append((stat.st_mtime_ns, stat.st_ino, digest))
     return found
 
 

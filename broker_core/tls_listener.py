@@ -110,7 +110,7 @@ class TlsListener:
                 connection,
                 peer,
                 protocol,
-                ssl=self._tls.newest,
+                ssl=self._tls.newest(),
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from broker_core.tls import LiveContext, follow
 from proxy.admin.http import AdminHttp
 from proxy.downstream.port.server import ThriftServer
 from proxy.errors import OrderlaneError
+from proxy.net.counted_tls import ContextOf
 from proxy.net.tls import port_context
 from proxy.settings.proxy_settings import ListenSettings
 from proxy.settings.types import at_port, host_port
@@ -86,9 +86,9 @@ class Listening:
         """Reload certificates for new connections when their files change; runs until cancelled."""
         await follow(self._tls.values())
 
-    def _context(self, setting: str) -> ssl.SSLContext | None:
+    def _context(self, setting: str) -> ContextOf | None:
         tls = self._tls.get(setting)
-        return None if tls is None else tls.context
+        return None if tls is None else tls.newest
 
     async def _listen(self, setting: str, address: str, listen: _Listen) -> str:
         host, port = host_port(address)

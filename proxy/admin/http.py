@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,6 +21,7 @@ from proxy.admin.routes import application
 from proxy.admin.shared import of_any_worker
 from proxy.admin.snapshots import GroupsView
 from proxy.downstream.port.load import Load
+from proxy.net.counted_tls import ContextOf
 from proxy.settings.proxy_settings import LimitSettings
 
 VERSION = "1"
@@ -52,9 +52,9 @@ class AdminHttp:
         self._listener = HttpListener(self._made(self._operations), connections)
         self._shared: web.AppRunner | None = None
         self._passed: Callable[[], asyncio.BaseProtocol] | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._tls: ContextOf | None = None
 
-    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+    async def listen(self, host: str, port: int, *, tls: ContextOf | None = None) -> int:
         """Listen on *host*:*port* (0 for any free port) and return the port. Raises OSError."""
         self._tls = tls
         return await self._listener.listen(host, port, tls=tls)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,7 +16,7 @@ from broker_core.connection_counts import ConnectionCounts
 from broker_core.tls import certificate_of
 from proxy.admin.routes import malformed
 from proxy.downstream.port.load import Load
-from proxy.net.counted_tls import address_of, counted_tls
+from proxy.net.counted_tls import ContextOf, address_of, counted_tls
 from proxy.net.dead_peers import find_dead_peer
 from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
@@ -187,7 +186,7 @@ class HttpConnections:
         return self._received_bytes
 
     def factory(
-        self, server: web.Server, *, tls: ssl.SSLContext | None = None
+        self, server: web.Server, *, tls: ContextOf | None = None
     ) -> Callable[[], asyncio.BaseProtocol]:
         """Return a protocol factory for accepted connections of *server*."""
         self._servers.append(server)
@@ -196,7 +195,7 @@ class HttpConnections:
             connection = HttpConnection(self, server)
             if tls is None:
                 return connection
-            return counted_tls(connection, tls, self.enter, self.leave)
+            return counted_tls(connection, tls(), self.enter, self.leave)
 
         return make
 

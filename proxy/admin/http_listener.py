@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 from aiohttp import web
 
 from broker_core.stop_accepting import stop_accepting
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http_connections import HttpConnections
+from proxy.net.counted_tls import ContextOf
 
 
 def runner_of(application: web.Application, connections: HttpConnections) -> web.AppRunner:
@@ -33,7 +33,7 @@ class HttpListener:
         self._listeners: list[asyncio.Server] = []
         self._sweep: asyncio.Task[None] | None = None
 
-    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+    async def listen(self, host: str, port: int, *, tls: ContextOf | None = None) -> int:
         """Listen on *host*:*port* (0 for any free port) and return the port. Raises OSError."""
         await self._runner.setup()
         listener = await asyncio.get_running_loop().create_server(

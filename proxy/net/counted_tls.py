@@ -17,6 +17,8 @@ import uvloop
 from broker_core.tracebacks import forget_frames
 from proxy.net.tls import HANDSHAKE_S, SHUTDOWN_S
 
+#: Returns the context of the next connection.
+ContextOf = Callable[[], ssl.SSLContext]
 #: Counts a connection of an address; returns False if it is one too many.
 Enter = Callable[[Any, str], bool]
 #: Counts a connection no more.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -23,7 +22,7 @@ from proxy.downstream.port.large_requests import decode_large, has_time
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.request_rate import RequestRate, take
 from proxy.errors import Overloaded
-from proxy.net.counted_tls import counted_tls
+from proxy.net.counted_tls import ContextOf, counted_tls
 from proxy.net.dead_peers import is_dead_peer
 from proxy.net.overdue import Overdue
 from proxy.net.wakeup import Signal
@@ -68,7 +67,7 @@ class ThriftServer:
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
         self._refuses = False
-        self._tls: ssl.SSLContext | None = None  # of the most recent listener
+        self._tls: ContextOf | None = None  # of the most recent listener
         self._is_revoked: Callable[[bytes | None], bool] | None = None
         #: Port to which clients return; None: the one that they connected to.
         self.home_port: int | None = None
@@ -91,8 +90,10 @@ class ThriftServer:
         """
         self.on_change = callback
 
-    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Listen on *host*:*port* (0: any free one); return the port. Raises OSError."""
+    async def listen(self, host: str, port: int, *, tls: ContextOf | None = None) -> int:
+        """Listen on *host*:*port* (0: any free one); return the port. Raises OSError. *tls* is
+        called for each connection.
+        """
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(
             lambda: self._secured(self._connection()), host, port, backlog=1024
@@ -174,7 +175,7 @@ class ThriftServer:
         """Return the protocol of an accepted connection, which has no address yet."""
         if self._tls is None:
             return connection
-        return counted_tls(connection, self._tls, self._greet, self._counts.leave)
+        return counted_tls(connection, self._tls(), self._greet, self._counts.leave)
 
     def _greet(self, connection: Connection, address: str) -> bool:
         """Count a connection before its handshake; return False if it is one too many."""

@@ -64,7 +64,7 @@ async def listening(
         return int(address.rpartition(":")[2]), lambda: remoting.counted
     if kind == "thrift":
         thrift = ThriftServer({}, limits)
-        port = await thrift.listen("127.0.0.1", 0, tls=context)
+        port = await thrift.listen("127.0.0.1", 0, tls=lambda: context)
         stack.push_async_callback(thrift.close, grace_s=0)
         return port, lambda: thrift.counted
     connections = HttpConnections(limits, Load(limits.max_inflight_bytes))
@@ -74,7 +74,7 @@ async def listening(
 
     server = web.Server(answer)
     listener = await asyncio.get_running_loop().create_server(
-        connections.factory(server, tls=context), "127.0.0.1", 0
+        connections.factory(server, tls=lambda: context), "127.0.0.1", 0
     )
     stack.callback(listener.close)
     stack.push_async_callback(server.shutdown)

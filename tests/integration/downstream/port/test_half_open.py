@@ -71,7 +71,7 @@ async def check_half_open(
 
 async def test_unfinished_handshakes_count_at_the_thrift_port(certificates: Certificates) -> None:
     server = ThriftServer({}, LimitSettings(max_connections_per_address=LIMIT))
-    port = await server.listen("127.0.0.1", 0, tls=server_context(certificates))
+    port = await server.listen("127.0.0.1", 0, tls=lambda: server_context(certificates))
     await check_half_open(port, lambda: server.counted, lambda: server.refused_connections)
     trusting = ssl.create_default_context(cafile=certificates.ca)
     for _ in range(2 * LIMIT):  # those that have ended count no more
@@ -98,7 +98,7 @@ async def test_unfinished_handshakes_count_at_the_http_port(certificates: Certif
         guard=open_guard(),
         connections=connections,
     )
-    port = await http.listen("127.0.0.1", 0, tls=server_context(certificates))
+    port = await http.listen("127.0.0.1", 0, tls=lambda: server_context(certificates))
     await check_half_open(port, lambda: connections.counted, lambda: connections.refused)
     trusting = ssl.create_default_context(cafile=certificates.ca)
     for _ in range(2 * LIMIT):

@@ -101,7 +101,7 @@ async def test_a_resumed_session_is_checked_as_well(
     authority.revoke(["bob"])
     assert live.reload()
     assert live.is_revoked(shown)
-    assert live.context.num_tickets == 0
+    assert live.newest().num_tickets == 0
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ async def test_over_tls_no_megabytes_hide_in_buffers() -> None:
     """Bytes in TLS's own buffer look as if they had been sent."""
     with certified() as (server_tls, client_tls):
         async with (
-            running(server_tls, slow_reader_s=2.3) as (server, lost, port),
+            running(lambda: server_tls, slow_reader_s=2.3) as (server, lost, port),
             over_tls(port, client_tls) as client,
         ):
             client.send("fetch", None)
@@ -193,7 +193,7 @@ async def test_over_tls_no_megabytes_hide_in_buffers() -> None:
 async def test_over_tls_large_answers_arrive_whole_also_while_the_server_closes() -> None:
     with certified() as (server_tls, client_tls):
         async with (
-            running(server_tls) as (server, lost, port),
+            running(lambda: server_tls) as (server, lost, port),
             over_tls(port, client_tls) as client,
         ):
             for _ in range(2):

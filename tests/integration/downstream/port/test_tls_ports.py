@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import urllib.request
 from pathlib import Path
@@ -163,6 +164,49 @@ def test_half_a_change_changes_nothing(certificates: Certificates) -> None:
     assert not tls.reload()
 
 
+def test_a_handshake_under_way_keeps_the_files_with_which_it_began(
+    certificates: Certificates,
+) -> None:
+    files = files_of(certificates, client_ca=True)
+    tls = LiveContext(TlsSettings(**files), "listen.tls")  # type: ignore[arg-type]
+    before = tls.newest()
+    trusted = before.get_ca_certs(binary_form=True)
+    replace_file(certificates.ca, certificates.other_ca.read_bytes())
+    assert tls.reload()
+    assert before.get_ca_certs(binary_form=True) == trusted
+    assert tls.newest().get_ca_certs(binary_form=True) not in ([], trusted)
+
+
+def test_a_file_is_read_again_if_only_its_content_differs(certificates: Certificates) -> None:
+    """Two writes in place within a tick of the file system's clock, of the same length."""
+    files = files_of(certificates, client_ca=True)
+    content = certificates.ca.read_bytes() + b"# 1\n"
+    certificates.ca.write_bytes(content)
+    tls = LiveContext(TlsSettings(**files), "listen.tls")  # type: ignore[arg-type]
+    was = certificates.ca.stat()
+    certificates.ca.write_bytes(content.replace(b"# 1", b"# 2"))
+    os.utime(certificates.ca, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert tls.reload()
+    assert not tls.reload()
+
+
+async def test_a_removed_authority_is_no_longer_trusted(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "__kwdefaults__", {"look_s": 0.05})
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(certificates.ca.read_bytes())
+    tls = certificates.client_context(own=True)
+    async with run_gateway(tmp_path) as gateway:
+        files = files_of(certificates) | {"client_ca": str(trusted)}
+        _, at = await gateway.start_proxy(**{"listen.tls": files})
+        assert await first_byte(at.thrift, tls) == b"\0"
+        replace_file(trusted, certificates.other_ca.read_bytes())
+        async with asyncio.timeout(20):
+            while await is_served(at.thrift, tls):  # noqa: ASYNC110 # no event to wait for
+                await asyncio.sleep(0.05)
+
+
 async def test_an_expired_certificate_of_a_client_is_refused(
     tmp_path: Path, certificates: Certificates
 ) -> None:
@@ -185,3 +229,10 @@ async def first_byte(address: str, tls: ssl.SSLContext) -> bytes:
         return await reader.readexactly(1)
     finally:
         writer.close()
+
+
+async def is_served(address: str, tls: ssl.SSLContext) -> bool:
+    try:
+        return await first_byte(address, tls) == b"\0"
+    except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
+        return False
