@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -122,6 +123,35 @@ async def test_tls_verifies_the_servers_certificate(tmp_path: Path) -> None:
             await gateway.start_proxy(groups=groups)
             await eventually(gateway.all_finished, within_s=30)
             assert await seen(server, {"a", "b"}) == {"a": [1], "b": [2]}
+            judged(gateway)
+
+
+async def test_over_tls_the_connection_goes_to_the_checked_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name may have another address when it is resolved again; the certificate has to name it."""
+    made = make_certificates(tmp_path)
+    files = ["--tls-cert-file", str(made.server), "--tls-key-file", str(made.server_key)]
+    loop = asyncio.get_running_loop()
+    resolve, asked = loop.getaddrinfo, []
+
+    async def once(host: Any, *others: Any, **options: Any) -> Any:
+        if host == "localhost":
+            asked.append(host)
+            if len(asked) > 1:
+                raise OSError(None, "resolved again")
+        return await resolve(host, *others, **options)
+
+    async with redis_server(tmp_path / "redis", tls=files) as server:
+        monkeypatch.setattr(loop, "getaddrinfo", once)
+        url = server.tls_url.replace("127.0.0.1", "localhost")
+        topic = sink(server, LISTS, url=url, ca_file=str(made.ca))
+        async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+            await gateway.start_proxy()
+            await gateway.send(["a"])
+            await eventually(gateway.all_finished, within_s=30)
+            assert await seen(server, {"a"}) == {"a": [1]}
+            assert asked == ["localhost"]
             judged(gateway)
 
 

@@ -147,19 +147,20 @@ class _Checked(Connection):
 
 
 class _CheckedByTls(SSLConnection):
-    """The same with TLS: after the check of its addresses, the certificate has to name the host, so
-    the connection is made by name.
-    """
+    """The same with TLS: the certificate has to name the host of the settings."""
 
     def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
-        super().__init__(**others)
-        self._addresses = addresses
+        super().__init__(ssl_check_hostname=True, **others)
+        self._named, self._addresses = self.host, addresses
 
     async def connect(self) -> None:
         """Resolve, check, then connect. Raises redis's ConnectionError."""
-        await _allowed(self.host, self.port, self._addresses)
+        self.host = await _allowed(self._named, self.port, self._addresses)
         connect: Callable[[], Awaitable[None]] = super().connect
         await connect()
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        return {**super()._connection_arguments(), "server_hostname": self._named}
 
 
 async def _allowed(host: str, port: int, addresses: ReceiverAddresses) -> str:
