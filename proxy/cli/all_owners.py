@@ -7,8 +7,9 @@ records, which any proxy can read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proxy.cli.connect import actor, body_of, change_at_all, one_of
@@ -20,6 +21,9 @@ from proxy.upstream.broker_questions import failures
 
 Rows = list[dict[str, Any]]
 
+#: Times that a list is asked for while queues move.
+_ROUNDS = 3
+_MOVED = "the owner changed meanwhile; repeat the command"
 _NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
 #: Rows of one page of a list with pages, and the longest text that says where one begins.
 _PAGE, _LONGEST_AFTER = 10_000, 1_000
@@ -45,6 +49,14 @@ class TopicAnswers:
     def rows(self) -> Rows:
         """Rows of all proxies."""
         return self.first + self.others
+
+    def hide(self, queues: Collection[str], why: str) -> None:
+        """Leave out the rows of *queues*, which are not complete."""
+        self.first, self.others = (
+            [row for row in rows if row["queue"] not in queues]
+            for rows in (self.first, self.others)
+        )
+        self.hidden[why] = list(queues)
 
     def report_cut(self, shown: int, noun: str, how: str) -> None:
         """Print that only the first *shown* rows are listed, unless these are all; *how* to see the
@@ -89,12 +101,52 @@ def query_all_owners(
     rows. *recorded*: each answer includes keys in the last records of queues without an owner;
     *paged*: the list has pages.
 
-    Raises OrderlaneError if the proxy at *http* does not answer.
+    A queue that moves between the requests may be in no answer, or in two: then all are asked
+    again. Raises OrderlaneError if the proxy at *http* does not answer.
     """
     http = one_of(http)
-    rows, cut = _rows(http, path, limit=limit, paged=paged, **query)
+    ask = partial(_rows, path=path, limit=limit, paged=paged, **query)
+    owners = _owners(http, group)
+    for _ in range(_ROUNDS):
+        seen = _asked(http, topic, owners, ask, recorded=recorded)
+        before, owners = owners, _owners(http, group)
+        moved = _moved(before, owners, topic)
+        if not moved:
+            return seen
+    seen.hide(moved, _MOVED)
+    return seen
+
+
+def _owners(http: str, group: str) -> dict[str, Any]:
+    return dict(look(http, path_of("owners"), group=group))
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any], topic: str) -> list[str]:
+    """Return the queues of *topic* whose owner differs in two answers about owners. Another epoch
+    is another owner, even if it has the same name.
+    """
+    was, now = (
+        {
+            row["queue"]: (row["state"], row["owner"], row.get("epoch"))
+            for row in found["queues"]
+            if row["topic"] == topic
+        }
+        for found in (before, after)
+    )
+    return sorted(queue for queue in was.keys() | now.keys() if was.get(queue) != now.get(queue))
+
+
+def _asked(
+    http: str,
+    topic: str,
+    owners: Mapping[str, Any],
+    ask: Callable[[str], tuple[Rows, bool]],
+    *,
+    recorded: bool,
+) -> TopicAnswers:
+    """Return the answers of the proxy at *http* and of the other *owners* of *topic*."""
+    rows, cut = ask(http)
     seen = TopicAnswers(rows, recorded=recorded, cut=cut)
-    owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
     unknown: list[str] = []
     for row in owners["queues"]:
@@ -116,7 +168,7 @@ def query_all_owners(
             seen.hidden[_NO_ADDRESS] = queues
             continue
         try:
-            rows, cut = _rows(address, path, limit=limit, paged=paged, **query)
+            rows, cut = ask(address)
             seen.others += [row for row in rows if not recorded or row["queue"] in queues]
             seen.cut = seen.cut or cut
         except OrderlaneError as error:
@@ -125,7 +177,7 @@ def query_all_owners(
 
 
 def _rows(
-    http: str, path: str, *, limit: int | None, paged: bool, **query: Any
+    http: str, *, path: str, limit: int | None, paged: bool, **query: Any
 ) -> tuple[Rows, bool]:
     """Return up to *limit* rows of a list, and whether there may be more."""
     if limit is None or not paged:
@@ -151,14 +203,18 @@ def change_at_owners(
     *,
     columns: Sequence[str],
     result: str = "paused",
+    partly: tuple[str, str] | None = None,
     **asked: Any,
 ) -> None:
     """Send a change to the proxy at *http* and to the owners of all other queues.
 
-    Prints the changed queues with the field *result* of the answers. Raises OrderlaneError with the
-    queues that were not changed.
+    *partly*: group and topic, if the change applies to some of their queues only. Prints the
+    changed queues with the field *result* of the answers. Raises OrderlaneError with the queues
+    that were not changed.
     """
-    done, failed = change_at_all(one_of(http), path, body_of({"by": actor(), **asked}))
+    http = one_of(http)
+    before = None if partly is None else _owners(http, partly[0])
+    done, failed = change_at_all(http, path, body_of({"by": actor(), **asked}))
     rows = [
         {
             "group": each["group"],
@@ -171,8 +227,11 @@ def change_at_owners(
         for queue in each["queues"]
     ]
     print_rows(rows, columns=columns, output=output)
-    every = result == "paused"  # a note is refused where the key is not kept
-    failed += not_done(done.values(), {row["queue"] for row in rows}, every=every)
+    failed += not_done(done.values(), {row["queue"] for row in rows}, every=partly is None)
+    if before is not None and partly is not None:
+        moved = _moved(before, _owners(http, partly[0]), partly[1])
+        if moved:
+            failed.append(f"perhaps not done in {', '.join(moved)}: {_MOVED}")
     if failed:
         raise OrderlaneError("\n".join(failed))
 

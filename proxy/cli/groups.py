@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -161,11 +161,7 @@ def delete(
 ) -> None:
     """Delete a stored group; its queues are released, and its offsets are kept."""
     _check(reason)
-    asked = {"reason": reason, "by": actor(), "dry_run": str(dry_run).lower()}
-    if expect is not None:
-        asked["expect"] = str(expect)
-    path = f"{_place(group)}?{urlencode(asked)}"
-    _show(ask_proxy(http, path, method="DELETE", timeout_s=_TIMEOUT_S), output)
+    _show([_deleted(http, group, reason, expect=expect, dry_run=dry_run)], output)
 
 
 @app.command("sign")
@@ -195,11 +191,16 @@ def sign(
             f"{', '.join(others)}: not in the store, nothing to sign; orderlane groups sign shows"
             " the groups that need it"
         )
-    for each in group:
-        if each in pending:
-            _sign(http, each, reason, output)
-        else:
-            say(f"group {each}: signed with the current key already")
+    rows = []
+    try:
+        for each in dict.fromkeys(group):
+            if each in pending:
+                rows.append(_sign(http, each, reason))
+            else:
+                say(f"group {each}: signed with the current key already")
+    finally:  # those before an error are signed
+        if rows or output is OutputFormat.JSON:
+            _show(rows, output)
 
 
 def _show_unsigned(http: str, groups: list[str], output: OutputFormat) -> None:
@@ -215,7 +216,7 @@ def _show_unsigned(http: str, groups: list[str], output: OutputFormat) -> None:
         typer.echo(_text(each["unsigned"] or each["settings"]) or "deleted")
 
 
-def _sign(http: str, group: str, reason: str, output: OutputFormat) -> None:
+def _sign(http: str, group: str, reason: str) -> dict[str, Any]:
     found = orjson.loads(ask_proxy(http, _place(group)))
     if found["refused"]:
         raise OrderlaneError(
@@ -223,9 +224,8 @@ def _sign(http: str, group: str, reason: str, output: OutputFormat) -> None:
         )
     settings = found["unsigned"] or found["settings"]
     if settings is None:  # a deletion is signed as well
-        delete(group, reason=reason, http=http, output=output)
-        return
-    _put(http, group, settings, found["version"], reason, False, output)
+        return _deleted(http, group, reason)
+    return _stored(http, group, settings, found["version"], reason)
 
 
 def _command(verb: KeyVerb) -> Callable[..., None]:
@@ -259,6 +259,18 @@ def _put(
     output: OutputFormat,
 ) -> None:
     _check(reason)
+    _show([_stored(http, group, settings, expect, reason, dry_run=dry_run)], output)
+
+
+def _stored(
+    http: str,
+    group: str,
+    settings: dict[str, Any],
+    expect: int,
+    reason: str,
+    *,
+    dry_run: bool = False,
+) -> dict[str, Any]:
     asked = {
         "settings": settings,
         "reason": reason,
@@ -267,7 +279,18 @@ def _put(
         "dry_run": dry_run,
     }
     body = body_of(asked)
-    _show(ask_proxy(http, _place(group), body=body, method="PUT", timeout_s=_TIMEOUT_S), output)
+    answer = ask_proxy(http, _place(group), body=body, method="PUT", timeout_s=_TIMEOUT_S)
+    return dict(orjson.loads(answer))
+
+
+def _deleted(
+    http: str, group: str, reason: str, *, expect: int | None = None, dry_run: bool = False
+) -> dict[str, Any]:
+    asked = {"reason": reason, "by": actor(), "dry_run": str(dry_run).lower()}
+    if expect is not None:
+        asked["expect"] = str(expect)
+    path = f"{_place(group)}?{urlencode(asked)}"
+    return dict(orjson.loads(ask_proxy(http, path, method="DELETE", timeout_s=_TIMEOUT_S)))
 
 
 def check_served(described: Mapping[str, Any]) -> None:
@@ -283,11 +306,10 @@ def check_served(described: Mapping[str, Any]) -> None:
         )
 
 
-def _show(answer: bytes, output: OutputFormat) -> None:
-    row = orjson.loads(answer)
+def _show(rows: Sequence[dict[str, Any]], output: OutputFormat) -> None:
     if output is not OutputFormat.JSON:
-        row = {**row, **{side: _text(row[side]) for side in ("before", "after")}}
-    print_rows([row], columns=_CHANGE, output=output)
+        rows = [{**row, **{side: _text(row[side]) for side in ("before", "after")}} for row in rows]
+    print_rows(rows, columns=_CHANGE, output=output)
 
 
 def _text(settings: dict[str, Any] | None) -> str:
@@ -314,6 +336,8 @@ def _set(settings: dict[str, Any], change: str) -> None:
     topic, dot, name = path.rpartition(".")
     if not (equals and name) or (dot and not topic):
         raise OrderlaneError(f"invalid --set {change!r}: write NAME=VALUE or TOPIC.NAME=VALUE")
+    if path == "name":
+        raise OrderlaneError(f"--set {change!r}: a group cannot be renamed; create another one")
     place = settings
     if topic:
         topics = settings["topics"]

@@ -242,9 +242,19 @@ def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: A
 def _everywhere(
     http: str, group: str, topic: str | None, verb: KeyVerb, output: OutputFormat, **asked: Any
 ) -> None:
-    path = f"{place_of(http, group, topic)}/{verb.name}"
+    topic = topic_of(http, group, topic)
+    path = path_of("groups", group, "topics", topic, "keys", verb.name)
     columns = ("key", "queue", verb.result, "proxy")
-    change_at_owners(http, path, output, columns=columns, result=verb.result, **asked)
+    change_at_owners(
+        http,
+        path,
+        output,
+        columns=columns,
+        result=verb.result,
+        # A note is refused where the key is not kept.
+        partly=None if verb.result == "paused" else (group, topic),
+        **asked,
+    )
 
 
 def _act(

@@ -102,6 +102,51 @@ def test_a_list_that_ends_at_its_limit_says_so(
     assert f"there may be {rest}{can_be_raised}\n" in ended.err
 
 
+@pytest.mark.parametrize(("moves", "missing"), [(1, False), (9, True)])
+def test_a_queue_that_moves_meanwhile_is_asked_for_again(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, moves: int, missing: bool
+) -> None:
+    """Proxy a is asked first, takes the queue of b, and b has none any more."""
+    proxies = Proxies(monkeypatch, a=1, b=1)
+    asked = 0
+
+    def look(http: str, path: str, **query: Any) -> Any:
+        nonlocal asked
+        found = proxies.look(http, path, **query)
+        if path.endswith("/owners"):
+            asked += 1
+            found["queues"] = [{**row, "epoch": min(asked, moves + 1)} for row in found["queues"]]
+        elif asked <= moves:
+            found = [row for row in found if row["queue"] != "b"]
+        return found
+
+    monkeypatch.setattr(all_owners, "look", look)
+    parked = ("key", "parked", "billing", "--topic", "orders", "--http", "a", "-o", "json")
+    ended = orderlane(*parked)
+    assert [row["queue"] for row in ended.json] == ([] if missing else ["a", "b"])
+    sentence = "a, b not shown: the owner changed meanwhile; repeat the command"
+    assert (ended.code, sentence in ended.err) == ((2, True) if missing else (0, False))
+
+
+def test_a_note_says_which_queues_moved_meanwhile(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies, epochs = Proxies(monkeypatch, a=1, b=1), iter((1, 2))
+
+    def look(http: str, path: str, **query: Any) -> Any:
+        found, epoch = proxies.look(http, path, **query), next(epochs)
+        return {**found, "queues": [{**row, "epoch": epoch} for row in found["queues"][:1]]}
+
+    answer = {"group": "billing", "key": "k", "queues": ["orders/b"], "note": "n"}
+    others: dict[str, list[str]] = {"unowned": [], "unaddressed": [], "elsewhere": ["orders/a"]}
+    monkeypatch.setattr(all_owners, "look", look)
+    monkeypatch.setattr(all_owners, "change_at_all", lambda *_: ({"b": answer | others}, []))
+    note = ("key", "note", "billing", "k", "--note", "n", "--reason", "x", "--topic", "orders")
+    ended = orderlane(*note, "--http", "a")
+    sentence = "perhaps not done in a: the owner changed meanwhile; repeat the command"
+    assert (ended.code, sentence in ended.err) == (2, True)
+
+
 def test_an_unknown_number_of_messages_is_no_dash(
     orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
