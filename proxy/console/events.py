@@ -153,9 +153,11 @@ class Events:
             except Exception:  # a bug; the next event may succeed
                 _log.exception("sending an event to console pages failed")
             took_s = (now_ns() - began_ns) / 1e9
-            await asyncio.sleep(min(took_s * _PAUSE_OF_NEW, LONGEST_S))
+            pause = pause_s(took_s, every_s=self._every_s)
+            at_least = min(took_s * _PAUSE_OF_NEW, pause)
+            await asyncio.sleep(at_least)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s(took_s, every_s=self._every_s)):
+                async with asyncio.timeout(pause - at_least):
                     await self._new.wait()
 
 

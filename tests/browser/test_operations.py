@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.async_api import Route, expect
@@ -347,3 +348,29 @@ async def test_a_key_is_a_text_whatever_it_says(site: Site, opened: OpenPage) ->
         await asyncio.sleep(0)
         assert dialogs == []
         assert await page.locator("main img").count() == 0
+
+
+async def test_a_key_of_an_odd_name_is_acted_on_under_exactly_this_name(
+    site: Site, opened: OpenPage
+) -> None:
+    """A field has no line ends, and a shell takes a word with a hyphen for an option."""
+    odd = "-17 %\n√"
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys?{urlencode({'key': odd})}")
+        command = page.get_by_label("One key").locator("p.command code")
+        await expect(command).to_contain_text("orderlane key show shipping --topic orders --http ")
+        await expect(command).to_contain_text("-- '-17 %")
+        await page.get_by_role("button", name="Pause it anyway…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("odd")
+        await dialog.get_by_role("button", name="Pause").click()
+        await eventually(lambda: len(_paused(site)) > 0)
+        assert _paused(site) == {odd.encode()}
+        await page.get_by_label("Key", exact=True).fill("another")
+        await page.get_by_role("button", name="Find").click()
+        await expect(page.get_by_role("heading", name="Key another")).to_be_visible()
+
+
+def _paused(site: Site) -> set[bytes]:
+    lane = site.proxy.lanes.named("shipping")
+    return {key for pipeline in lane.buffer for key in pipeline.pauses.keys}

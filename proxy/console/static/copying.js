@@ -54,7 +54,8 @@ export class CommandLine {
   show(words) {
     const given = words.filter((word) => !Array.isArray(word) || (word[1] !== "" && word[1] !== null && word[1] !== undefined)).flat();
     const here = location.host === DEFAULT_HTTP ? [] : ["--http", location.host];
-    const line = ["orderlane", ...given.map(String), ...here];
+    const line = ["orderlane", ...given.map(String)];
+    line.splice(line.includes("--") ? line.indexOf("--") : line.length, 0, ...here); // behind "--" are no options
     const text = shellLine(line);
     if (this.text === text) return; // keep the focus
     this.text = text;

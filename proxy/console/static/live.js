@@ -3,7 +3,7 @@
 
 import { ApiError, get, headers, refuse } from "./api.js";
 
-const SILENCE_MS = 10_000;
+const SILENCE_MS = 15_000;
 const POLL_MS = 4000;
 const AGAIN_MS = 3000;
 

@@ -30,12 +30,17 @@ function page(ctx, topics) {
   const topic = topicChoice(ctx, topics);
   const list = choice(LISTS, NOTHING[ctx.query.get("list")] ? ctx.query.get("list") : "top");
   const search = h("input", { type: "search", value: ctx.query.get("key") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
+  // A field has no line ends: a key of the address counts as it is, until another one is typed.
+  let wanted = ctx.query.get("key") ?? "";
+  search.addEventListener("input", () => {
+    wanted = search.value;
+  });
   const one = h("section", { class: "one", hidden: true, "aria-label": "One key" });
   const note = h("p", { class: "muted" });
   const table = tableOf(ctx);
 
   async function look() {
-    const asked = { topic: topic.value, list: list.value, key: search.value };
+    const asked = { topic: topic.value, list: list.value, key: wanted };
     ctx.remember({ ...asked, list: asked.list === "top" ? "" : asked.list });
     [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = NOTHING[asked.list];
     await Promise.all([lookAtAll(asked), lookAtOne(asked)]);
@@ -156,7 +161,7 @@ function oneKey(ctx, topic, key, rows, events) {
   const nothing = !rows.length && empty(`${keyTitle(key)} has no unfinished messages at this proxy.`, "Check its spelling. It may be finished, or in a queue of another proxy.");
   return [
     h("h2", {}, ...(keyTitle(key) === keyName(key) ? [keyName(key)] : ["Key ", h("span", { class: "mono" }, key)]), copyButton(key, `key ${key}`)),
-    commandLine(["key", "show", ctx.group, key, "--topic", topic]),
+    commandLine(["key", "show", ctx.group, ...(key.startsWith("-") ? ["--topic", topic, "--", key] : [key, "--topic", topic])]),
     ...(nothing ? [nothing, button("Pause it anyway…", () => askKey(ctx.group, topic, { key, queue: "any", state: "none", paused: false, offset: null, backlog: 0 }, () => ctx.again()))] : rows.map((row) => card(ctx, topic, row))),
     events === null && h("p", { class: "muted" }, "Its recent events could not be read."),
     events?.length > 0 && h("h3", {}, events.length < EVENTS ? "Recent events" : `Recent events, the newest ${EVENTS}`),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 import structlog
@@ -136,3 +137,24 @@ async def test_one_failed_sample_ends_no_stream() -> None:
 
 def test_the_longer_a_look_takes_the_longer_is_the_pause() -> None:
     assert [pause_s(took_s) for took_s in (0.001, 0.1, 1.0)] == [EVERY_S, 5.0, LONGEST_S]
+
+
+@pytest.mark.parametrize("took_s", [0.5, 1.5, 4.0])
+async def test_a_page_hears_of_a_busy_proxy_before_it_takes_it_for_dead(took_s: float) -> None:
+    looks = Looks()
+
+    async def look() -> bytes:
+        await asyncio.sleep(took_s)
+        return await looks()
+
+    loop = asyncio.get_running_loop()
+    events = Events(look)
+    pieces = aiter(events.read())
+    await anext(pieces)
+    came_s = []
+    for _ in range(4):
+        await anext(pieces)
+        came_s.append(loop.time())
+    gaps = [after - before for before, after in pairwise(came_s)]
+    assert max(gaps) <= LONGEST_S + took_s + 0.1
+    await events.close()
