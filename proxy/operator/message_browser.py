@@ -361,13 +361,17 @@ class MessageBrowser:
         return QueueScan(queue, min(end, max(begin, at)), end, first=begin)
 
     async def _scan(self, reading: _Reading, wish: PageWish, budget: _Budget) -> None:
-        """Read queue after queue in rounds, until the page is full or *budget* spent."""
+        """Read queue after queue in rounds, until the page is full or *budget* spent. The first
+        round reads of each queue: one that is not read may have the oldest messages.
+        """
         left = [scan for scan in reading.scans if not scan.at_end]
+        share = max(1, len(left))
+        most, size = min(_AT_ONCE, MOST_READ // share), min(_AT_ONCE_BYTES, _MOST_BYTES // share)
         while left:
             for scan in left:
                 if budget.spent:
                     return
-                read = partial(self._read, scan, wish.contains, budget)
+                read = partial(self._read, scan, wish.contains, budget, most=most, size=size)
                 if await reading.ask.ask(scan.queue.broker, read) is None:
                     reading.leave(scan, scan.begin)
             left = [
@@ -393,14 +397,24 @@ class MessageBrowser:
                 else:
                     scan.join(part)
 
-    async def _read(self, scan: QueueScan, contains: str, budget: _Budget) -> bool:
-        """Read the next messages of a queue; damaged ones are passed over. Return True."""
+    async def _read(
+        self,
+        scan: QueueScan,
+        contains: str,
+        budget: _Budget,
+        *,
+        most: int = _AT_ONCE,
+        size: int = _AT_ONCE_BYTES,
+    ) -> bool:
+        """Read the next messages of a queue, at most *most* and about *size* bytes; damaged ones
+        are passed over. Return True.
+        """
         result = await self._context.client.pull(
             scan.queue,
             group=Group(scan.queue.topic),
             offset=scan.position,
-            max_messages=min(_AT_ONCE, scan.end - scan.position),
-            max_bytes=_AT_ONCE_BYTES,
+            max_messages=min(most, scan.end - scan.position),
+            max_bytes=size,
             suspend_ms=0,
         )
         for message in result.messages:
