@@ -45,6 +45,12 @@ def test_a_query_asks_for_metrics_and_labels_that_exist(query: Query) -> None:
     assert query.labels <= set.union(*(known[name] for name in query.metrics))
 
 
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.place)
+def test_a_bound_of_a_histogram_is_found_as_each_prometheus_stores_it(query: Query) -> None:
+    """Prometheus 2 stores le="30" as it is exported, and Prometheus 3 as "30.0"."""
+    assert not re.search(r'\ble="\d+"', query.expression)
+
+
 def test_a_query_for_what_is_not_there_would_be_seen() -> None:
     query = Query(
         "", 'sum by (group, shoe) (rate(orderlane_x_total{hat=~"$h", le!="1"}[5m]))', {"a"}
