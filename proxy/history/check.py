@@ -127,7 +127,7 @@ class HistoryChecker:
                 action(event)
         except KeyError as error:
             raise HistoryError(f"{_where(event)} has no field {error}") from None
-        except (TypeError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError) as error:
             raise HistoryError(f"{_where(event)} has a field of a wrong type: {error}") from None
 
     @property

@@ -421,3 +421,8 @@ def test_an_event_with_wrong_fields_gives_one_sentence(
 ) -> None:
     with pytest.raises(HistoryError, match=sentence):
         Story().add("deliver", **fields).report()
+
+
+def test_a_time_that_is_no_number_gives_one_sentence() -> None:
+    with pytest.raises(HistoryError, match="at t_ns 1 has a field of a wrong type"):
+        Story().add("own+", **LANE, epoch=1, asked_ns="x").report()
