@@ -71,6 +71,9 @@ class FileWatch:
         self._live = live
         self._watched = Watched()
         self._at_once = asyncio.Event()
+        #: Valid settings whose groups cannot be served yet.
+        self._waiting: Settings | None = None
+        self._waiting_digest = ""
         self.state = FileState(str(file.path), wall_ms(), file.digest)
 
     def reload(self) -> None:
@@ -99,8 +102,14 @@ class FileWatch:
                 else "the settings file is back",
                 file=self.state.path,
             )
-        if self._watched.look(content, at_once=at_once) and content is not None:
+        settled = self._watched.look(content, at_once=at_once)
+        if content is None:
+            return
+        if settled:
             await self._load(content)
+        elif self._waiting is not None and digest_of(content) == self._waiting_digest:
+            # The reason may have gone: a file that they name has come, a served group has changed.
+            self._serve(self._waiting, self._waiting_digest, again=True)
 
     def _read(self) -> bytes | None:
         try:
@@ -109,27 +118,41 @@ class FileWatch:
             return None
 
     async def _load(self, content: bytes) -> None:
-        state = self.state
+        self._waiting = None
         try:
             if not content.strip():
                 raise SettingsError(
-                    f"{state.path} is empty: write 'groups: []' if no group should be left"
+                    f"{self.state.path} is empty: write 'groups: []' if no group should be left"
                 )
             settings = await asyncio.to_thread(self._file.load, content)
-            self._live.give(Source.FILE, settings.groups)
         except Exception as error:  # not even a bug may end the watch
-            state.refusals += 1
-            state.refused = str(error)
-            _log.error(
-                "settings file refused: the groups stay unchanged",
-                file=state.path,
-                reason=state.refused,
-                exc_info=None if isinstance(error, SettingsError) else error,
-            )
+            self._refuse(error)
             return
+        self._serve(settings, digest_of(content))
+
+    def _serve(self, settings: Settings, digest: str, *, again: bool = False) -> None:
+        state = self.state
+        try:
+            self._live.give(Source.FILE, settings.groups)
+        except Exception as error:  # as above
+            self._waiting, self._waiting_digest = settings, digest
+            if not again or str(error) != state.refused:
+                self._refuse(error)
+            return
+        self._waiting = None
         state.applied += 1
-        state.refused, state.loaded_ms, state.digest = "", wall_ms(), digest_of(content)
+        state.refused, state.loaded_ms, state.digest = "", wall_ms(), digest
         self._note_rest(settings)
+
+    def _refuse(self, error: Exception) -> None:
+        self.state.refusals += 1
+        self.state.refused = str(error)
+        _log.error(
+            "settings file refused: the groups stay unchanged",
+            file=self.state.path,
+            reason=self.state.refused,
+            exc_info=None if isinstance(error, SettingsError) else error,
+        )
 
     def _note_rest(self, settings: Settings) -> None:
         """Record the other settings that differ from those the process started with."""

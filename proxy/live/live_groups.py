@@ -60,6 +60,7 @@ class LiveGroups:
         self._given: dict[Source, dict[str, GroupSettings]] = {}
         self._served: dict[str, Source | None] = {}  # sources of the lanes created here
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._unfinished: set[str] = set()  # groups that are not changed completely
         self._closed = False
 
     def __repr__(self) -> str:
@@ -109,7 +110,8 @@ class LiveGroups:
     def give(self, source: Source, groups: Iterable[GroupSettings]) -> GroupChanges:
         """Replace all groups of *source* by *groups*. Hand-overs continue in the background.
 
-        Raises SettingsError like ``check``; nothing changes then.
+        Raises SettingsError like ``check``; nothing changes then. Any other error is of one group,
+        whose change the next call continues; the other groups have changed.
         """
         groups = tuple(groups)
         done = self.check(source, groups)
@@ -144,27 +146,41 @@ class LiveGroups:
         }
 
     def _settle(self) -> None:
-        """Update the lanes, except for names whose previous lane is still being handed over."""
+        """Update the lanes, except for names whose previous lane is still being handed over. Raises
+        the first error; the other groups are updated nevertheless.
+        """
         if self._closed:
             return
         wanted = self.groups
         for name in sorted(self._served.keys() - wanted.keys()):
             del self._served[name]
             self._retire(name)
+        self._unfinished &= wanted.keys()
+        failed: Exception | None = None
         for name, settings in wanted.items():
-            if name in self._leaving:
-                continue
-            lane = self._lanes.find(name)
-            if lane is not None and lane.auto_created and any(refusals(lane.settings, settings)):
-                self._retire(name)
-                continue
-            moved = self._served.get(name, self.source_of(name)) is not self.source_of(name)
-            self._served[name] = self.source_of(name)
-            if lane is None:
-                self._lanes.add(settings)
-            elif moved or lane.settings != settings:
-                lane.set_up(settings)
-                self._changed(lane)
+            if name not in self._leaving:
+                try:
+                    self._settle_one(name, settings)
+                except Exception as error:  # one group holds up no other
+                    self._unfinished.add(name)
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _settle_one(self, name: str, settings: GroupSettings) -> None:
+        lane = self._lanes.find(name)
+        if lane is not None and lane.auto_created and any(refusals(lane.settings, settings)):
+            self._retire(name)
+            return
+        source = self.source_of(name)
+        again = self._served.get(name, source) is not source or name in self._unfinished
+        self._served[name] = source
+        if lane is None:
+            self._lanes.add(settings)
+        elif again or lane.settings != settings:
+            lane.set_up(settings)
+            self._changed(lane)
+        self._unfinished.discard(name)
 
     def _retire(self, name: str) -> None:
         lane = self._lanes.retire(name)

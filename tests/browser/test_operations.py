@@ -371,6 +371,6 @@ async def test_a_key_of_an_odd_name_is_acted_on_under_exactly_this_name(
         await expect(page.get_by_role("heading", name="Key another")).to_be_visible()
 
 
-def _paused(site: Site) -> set[bytes]:
+def _paused(site: Site) -> set[bytes | None]:
     lane = site.proxy.lanes.named("shipping")
     return {key for pipeline in lane.buffer for key in pipeline.pauses.keys}

@@ -199,3 +199,25 @@ def test_whatever_came_before_the_last_word_of_each_source_is_served(
 
     with asyncio.Runner(loop_factory=PytestLoop) as runner:
         runner.run(run())
+
+
+async def test_a_group_that_cannot_be_changed_holds_up_no_other_and_is_changed_later() -> None:
+    broken, changed = ["a"], list[str]()
+
+    def change(lane: GroupLane) -> None:
+        if lane.name in broken:
+            raise ValueError("no such file")
+        changed.append(lane.name)
+
+    lanes = Lanes(make_lane)
+    live = LiveGroups(lanes, changed=change, give_up=lambda _lane: asyncio.sleep(0))
+    live.give(Source.FILE, [group_settings("a"), group_settings("b")])
+    others = [group_settings("a", max_pull_batch=7), group_settings("b", max_pull_batch=7)]
+    with pytest.raises(ValueError, match="no such file"):
+        live.give(Source.FILE, others)
+    assert changed == ["b"]
+    broken.clear()
+    live.give(Source.FILE, others)
+    assert changed == ["b", "a"]
+    live.give(Source.FILE, others)
+    assert changed == ["b", "a"]

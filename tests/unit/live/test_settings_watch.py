@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -59,7 +60,13 @@ class Site:
             self.write({"groups": [BILLING]})
         self.lanes = Lanes(make_lane)
         self.file = SettingsFile(path, environment={})
-        self.live = LiveGroups(self.lanes, changed=lambda _: None, give_up=_nothing)
+        self.problems: list[str] = []
+        self.live = LiveGroups(
+            self.lanes,
+            changed=lambda _: None,
+            give_up=_nothing,
+            unservable=lambda _source, _groups: self.problems,
+        )
         self.watch = FileWatch(self.file, self.live)
         self.live.give(Source.FILE, self.file.settings.groups)
 
@@ -183,3 +190,33 @@ async def test_a_reload_reads_at_once_what_was_refused_before(
         await site.refused()
         site.watch.reload()
         await eventually(lambda: site.watch.state.refusals == 2)
+
+
+async def test_groups_that_cannot_be_served_yet_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Kubernetes, a certificate that a group names may come after the settings that name it."""
+    async with watching(tmp_path / "orderlane.yaml", monkeypatch) as site:
+        site.problems.append("its push: /tls/ca.crt cannot be read")
+        site.write({"groups": [BILLING, {**BILLING, "name": "audit"}]})
+        assert await site.refused() == "its push: /tls/ca.crt cannot be read"
+        await asyncio.sleep(1)
+        assert (site.watch.state.refusals, site.served) == (1, ["billing"])
+        site.problems.clear()
+        await eventually(lambda: site.served == ["audit", "billing"])
+        state = site.watch.state
+        assert (state.refused, state.digest) == ("", digest_of(site.path.read_bytes()))
+
+
+async def test_groups_that_wait_are_not_served_once_the_file_says_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching(tmp_path / "orderlane.yaml", monkeypatch) as site:
+        site.problems.append("not yet")
+        site.write({"groups": [BILLING, {**BILLING, "name": "audit"}]})
+        await site.refused()
+        site.path.unlink()
+        await eventually(lambda: site.watch.state.missing)
+        site.problems.clear()
+        await asyncio.sleep(1)
+        assert site.served == ["billing"]
