@@ -162,8 +162,10 @@ class LiveGroups:
                 try:
                     self._settle_one(name, settings)
                 except Exception as error:  # one group holds up no other
+                    if name not in self._unfinished:
+                        _log.error("a group was not changed", group=name, exc_info=error)
                     self._unfinished.add(name)
-                    failed = failed or error
+                    failed = failed or error.with_traceback(None)
         if failed is not None:
             raise failed
 
