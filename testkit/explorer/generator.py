@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testkit.explorer.hazards import GUEST_TOKEN, HAZARDS, Hazards, possible
+from testkit.explorer.operation_draws import OPERATIONS, OperationDraws
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 
 #: Features of a world, with their probabilities.
@@ -72,6 +73,7 @@ FEATURES = {
     "pulls": 0.2,  # some brokers read each queue by itself
     "small sessions": 0.15,  # they read few queues together
     "batch waits": 0.3,  # answers wait for further messages, at rates that worlds have
+    **OPERATIONS,
     **HAZARDS,
 }
 #: Liveness is judged in times without faults, so some worlds have none of these.
@@ -115,6 +117,7 @@ class _Drawing:
     chance: random.Random = field(init=False)
     features: set[str] = field(init=False)
     hazards: Hazards = field(init=False)
+    operations: OperationDraws = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"plan {self.seed}")
@@ -129,6 +132,7 @@ class _Drawing:
         drawn = (drawn | set(self.always)) - set(self.never)
         self.features = possible(drawn, self.always)
         self.hazards = Hazards(self.seed, self.features)
+        self.operations = OperationDraws(self.seed, self.features)
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -554,7 +558,8 @@ def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()
     }
     flows = drawing.flows(topics, keys, producers, seconds)
     actions = drawing.actions({**parts, "keys": keys})
-    actions += [Action(*each) for each in drawing.hazards.actions(parts)]
+    operations = drawing.operations.actions({**parts, "keys": keys})
+    actions += [Action(*each) for each in [*drawing.hazards.actions(parts), *operations]]
     proxy_settings = {**drawing.proxy_settings(), **drawing.hazards.proxy_settings(seconds)}
     return Plan(
         seed=seed,

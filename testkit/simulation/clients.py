@@ -102,12 +102,14 @@ class ConsumerNode(Node):
         broadcast: bool = False,
         by_key: bool = True,
         token: str | None = None,
+        may_be_refused: bool = False,
     ) -> None:
         """Start in a process of its own.
 
         *ddmq*: behave like DDMQ's client of that mode. *broadcast*: the group delivers every
         message to each of its clients. *by_key*: the group orders by KEY; DDMQ's clients do not
-        receive the order key.
+        receive the order key. *may_be_refused*: its group or topic may be removed, which ends it by
+        an error, as does the end of its *token*.
         """
         told = f"{group}%{self.name}" if broadcast else group
         process = self.new_process()
@@ -144,7 +146,8 @@ class ConsumerNode(Node):
             return
         consumer = process.run(make)
         self._stop = consumer.stop
-        self._work(_until_refused(consumer.run(handle, handle_signals=False), token))
+        main = consumer.run(handle, handle_signals=False)
+        self._work(_until_refused(main) if may_be_refused or token is not None else main)
 
     def _begin_ddmq(
         self,
@@ -193,13 +196,10 @@ class ConsumerNode(Node):
             self.process.run(self._stop)
 
 
-async def _until_refused(main: Coroutine[Any, Any, None], token: str | None) -> None:
-    """Run a consumer, which ends by an error once its token, if any, has expired."""
-    try:
+async def _until_refused(main: Coroutine[Any, Any, None]) -> None:
+    """Run a consumer, which may end by a refusal."""
+    with suppress(Refused):
         await main
-    except Refused:
-        if token is None:
-            raise
 
 
 class _Telling(AsyncProducer):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from testkit.explorer.generator import FAULTS, FEATURES, draw
 from testkit.explorer.plan import Action, Plan
-from testkit.explorer.player import LIMITS, Outcome, limits_of
+from testkit.explorer.player import LIMITS, Outcome, limits_of, outruns_retention
 from testkit.explorer.shrinker import shrink
 
 
@@ -97,3 +97,14 @@ def test_only_unordered_messages_wait_for_little_memory() -> None:
     assert limits_of(plan.changed(groups=[unordered])).delivery_s > LIMITS.delivery_s
     ample = plan.changed(groups=[unordered], proxy_settings={})
     assert limits_of(ample) == LIMITS
+
+
+def test_brokers_that_retain_seconds_keep_no_state() -> None:
+    """Found by exploring: 100 KB a second went into a log of 1 MB while a queue had no owner."""
+    plan = draw(3)
+    fast = replace(plan.flows[0], count=100, every_s=0.4, body_bytes=40_000)
+    slow = replace(fast, body_bytes=60)
+    plan = plan.changed(brokers={"broker-a": {"retention_bytes": 1_000_000}})
+    assert outruns_retention(plan.changed(flows=[fast]))
+    assert not outruns_retention(plan.changed(flows=[slow]))
+    assert not outruns_retention(plan.changed(flows=[fast], brokers={"broker-a": {}}))
