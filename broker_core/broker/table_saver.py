@@ -88,8 +88,14 @@ class TableSaver:
 
 
 def load_table(table: JsonTable | JournaledTable, build: Callable[[dict[str, Any]], T]) -> T:
-    """Return *build* of the table's content. Raise StoreError if it cannot be read."""
+    """Return *build* of the table's content. Raise StoreError if it cannot be read.
+
+    A table with a journal is mended; others are replaced often.
+    """
     try:
-        return build(table.load())
+        content = table.load()
+        if isinstance(table, JournaledTable):
+            table.mend()
+        return build(content)
     except (ValueError, InvalidCommand, OSError) as error:
         raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error

@@ -66,6 +66,26 @@ class JsonTable:
             )
         return {}
 
+    def mend(self) -> None:
+        """Make the file and its copy alike again, if one of them is missing, damaged or older: a
+        crash between the two writes, or damage, must not leave a table with one of them for long.
+
+        Only for the process that writes the table, and where it does not matter later whether
+        ``load`` used the copy. If the disk refuses, only with a warning.
+        """
+        files = (self.path, self._backup)
+        found = [path.read_bytes() if path.exists() else b"" for path in files]
+        whole = next((each for each in found if content_of(each) is not None), None)
+        if whole is None:
+            return
+        for path, each in zip(files, found, strict=True):
+            if each != whole:
+                try:
+                    _replace(path, whole)
+                    sync_folder(path.parent)
+                except OSError as error:
+                    _log.warning("table not mended", table=str(path), reason=str(error))
+
     def load_newest(self) -> dict[str, Any] | None:
         """Return the content as last saved, never its backup; None if it is missing or damaged."""
         return _read(self.path)

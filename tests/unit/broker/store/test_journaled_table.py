@@ -128,6 +128,33 @@ def test_the_backup_of_a_damaged_table_is_completed_by_the_journals(
     assert reopened(table).load() == expected([*patches, {"table": {"last": {"n": 1}}}])
 
 
+@pytest.mark.parametrize("first", ["topics.json", "topics.json.bak"])
+@pytest.mark.parametrize("how", ["missing", "damaged", "older"])
+@pytest.mark.parametrize("second", ["topics.json", "topics.json.bak"])
+def test_a_mended_table_survives_the_loss_of_either_file(
+    table: JournaledTable, tmp_path: Path, first: str, how: str, second: str
+) -> None:
+    """A crash between its two writes leaves one of them, and the next write may be months later."""
+    patches = changes(40)
+    for patch in patches[:20]:
+        table.append(patch)
+    table.fold()
+    older = (tmp_path / "topics.json").read_bytes()
+    for patch in patches[20:]:
+        table.append(patch)
+    table.fold()
+    lost = {"missing": None, "damaged": b"garbage", "older": older}[how]
+    if lost is None:
+        (tmp_path / first).unlink()
+    elif how == "damaged" or first != "topics.json":  # the file is written before its copy
+        (tmp_path / first).write_bytes(lost)
+    again = reopened(table)
+    again.load()
+    again.mend()
+    (tmp_path / second).write_bytes(b"garbage")
+    assert reopened(table).load() == expected(patches)
+
+
 @pytest.mark.parametrize("step", range(6))
 def test_a_crash_within_a_fold_changes_nothing(
     table: JournaledTable, monkeypatch: pytest.MonkeyPatch, step: int
