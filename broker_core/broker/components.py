@@ -226,7 +226,7 @@ class Components:
             self._topic_table,
             announce=announce,
             read_only=self.replica.is_slave,
-            is_deleting=store.is_deleting,
+            is_deleting=store.is_deletion_pending,
             limit=Limit("max_topics", self.settings.max_topics, advice="delete unused topics"),
         )
         self.deletion = TopicDeletion(

@@ -90,12 +90,12 @@ class TableSaver:
 def load_table(table: JsonTable | JournaledTable, build: Callable[[dict[str, Any]], T]) -> T:
     """Return *build* of the table's content. Raise StoreError if it cannot be read.
 
-    A table with a journal is mended; others are replaced often.
+    A table with a journal is repaired; others are replaced often.
     """
     try:
         content = table.load()
         if isinstance(table, JournaledTable):
-            table.mend()
+            table.repair()
         return build(content)
     except (ValueError, InvalidCommand, OSError) as error:
         raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error

@@ -137,7 +137,7 @@ class NameServer:
             try:
                 for namespace, key, value in _stored_values(self._table.load()):
                     self._routes.put_value(namespace, key, value=value)
-                self._table.mend()
+                self._table.repair()
             except InvalidCommand as error:
                 raise StoreError(f"table {self._table.path} cannot be used: {error}") from None
         self.address = await self.server.listen(self._host, self._port)

@@ -80,9 +80,9 @@ class JournaledTable:
         self._next = max(numbered, default=0) + 1
         return content
 
-    def mend(self) -> None:
-        """Make the file and its copy alike again, as ``JsonTable.mend`` does."""
-        self._table.mend()
+    def repair(self) -> None:
+        """Make the file and its copy alike again, as ``JsonTable.repair`` does."""
+        self._table.repair()
 
     def append(self, *patches: dict[str, Any], depth: int = 2) -> None:
         """Apply *patches* durably, in order, all or (after a crash) the first ones.

@@ -66,7 +66,7 @@ class JsonTable:
             )
         return {}
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Make the file and its copy alike again, if one of them is missing, damaged or older: a
         crash between the two writes, or damage, must not leave a table with one of them for long.
 
@@ -84,7 +84,7 @@ class JsonTable:
                     _replace(path, whole)
                     sync_folder(path.parent)
                 except OSError as error:
-                    _log.warning("table not mended", table=str(path), reason=str(error))
+                    _log.warning("table not repaired", table=str(path), reason=str(error))
 
     def load_newest(self) -> dict[str, Any] | None:
         """Return the content as last saved, never its backup; None if it is missing or damaged."""

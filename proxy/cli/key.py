@@ -27,7 +27,7 @@ from proxy.cli.owner_requests import path_of
 from proxy.cli.times import time_text
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.operator.key_models import Cli
+from proxy.operator.key_models import Cli, events_in_order
 from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
 
 app = typer.Typer(
@@ -112,7 +112,7 @@ def history(
     found = seen.first + [row for row in seen.others if row["queue"] is not None]
     rows = [
         {**row, "at": time_text(row["at_ms"], between=" ")}
-        for row in sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
+        for row in events_in_order(found)[-limit:]
     ]
     print_rows(rows, columns=_HISTORY, output=output)
     if seen.cut or len(rows) < len(found):

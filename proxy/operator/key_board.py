@@ -20,6 +20,7 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
 from proxy.errors import Unavailable, UnknownName
+from proxy.operator.key_models import events_in_order
 from proxy.operator.key_verbs import KeyVerbs
 from proxy.operator.readers import SharedAnswers
 from proxy.operator.recorded_keys import RecordedKeys, RecordedQueues
@@ -140,8 +141,7 @@ class KeyBoard:
                     "by": change.actor,
                 }
             )
-        found = sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
-        return Listed(found, page.unanswered)
+        return Listed(events_in_order(found)[-limit:], page.unanswered)
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ A field with a ``Cli`` is also an option of the command line.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -190,3 +191,10 @@ class NoteView(Answer):
     elsewhere: list[str]
     unowned: list[str]
     unaddressed: list[str]
+
+
+def events_in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events of a key, oldest first. In the same millisecond, what people did (``queue`` is
+    None) comes before what follows from it in a queue.
+    """
+    return sorted(events, key=lambda row: (int(row["at_ms"]), row["queue"] is not None))

@@ -366,7 +366,8 @@ class MessageBrowser:
         """
         left = [scan for scan in reading.scans if not scan.at_end]
         share = max(1, len(left))
-        most, size = min(_AT_ONCE, MOST_READ // share), min(_AT_ONCE_BYTES, _MOST_BYTES // share)
+        most = max(1, min(_AT_ONCE, MOST_READ // share))
+        size = min(_AT_ONCE_BYTES, _MOST_BYTES // share)
         while left:
             for scan in left:
                 if budget.spent:

@@ -19,7 +19,7 @@ OPERATIONS = {
     "whole redrives": 0.15,  # of all keys of a topic, or with a rate
     "drains": 0.12,
     "group resets": 0.06,
-    "retries anew": 0.15,
+    "fresh retries": 0.15,
     "notes": 0.1,  # on keys
 }
 
@@ -43,7 +43,7 @@ class OperationDraws:
             "whole redrives": self._redrive,
             "drains": self._drain,
             "group resets": self._group_reset,
-            "retries anew": lambda plan: (
+            "fresh retries": lambda plan: (
                 "key verb",
                 {"verb": "retry", **self._key(plan), "anew": True},
             ),

@@ -1,5 +1,5 @@
-"""What people do to a running world: verbs on keys, groups, queues and proxies by the HTTP API, and
-changes of the groups' settings.
+"""Operations of people in a running world: verbs on keys, groups, queues and proxies by the HTTP
+API, and changes of the groups' settings.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ class TopicDirectory:
 
         *announce* notifies the nameservers of new or changed topics, as ``Registration.announce``
         does, and does not raise. *read_only*: topics come only from a master, by ``replace``.
-        *is_deleting* returns whether a topic's deletion was begun and is not complete. *limit*: on
-        the number of topics, the broker's own not included.
+        *is_deleting* returns whether a deletion of a topic will take effect, by which a topic that
+        is defined before would be gone. *limit*: on the number of topics, the broker's own not
+        included.
         """
         self.topics = topics
         self.read_only = read_only

@@ -152,7 +152,7 @@ class Parking:
 
     def failing(self, *, stored_before_ms: float) -> list[bytes]:
         """Return keys, not parked, whose first unfinished message failed and was stored before that
-        time. A retry anew begins without failures. O(keys in memory).
+        time. A fresh retry begins without failures. O(keys in memory).
         """
         stored_ms_of = self._jobs.residency.unloaded.stored_ms
         return [

@@ -131,7 +131,7 @@ def test_the_backup_of_a_damaged_table_is_completed_by_the_journals(
 @pytest.mark.parametrize("first", ["topics.json", "topics.json.bak"])
 @pytest.mark.parametrize("how", ["missing", "damaged", "older"])
 @pytest.mark.parametrize("second", ["topics.json", "topics.json.bak"])
-def test_a_mended_table_survives_the_loss_of_either_file(
+def test_a_repaired_table_survives_the_loss_of_either_file(
     table: JournaledTable, tmp_path: Path, first: str, how: str, second: str
 ) -> None:
     """A crash between its two writes leaves one of them, and the next write may be months later."""
@@ -150,7 +150,7 @@ def test_a_mended_table_survives_the_loss_of_either_file(
         (tmp_path / first).write_bytes(lost)
     again = reopened(table)
     again.load()
-    again.mend()
+    again.repair()
     (tmp_path / second).write_bytes(b"garbage")
     assert reopened(table).load() == expected(patches)
 
