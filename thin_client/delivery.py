@@ -559,7 +559,7 @@ def _wire_message(
 
 
 def _traced(properties: dict[str, str], inject: Callable[[dict[str, str]], None]) -> dict[str, str]:
-    """Return *properties* with those of a tracer, whose faults do not prevent a send."""
+    """Return *properties* with those that a tracer adds; its faults do not prevent a send."""
     traced = dict(properties)
     try:
         inject(traced)
@@ -568,7 +568,7 @@ def _traced(properties: dict[str, str], inject: Callable[[dict[str, str]], None]
     except Exception:
         _log.exception("a tracer failed; the message is sent without its trace")
         return properties
-    return traced
+    return {**traced, **properties}
 
 
 def _delayed(

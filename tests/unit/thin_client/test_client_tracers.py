@@ -42,6 +42,16 @@ def test_a_message_is_sent_without_the_trace_of_a_failing_tracer(
     assert "a tracer failed; the message is sent without its trace" in caplog.text
 
 
+def test_a_property_of_the_application_counts_before_that_of_a_tracer() -> None:
+    """As in the other languages."""
+    stamp = Stamp(None, lambda given: given.update(traceparent="tracer", more="x"), lambda: 0.0)
+    message = Outgoing("orders", b"1", properties={"traceparent": "own"})
+    (request,) = deliveries([message], deadline_ns=1, stamp=stamp)
+    (sent,) = request.messages
+    assert sent.properties is not None  # type: ignore[union-attr]
+    assert (sent.properties["traceparent"], sent.properties["more"]) == ("own", "x")
+
+
 class Entering(Tracer):
     def handling(self, message: Message) -> contextlib.AbstractContextManager[object]:
         raise RuntimeError("no span")

@@ -61,7 +61,9 @@ async function keep(leaseMs: number): Promise<boolean> {
     const reference = context && { context, leaseId: rows[at + 2] ?? 0 };
     if (reference === undefined || gone.has(nameIn(reference))) continue;
     const home = rows[at] ?? 0;
-    held.set(home, [...(held.get(home) ?? []), reference]);
+    const leases = held.get(home);
+    if (leases === undefined) held.set(home, [reference]);
+    else leases.push(reference);
   }
   const all = [...held].map(([home, leases]) => extend(homes[home] ?? [], leases, leaseMs));
   return (await Promise.all(all)).every(Boolean);
