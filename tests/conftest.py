@@ -18,6 +18,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -32,6 +33,9 @@ from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.core_tests import is_core_test
 from tests.support.examples import EXPLORES, examples
 from tests.support.variants import in_part
+
+if TYPE_CHECKING:
+    from tests.support.command_line import CommandLine
 
 pytest_plugins = ["testkit.time_limit"]
 
@@ -86,6 +90,17 @@ def pytest_asyncio_loop_factories(
     if real or not any(item.path.is_relative_to(of) for of in _SIMULATED):
         return {"sockets": asyncio.new_event_loop}
     return {"simulated": PytestLoop}
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    """The command line, run in this process."""
+    from tests.support.command_line import command_line  # only few tests need all that it imports
+
+    with command_line(monkeypatch, capsys) as run:
+        yield run
 
 
 @pytest.fixture(autouse=True, scope="session")

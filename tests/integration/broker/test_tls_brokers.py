@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from testkit.broker_process import run_broker
 from testkit.certificates import Certificates, make_certificates
 from testkit.eventually import until
 from testkit.processes import Children
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from tests.support.replica_group import TOPIC, replica_group
 
 
@@ -34,14 +33,6 @@ def certificates(tmp_path: Path) -> Certificates:
     folder = tmp_path / "certificates"
     folder.mkdir()
     return make_certificates(folder)
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 def shown(certificates: Certificates) -> dict[str, str]:

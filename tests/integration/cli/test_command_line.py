@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from testkit.processes import Child, Children
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 SETTINGS = """
 auto_create_groups: false
@@ -59,14 +59,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with Children(folder) as children:
         up = children.start("up", "--data", "data", "--settings", "settings.yaml", *ports)
         yield Live(children, up, up.ready(), folder / "data")
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.fixture
@@ -382,10 +374,10 @@ def test_an_address_without_a_server_is_one_sentence(
         "lag", "billing", "--http", unused_address
     )
     assert f"no connection to {unused_address}" in orderlane.problem(
-        "produce", "orders", "--count", 1, "--timeout", 0.3, "--proxy", unused_address
+        "produce", "orders", "--count", 1, "--timeout", 2, "--proxy", unused_address
     )
     assert f"no connection to {unused_address}" in orderlane.problem(
-        "consume", "billing", "--until-idle", 2, "--proxy", unused_address
+        "consume", "billing", "--until-idle", 4, "--proxy", unused_address
     )
     assert "retrying" in caplog.text
 

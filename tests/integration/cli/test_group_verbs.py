@@ -14,7 +14,7 @@ from broker_core.client import BrokerClient
 from proxy.cli.connect import ask_proxy
 from proxy.live.stored_group import NAMESPACE, StoredGroup
 from testkit.processes import Child, Children, wait_until
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 SETTINGS = {
     "group_store": "nameserver",
@@ -49,14 +49,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def http(running: Running) -> str:
     """The HTTP port of the gateway."""
     return running.http
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 async def _store_unsigned(nameserver: str, name: str) -> None:

@@ -15,15 +15,8 @@ from tests.integration.diagnosis.doctor import (
     findings,
 )
 from tests.integration.operator.queue_site import site
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from tests.support.consumers import consuming
-
-
-@pytest.fixture
-def orderlane(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
-
 
 # ---- who is asked --------------------------------------------------------------------------------
 

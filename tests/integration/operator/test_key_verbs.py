@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from proxy.cli.connect import ask_proxy
 from proxy.core.access.audit_record import AuditWish
@@ -18,21 +16,13 @@ from proxy.upstream.audit import Audit
 from testkit.eventually import eventually
 from testkit.gateway import HANDED_OVER, Gateway, run_gateway
 from tests.integration.upstream.parking.parking_desk import PARK, Desk, copied, parking, send, view
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from tests.support.consumers import consuming
 
 BLOCK = {"on_exhausted": "block", "retry_intervals_ms": [600_000]}
 WHY = ("--reason", "a test")
 #: Long enough that no queue moves when the machine stalls for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as command:
-        yield command
 
 
 async def rows(

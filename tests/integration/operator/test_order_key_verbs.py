@@ -18,7 +18,7 @@ from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.connect import ask_proxy, broker_client
 from proxy.errors import OrderlaneError
 from testkit.processes import Child, Children
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from thin_client import AsyncConsumer, Message
 
 SETTINGS = {
@@ -85,14 +85,6 @@ async def _fill(running: Running) -> None:
         for place, messages in by_queue.items():
             for start in range(0, len(messages), 500):
                 await client.send_batch(queues[place], messages[start : start + 500])
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 def asked_of(running: Running, path: str) -> bytes:

@@ -9,16 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from proxy.cli import connect
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from tests.support.http_answers import HttpAnswers, json_answer
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.fixture(autouse=True)

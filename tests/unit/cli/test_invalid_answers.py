@@ -12,17 +12,9 @@ import pytest
 
 from proxy.cli.connect import ADMIN_TOKEN, body_of
 from proxy.errors import OrderlaneError
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 Answering = Callable[[bytes], str]
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.fixture

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from proxy.cli import all_owners, key
 from proxy.errors import OrderlaneError
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 #: Keys of one answer.
 PAGE = 10_000
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 class Proxies:

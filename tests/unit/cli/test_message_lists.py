@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -10,15 +9,7 @@ import pytest
 
 from proxy.cli import audit, exports, messages
 from proxy.cli.times import time_text
-from tests.support.command_line import CommandLine, command_line
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
+from tests.support.command_line import CommandLine
 
 
 class Topic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,7 @@ from proxy.cli import order_key_rollout
 from proxy.cli.order_key_sample import Known
 from proxy.core.jobs.hand_out import HandOut
 from proxy.settings.groups import TopicSettings
-from tests.support.command_line import CommandLine, command_line
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
+from tests.support.command_line import CommandLine
 
 
 def _queue(name: str) -> dict[str, Any]:

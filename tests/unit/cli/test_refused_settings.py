@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
 
 from proxy.cli import groups, order_key_rollout, order_key_sample
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 TOPICS = {"topics": [{"name": "orders", "order_key": "KEY"}]}
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.mark.parametrize("settings", [TOPICS, None])

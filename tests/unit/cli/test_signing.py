@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,17 +10,9 @@ import pytest
 
 from proxy.cli import groups
 from proxy.errors import OrderlaneError
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 SIGN = ("groups", "sign", "--reason", "checked", "--http", "a", "-o", "json")
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,20 +30,12 @@ from proxy.cli import (
 from proxy.cli.connect import NoAnswerInTime
 from proxy.diagnosis.diagnose import Diagnosis
 from proxy.errors import OrderlaneError
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 
 SILENT = {"broker-b": "no answer in time"}
 NAMED = "broker-b did not answer: no answer in time"
 OWNER_ROW = {"group": "billing", "topic": "orders", "epoch": 1, "since_ms": 1}
 PROXY = {"proxy": "us", "http": "us", "state": "serving", "reason": "", "owned": 1}
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 class Client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.processes import Children
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from thin_client import calls
 from thin_client.calls import Call
 from thin_client.connection import Connection
@@ -24,14 +23,6 @@ groups:
   - {name: archive, topics: [{name: orders}]}
 """
 _COUNT = 40
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as run:
-        yield run
 
 
 class _Reader:

@@ -5,21 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine, command_line
+from tests.support.command_line import CommandLine
 from thin_client.spark.package import write_package
-
-
-@pytest.fixture
-def orderlane(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[CommandLine]:
-    with command_line(monkeypatch, capsys) as line:
-        yield line
 
 
 def test_the_zip_is_enough_where_nothing_is_installed(tmp_path: Path) -> None:
