@@ -28,6 +28,7 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import READ_AHEAD
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.verdicts import Nack, judged_ids
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -322,12 +323,18 @@ class GroupLane:
         removed.
         """
         topic = self.topics.get(pipeline.topic)
-        if topic is None or pipeline.closed or pipeline.has_rules(rules := rules_of(topic)):
+        if topic is None or pipeline.closed or pipeline.has_rules(rules := self.rules_of(topic)):
             return False
         effects = pipeline.change_rules(rules)
         self.record_rules(pipeline)
         self._apply(pipeline, effects)
         return True
+
+    def rules_of(self, topic: TopicSettings) -> TopicRules:
+        """Return the compiled settings of *topic*, one of the group's. A group created
+        automatically keeps the order keys of a group of that name which had settings.
+        """
+        return rules_of(topic, has_default_key=self.auto_created)
 
     def record_rules(self, pipeline: QueuePipeline) -> None:
         """Record the changed rules of *pipeline* in the history."""
@@ -578,7 +585,10 @@ class GroupLane:
 
     def _execute_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
         if effects.expired:
-            self.counts[pipeline.topic].lease_expired(now_ns())
+            now, connected = now_ns(), self.open_connections
+            self.counts[pipeline.topic].lease_expired(now)
+            here = [lease for lease in effects.expired if lease.holder.connection in connected]
+            self.buffer.expired(pipeline.topic, here, now_ns=now)
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         for refill in effects.refills:

@@ -23,20 +23,21 @@ from proxy.settings.actions import ActionSettings
 from proxy.settings.groups import TopicSettings
 
 #: The rules of all topics with queues, however many there are.
-_in_use: WeakValueDictionary[TopicSettings, TopicRules] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[TopicSettings, bool], TopicRules] = WeakValueDictionary()
 
 
 @lru_cache(maxsize=1024)  # keeps some that no queue has
-def rules_of(topic: TopicSettings) -> TopicRules:
+def rules_of(topic: TopicSettings, *, has_default_key: bool = False) -> TopicRules:
     """Return the compiled settings of one topic, which were checked when loaded: the same object
-    for equal settings as long as it is in use.
+    for equal settings as long as it is in use. *has_default_key*: as for ``TopicRules``.
     """
-    if (rules := _in_use.get(topic)) is None:
-        rules = _in_use[topic] = _compiled(topic)
+    place = topic, has_default_key
+    if (rules := _in_use.get(place)) is None:
+        rules = _in_use[place] = _compiled(topic, has_default_key=has_default_key)
     return rules
 
 
-def _compiled(topic: TopicSettings) -> TopicRules:
+def _compiled(topic: TopicSettings, *, has_default_key: bool) -> TopicRules:
     return TopicRules(
         order_key=compile_order_key(topic.order_key),
         missing_key=MissingKey(topic.missing_key),
@@ -53,6 +54,7 @@ def _compiled(topic: TopicSettings) -> TopicRules:
         drops_shadow_traffic=topic.pressure_traffic == "drop",
         actions=_actions_of(topic.actions),
         order_key_version=topic.order_key_version,
+        has_default_key=has_default_key,
     )
 
 

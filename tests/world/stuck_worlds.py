@@ -38,6 +38,7 @@ class StuckWorld:
     seconds: float = 60.0
     memory_bytes: int | None = None
     proxies: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)  # of the proxies
     consumers: list[ConsumerPlan] = field(default_factory=list)
     flows: list[FlowPlan] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
@@ -73,7 +74,7 @@ class StuckWorld:
             topics=self.topics,
             groups=self.groups,
             proxies=self.proxies,
-            proxy_settings=memory,
+            proxy_settings=self.settings | memory,
             producers=1,
             consumers=self.consumers,
             flows=self.flows,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from broker_core.names import QueueName, Topic
 from proxy.core.group.longest_queues import LongestQueues
 from proxy.core.group.rate_gate import RateGate
+from proxy.core.group.short_batches import ShortBatches
 from proxy.core.jobs.hand_out import HandOut
 from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Holder, Lease
@@ -62,6 +63,8 @@ class GroupBuffer:
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
     # Those of each topic by their longest chains, if the policy asks for it.
     _longest: dict[Topic, LongestQueues] = field(default_factory=dict)
+    # Topics with leases that expired at clients which cannot extend.
+    _short: dict[Topic, ShortBatches] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[QueuePipeline]:
         return iter(self._pipelines.values())
@@ -98,6 +101,14 @@ class GroupBuffer:
         """Forget *topic*, which has no queue here any more."""
         self._ready.pop(topic, None)
         self._longest.pop(topic, None)
+        self._short.pop(topic, None)
+
+    def expired(self, topic: Topic, leases: Iterable[Lease], *, now_ns: int) -> None:
+        """Note *leases* that expired although their clients are connected: those that cannot extend
+        get shorter batches.
+        """
+        if unextended := [lease for lease in leases if not lease.holder.extends]:
+            self._short.setdefault(topic, ShortBatches()).expired(unextended, now_ns=now_ns)
 
     @property
     def paused_whole(self) -> PausedKey | None:
@@ -226,6 +237,8 @@ class GroupBuffer:
                 del turns[pipeline]
                 if pipeline.rules.max_pull_batch < most:
                     most = pipeline.rules.max_pull_batch
+                if self._short and not wish.holder.extends:
+                    most = self._shortened(pipeline, most, now_ns=now_ns)
                 if allowed < most:
                     most = allowed
                 leases = pipeline.lease(
@@ -253,6 +266,13 @@ class GroupBuffer:
         if cut:
             self._fill_up(batches, wish, jobs_left=jobs_left, bytes_left=bytes_left, now_ns=now_ns)
         return batches
+
+    def _shortened(self, pipeline: QueuePipeline, most: int, *, now_ns: int) -> int:
+        """Return *most*, or less for clients that cannot extend."""
+        if (short := self._short.get(pipeline.topic)) is None:
+            return most
+        limit = short.most(visibility_ns=pipeline.visibility_ns, now_ns=now_ns)
+        return most if limit is None else min(most, limit)
 
     def _in_turn(
         self, wanted: Collection[Topic] | None

@@ -98,12 +98,16 @@ class KeyRecord:
     def wants_change(self, rules: TopicRules) -> bool:
         """Return True if *rules* ask for another order key and are not outdated."""
         rule = KeyRule.of(rules)
-        return rule is not self.rule and rule != self.rule and not self.is_newer_than(rules)
+        if rule is self.rule or rule == self.rule or rules.has_default_key:
+            return False
+        return not self.is_newer_than(rules)
 
     def is_newer_than(self, rules: TopicRules) -> bool:
         """Return True if *rules* are outdated: they ask for a rule that has been replaced since."""
         rule = KeyRule.of(rules)
         if rule is self.rule or rule == self.rule or rules.order_key_version > self.setting:
+            return False
+        if rules.has_default_key:
             return False
         return rules.order_key_version < self.setting or rule in self.former
 

@@ -19,7 +19,10 @@ TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TopicRules:
-    """Settings of one topic in one group. ``tags``: the exact tags to deliver, None for all."""
+    """Settings of one topic in one group. ``tags``: the exact tags to deliver, None for all.
+    ``has_default_key``: no settings name the order key, so it applies only to queues without a
+    recorded one.
+    """
 
     order_key: OrderKey
     missing_key: MissingKey = MissingKey.BY_QUEUE
@@ -30,6 +33,7 @@ class TopicRules:
     max_jobs: int = 20000
     max_jobs_per_key: int = 64
     order_key_version: int = 0
+    has_default_key: bool = False
     drops_shadow_traffic: bool = False
     actions: Actions = field(default_factory=Actions)
 

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
@@ -32,6 +33,7 @@ _SLACK = 1024
 BESIDE_BYTES = 128
 _NONE: Mapping[int, int] = {}
 _NEVER_NS = 1 << 63
+_attempts_of = attrgetter("attempts")
 
 
 #: Deadline of leases, with the first and the last of their ids.
@@ -47,12 +49,13 @@ class Plain(Enum):
 
 class Holder(NamedTuple):
     """Holder of a lease: the connection (its number in this process), the client's own name, and
-    the ``requestId`` of its pull, if any.
+    the ``requestId`` of its pull, if any. ``extends``: it can extend leases.
     """
 
     connection: int
     client: str = ""
     request: str | None = None
+    extends: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -380,6 +383,12 @@ class LeaseBook:
         if self._waiting.get(job.offset) is job:
             del self._waiting[job.offset]
             self._retries.remove(job.offset)
+
+    def offer_fewest_deliveries_first(self) -> None:
+        """Order the jobs that are offered by their deliveries so far. O(n log n)."""
+        jobs = sorted(self.offered, key=_attempts_of)
+        self.offered.clear()
+        self.offered.update(dict.fromkeys(jobs))
 
     def take_offered(self) -> Job | None:
         """Return the next job to deliver again, or None."""

@@ -58,7 +58,9 @@ class Dispatch:
         #: Effects of jobs that ``lease`` did not return.
         self.unreported = Unreported()
         self._work = Budget(MAX_WORK)
-        self._offered_in_a_row = 0
+        # A new period begins with a new job: otherwise, in a queue that moves often, those that
+        # failed at earlier owners would come first each time.
+        self._offered_in_a_row = REACTIVATION_BURST
 
     def share_work(self, work: Budget) -> None:
         """Count the work of actions in *work*, which queues of the group share in one pull."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.jobs.chains import NEW, RUNNING, Job
+from proxy.core.jobs.chains import NEW, READY, RUNNING, Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
 from proxy.core.keys.order_key import QUEUE_CHAIN, WHY_MISSING, MissingKey
@@ -142,6 +142,8 @@ class Intake:
             else:
                 admit(message, effects)
         jobs.advance(next_offset)
+        if resumes and not jobs.resumes:
+            self._leases.offer_fewest_deliveries_first()
         return effects
 
     def _admit_together(self, messages: Iterator[StoredMessage]) -> Iterable[StoredMessage]:
@@ -208,7 +210,11 @@ class Intake:
             if rule.missing is MissingKey.BY_QUEUE:
                 key = QUEUE_CHAIN
         if not self._residency.spill(key, message.queue_offset):
-            jobs.admit(self.job(message, key))
+            job = self.job(message, key)
+            jobs.admit(job)
+            if job.attempts and job.state is READY:  # it failed at an earlier owner
+                jobs.chains.take_ready(job)
+                self._settlement.offer(job, job.since_ns)
 
     def _give_up(self, message: StoredMessage, reason: str, effects: Effects) -> None:
         """Give up *message*, which never becomes ready."""

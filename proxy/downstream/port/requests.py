@@ -139,7 +139,7 @@ def wish_of(
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
     return PullWish(
-        holder_of(request, connection),
+        holder_of(request, connection, extends=ours),
         None if topics is None else frozenset(map(Topic, topics)),
         jobs,
         max_bytes,
@@ -148,10 +148,10 @@ def wish_of(
     )
 
 
-def holder_of(request: Any, connection: int) -> Holder:
-    """Return the client of a PullRequest or AckRequest."""
+def holder_of(request: Any, connection: int, *, extends: bool = True) -> Holder:
+    """Return the client of a PullRequest or AckRequest; *extends*: it can extend leases."""
     client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
-    return Holder(connection, client, getattr(request, "requestId", None) or None)
+    return Holder(connection, client, getattr(request, "requestId", None) or None, extends)
 
 
 def note_figures(

@@ -17,7 +17,6 @@ from proxy.core.records.record import Clean
 from proxy.errors import WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.history import keys_in_history
-from proxy.lane.topic_rules import rules_of
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.period_start import Begun, PeriodStart
 
@@ -88,7 +87,7 @@ class FreePeriod:
             trusted=lambda: now_ns() < trusted_until_ns,
             hands_out=self._changes,
         )
-        begun = await start.begin_now(rules_of(topic))
+        begun = await start.begin_now(self._lane.rules_of(topic))
         owner, hold_ns = self._context.client.client_id, start.hold_until_ns
         last = None if begun.last is None else begun.last.snapshot
         keys = {} if last is None else keys_in_history(last)

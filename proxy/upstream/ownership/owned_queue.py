@@ -26,7 +26,6 @@ from proxy.lane.history import (
     keys_in_history,
     rules_in_history,
 )
-from proxy.lane.topic_rules import rules_of
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.commits.hand_over import drained, write_end
 from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
@@ -211,7 +210,7 @@ class OwnedQueue:
         settings = self._lane.topics.get(self.queue.topic)
         if settings is None:
             raise TopicRemoved(f"{self.queue.topic!r} is not a topic of the group any more")
-        rules = rules_of(settings)
+        rules = self._lane.rules_of(settings)
         begun = await self._begin_period(rules)
         pipeline = ParkingPipeline(
             queue=self.queue,

@@ -111,6 +111,14 @@ def test_auto_create_makes_a_group_with_the_requested_topics() -> None:
     assert listener.told["wanted"] == 0
 
 
+def test_an_auto_created_group_has_default_keys_until_settings_name_it() -> None:
+    made, _ = lanes(auto_create=True)
+    lane = made.require("new", ["x"])
+    assert lane.rules_of(lane.settings.topics[0]).has_default_key
+    lane.set_up(lane.settings)
+    assert not lane.rules_of(lane.settings.topics[0]).has_default_key
+
+
 def test_an_auto_created_group_takes_further_topics_and_upstream_is_notified() -> None:
     made, listener = lanes(auto_create=True)
     lane = made.require("new", ["x"])

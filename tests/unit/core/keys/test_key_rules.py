@@ -50,3 +50,20 @@ def test_a_pipeline_with_older_rules_goes_on_by_the_newer_ones_and_says_so() -> 
     here = pipeline(rules("KEY"), resume=Snapshot(Epoch(1), 0, 0, (), keys=newer))
     assert not here.key_change_due
     assert "older than the order key in use, $.id" in here.statistics().key_change
+
+
+def test_a_default_key_changes_no_recorded_one_and_is_not_older_than_it() -> None:
+    default, named = rules("KEY", has_default_key=True), KeyRecord.first(rules("$.id"))
+    assert not named.wants_change(default)
+    assert not FIRST.changed(rules("$.id"), since=5).completed().is_newer_than(default)
+    assert KeyRecord.first(default).wants_change(rules("$.id")), "settings do name one"
+
+
+def test_settings_that_come_back_are_not_older_than_the_default_key_in_between() -> None:
+    named, default = rules("$.id"), rules("KEY", has_default_key=True)
+    first = pipeline(named)
+    between = pipeline(default, epoch=2, resume=first.snapshot())
+    assert between.keys.record.rule.text == "$.id"
+    assert not between.key_change_due
+    again = pipeline(named, epoch=3, resume=between.snapshot())
+    assert again.statistics().key_change == ""

@@ -104,6 +104,16 @@ def test_a_message_given_up_by_an_earlier_owner_is_given_up_at_its_turn() -> Non
     assert here.dispatch.unreported.pending is None
 
 
+def test_jobs_that_failed_at_an_earlier_owner_come_after_a_new_one_those_tried_least_first() -> (
+    None
+):
+    """In a queue that moves often, the same ones would otherwise come first each time."""
+    resume = Snapshot(Epoch(1), 0, 4, tuple(range(4)), {0: 3, 1: 1, 2: 2}, keys=KEYS)
+    here = components(resume=resume, messages=[keyed(n, f"k{n}") for n in range(4)])
+
+    assert offsets(here.lease()) == [3, 1, 2, 0]
+
+
 def test_a_filtered_message_finishes_and_the_next_of_its_key_has_its_turn() -> None:
     wanted = acting(filter={"where": "body.wanted"})
     here = components(wanted, messages=[sent(0, "a", wanted=False), sent(1, "a", wanted=True)])

@@ -359,7 +359,7 @@ def test_the_next_owner_repeats_nothing_and_goes_on_counting() -> None:
         messages=[keyed(n, f"k{n}") for n in range(1, 6)],
     )
     leases = lease(second)
-    assert (offsets(leases), [each.job.attempts for each in leases]) == ([1, 3, 4, 5], [2, 1, 1, 1])
+    assert (offsets(leases), [each.job.attempts for each in leases]) == ([3, 1, 4, 5], [1, 2, 1, 1])
 
 
 def test_an_owner_passes_on_unread_state_unchanged() -> None:
