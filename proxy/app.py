@@ -78,6 +78,7 @@ from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
 from proxy.upstream.ownership.lock_renewals import LockRenewals
 from proxy.upstream.ownership.owner_book import OwnerBook
+from proxy.upstream.ownership.ownerships import Ownerships
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
@@ -131,7 +132,7 @@ class Proxy:
         )
         self._refills = Refills(self._context)
         self._key_changes = KeyChanges(self._context, self._refills)
-        self._ownerships: dict[Group, GroupOwnership] = {}
+        self._ownerships = Ownerships()
         self._renewals = LockRenewals(self._context, self._ownerships)
         self._lanes = Lanes(
             self._make_lane,
