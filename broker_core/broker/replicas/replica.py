@@ -379,17 +379,23 @@ class Replica:
         return (await self._store.put(*record, store_ms=wall_ms())).kept
 
     def _once_kept(self, change: Handler) -> Handler:
-        """Answer a change of a table once enough replicas have it."""
+        """Answer a change of a table once enough replicas have it.
 
-        async def handler(request: RemotingCommand, channel: RemotingChannel) -> Answer:
-            result = change(request, channel)
-            answer = await result if isinstance(result, Awaitable) else result
+        An answer that does not wait for the disk does not wait for replicas either.
+        """
+
+        async def kept(changed: Awaitable[Answer]) -> Answer:
+            answer = await changed
             if await self._record() is not Kept.WELL:
                 raise BrokerError(
                     ResponseCode.FLUSH_SLAVE_TIMEOUT,
                     "changed here, but not confirmed by replicas in time: repeat the request",
                 )
-            return answer  # type: ignore[return-value]  # none of these answers is a LateAnswer
+            return answer
+
+        def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
+            result = change(request, channel)
+            return kept(result) if isinstance(result, Awaitable) else result
 
         return handler
 

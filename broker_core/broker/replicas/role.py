@@ -32,9 +32,13 @@ STORES = frozenset(
         RequestCode.RECALL_MESSAGE,
     }
 )
-#: An elected master answers them once enough replicas have the changed table.
+#: An elected master answers them once enough replicas have the changed table: commits only if they
+#: ask for the disk.
 CHANGES_OF_TABLES = frozenset(
     {
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.DELETE_TOPIC_IN_BROKER,

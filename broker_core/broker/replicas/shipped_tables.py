@@ -12,8 +12,9 @@ from broker_core.store.journaled_table import JournaledTable, versions_of
 #: Tables that belong to one replica. A promoted slave finds delayed messages in its log.
 _OWN = frozenset({"orderlyLock", "replication", "election", "epochs", "delayOffset"})
 #: A slave takes these before data that the master stored after the change: it must not acknowledge
-#: a message of a topic that it does not know, nor the record that follows a change.
-AT_ONCE = ("topics", "subscriptionGroup")
+#: a message of a topic that it does not know, nor the record that follows a change, nor what a new
+#: owner stores after it has committed where its group begins.
+AT_ONCE = ("topics", "subscriptionGroup", "consumerOffset")
 _LOOK_EVERY_NS = 500_000_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 

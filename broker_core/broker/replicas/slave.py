@@ -335,8 +335,8 @@ class MasterFollower:
             )
 
     async def _take_tables(self, address: str, versions: dict[str, str]) -> None:
-        """Apply the master's tables: topics and groups at once, since the next data may need them;
-        others at intervals.
+        """Apply the master's tables: topics, groups and offsets at once, since the next data may
+        need them; others at intervals.
         """
         names = changed(self._known_tables, versions)
         due = now_ns() - self._took_tables_ns >= TABLES_EVERY_NS

@@ -19,12 +19,14 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.results import ElectedReplicas
 from broker_core.errors import BrokerError, RemotingError, StoreError
 from broker_core.names import Group, QueueName
+from broker_core.remoting.admin_headers import CloneOffsetsHeader
 from broker_core.remoting.bodies import LockBatch
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.election_headers import BeatHeader
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.query_headers import ResetOffsetHeader
 from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
 from broker_core.store.commit_log import CommitLog
@@ -292,6 +294,39 @@ async def test_a_former_master_gives_up_what_was_never_confirmed(tmp_path: Path)
         replica = group.brokers[second].components.replica
         await eventually(lambda: replica.figures().get("inSyncReplicas") == "1,2,3", within_s=60)
         assert await bodies(group, first) == [b"confirmed", b"next"]
+
+
+async def test_offsets_that_were_answered_survive_their_master(tmp_path: Path) -> None:
+    """A group that begins at the newest message would otherwise begin at the oldest."""
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        first = await group.until_served()
+        client = await group.client()
+        queue = await made_queue(client)
+        assert await sent(client, queue, b"old")
+        begins, reset, copied, gone = map(Group, ("begins", "reset", "copied", "gone"))
+        await client.commit_offset(gone, queue, 1, at_once=True)
+        await client.commit_offset(begins, queue, 1, at_once=True, if_none=True)
+        await client.requests.ask(
+            "broker-a",
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            ResetOffsetHeader(topic=TOPIC, group=reset, timestamp=-1).to_ext(),
+        )
+        await client.requests.ask(
+            "broker-a",
+            RequestCode.CLONE_GROUP_OFFSET,
+            CloneOffsetsHeader(src_group=begins, dest_group=copied, topic=TOPIC).to_ext(),
+        )
+        await client.deletions.delete_group(gone)
+        await group.stop(first, crash=True)
+        second = await group.until_served()
+        offsets = group.brokers[second].components.offsets
+        assert {each: offsets.committed(each, TOPIC, 0) for each in (begins, reset, copied)} == {
+            begins: 1,
+            reset: 1,
+            copied: 1,
+        }
+        assert offsets.committed(gone, TOPIC, 0) is None
 
 
 async def test_what_no_majority_confirms_is_answered_with_an_error(tmp_path: Path) -> None:
