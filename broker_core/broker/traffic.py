@@ -8,9 +8,10 @@ minutes, one every ten minutes for an hour, and one an hour for a day.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from broker_core.broker.group_topics import GroupTopics
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import Pace
 
@@ -33,14 +34,23 @@ class Series:
     """A count over time, which only grows."""
 
     def __init__(self, first: Sample) -> None:
-        self._first = first
+        self._first = self._last = first
+        self._rose_ms = first.at_ms
         self._kept = tuple(deque[Sample](maxlen=most) for _, most in _KEPT)
 
     def add(self, sample: Sample) -> None:
         """Add a sample; ignore it if it is too soon after the last one."""
+        if sample.total > self._last.total:
+            self._rose_ms = sample.at_ms
+        self._last = sample
         for (every_ms, _), kept in zip(_KEPT, self._kept, strict=True):
             if not kept or sample.at_ms - kept[-1].at_ms >= every_ms:
                 kept.append(sample)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """True if the count did not rise for a day."""
+        return self._last.at_ms - self._rose_ms > DAY_MS
 
     def over(self, span_ms: int, now: Sample) -> Pace:
         """Return the pace of the last *span_ms*, or since the first sample if that is later."""
@@ -72,7 +82,7 @@ class Tally(Generic[K]):
                 self._series.pop(name, None)
             elif series is not None:
                 series.add(Sample(now_ms, total))
-                if not series.over(DAY_MS, Sample(now_ms, total)).messages:
+                if series.is_unchanged:
                     del self._series[name]
             elif total > before:
                 series = self._series[name] = Series(Sample(self._last_ms, before))
@@ -112,7 +122,9 @@ class Traffic:
         #: Bytes of all messages sent to groups, as stored.
         self.given_bytes = 0
         self._groups: Tally[tuple[Group, Topic]] = Tally({}, now_ms=now_ms)
-        self._pulled: dict[tuple[Group, Topic, int], int] = {}
+        #: Offsets of the last pulls, by queue id.
+        self._pulled: dict[tuple[Group, Topic], dict[int, int]] = {}
+        self._pairs = GroupTopics()  # of both
         self._all_put, self._all_given = Series(Sample(now_ms, 0)), Series(Sample(now_ms, 0))
         self._day = day
         self._mornings = [(0, 0), (0, 0)]  # messages in and out: this morning's, yesterday's
@@ -121,27 +133,35 @@ class Traffic:
 
     def pulled(self, group: Group, topic: Topic, queue_id: int, *, offset: int) -> None:
         """Record a group's pull from *offset* on."""
-        self._pulled[group, topic, queue_id] = offset
+        pulled = self._pulled.get((group, topic))
+        if pulled is None:
+            pulled = self._pulled[group, topic] = {}
+            self._pairs.add(group, topic)
+        pulled[queue_id] = offset
 
     def gave(self, group: Group, topic: Topic, messages: int, *, stored_bytes: int = 0) -> None:
         """Record messages sent to a group, of *stored_bytes* together."""
         self.given_bytes += stored_bytes
-        self._given[group, topic] = self._given.get((group, topic), 0) + messages
+        before = self._given.get((group, topic))
+        if before is None:
+            self._pairs.add(group, topic)
+        self._given[group, topic] = (before or 0) + messages
         self._given_total += messages
 
     def forget(self, groups: Collection[Group]) -> None:
         """Forget groups that were deleted."""
-        self._forget(lambda group, _: group in groups)
+        for group in groups:
+            for topic in self._pairs.take_group(group):
+                self._forget(group, topic)
 
     def forget_topic(self, topic: Topic) -> None:
         """Forget a topic that was deleted: one of the same name starts over."""
-        self._forget(lambda _, other: other == topic)
+        for group in self._pairs.take_topic(topic):
+            self._forget(group, topic)
 
-    def _forget(self, is_gone: Callable[[Group, Topic], bool]) -> None:
-        for key in [each for each in self._given if is_gone(*each)]:
-            del self._given[key]
-        for place in [each for each in self._pulled if is_gone(*each[:2])]:
-            del self._pulled[place]
+    def _forget(self, group: Group, topic: Topic) -> None:
+        self._given.pop((group, topic), None)
+        self._pulled.pop((group, topic), None)
 
     def sample(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:
         """Add samples; call it every ten seconds. *put* as at the start."""
@@ -167,7 +187,7 @@ class Traffic:
         """Return the offset of the group's last pull; 0 if there is none since the broker's
         start.
         """
-        return self._pulled.get((group, topic, queue_id), 0)
+        return self._pulled.get((group, topic), {}).get(queue_id, 0)
 
     def put_pace(self, topic: Topic, put: int, span_ms: int, *, now_ms: int) -> Pace:
         """Return the pace of *topic*, which has had *put* messages by now, in the last

@@ -28,6 +28,7 @@ class ConsumeQueues:
         self._entries_per_file = entries_per_file
         self._files = OpenFiles()
         self._queues: dict[tuple[Topic, int], ConsumeQueue] = {}
+        self._by_topic: dict[Topic, dict[int, ConsumeQueue]] = {}
         self._repair: Repair | None = None
         make_folder(folder)
         self.delete_dropped()
@@ -71,11 +72,16 @@ class ConsumeQueues:
                 on_wrong=self._wrong,
             )
             self._queues[topic, queue_id] = queue
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
 
+    def of_topic(self, topic: Topic) -> list[ConsumeQueue]:
+        """Return the queues of *topic*."""
+        return list(self._by_topic.get(topic, {}).values())
+
     def has_topic(self, topic: Topic) -> bool:
-        """Return whether any queue of *topic* ever had a message. O(queues)."""
-        return any(name == topic for name, _ in self._queues)
+        """Return whether any queue of *topic* ever had a message."""
+        return topic in self._by_topic
 
     def drop(self, topic: Topic, *, at: int) -> list[ConsumeQueue]:
         """Remove the queues of *topic* and return them; they must not be used any more.
@@ -83,7 +89,8 @@ class ConsumeQueues:
         *at* must differ for each drop. On OSError the queues are removed from memory, but files
         that stay on disk reappear at the next start.
         """
-        dropped = [self._queues.pop(name) for name in list(self._queues) if name[0] == topic]
+        queue_ids = self._by_topic.pop(topic, {})
+        dropped = [self._queues.pop((topic, queue_id)) for queue_id in queue_ids]
         for queue in dropped:
             queue.leave()
         folder = self.folder / topic
@@ -102,10 +109,11 @@ class ConsumeQueues:
 
     def count_by_topic(self) -> dict[Topic, int]:
         """Return the number of all entries ever made, by topic."""
-        counts: dict[Topic, int] = {}
-        for (topic, _), queue in self._queues.items():
-            counts[topic] = counts.get(topic, 0) + queue.end_offset
-        return counts
+        return {topic: self.count_of(topic) for topic in self._by_topic}
+
+    def count_of(self, topic: Topic) -> int:
+        """Return the number of entries ever made of *topic*."""
+        return sum(queue.end_offset for queue in self._by_topic.get(topic, {}).values())
 
     def close(self) -> None:
         """Close the files; the next recovery rebuilds entries that were not flushed."""

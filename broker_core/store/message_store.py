@@ -435,7 +435,8 @@ class MessageStore:
         self._changed.add(queue)
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
-        self.reader.log_was_shortened()
+        for queue in self.queues.of_topic(topic):
+            self.reader.forget(queue)
         self.reader.damaged.forget_topic(topic)
         self._unsynced.add(self.queues.folder)
         try:

@@ -308,7 +308,7 @@ class StoreReader:
         return 0 if queue is None else queue.end_offset
 
     def has_topic(self, topic: Topic) -> bool:
-        """Return whether any queue of *topic* ever had a message. O(queues)."""
+        """Return whether any queue of *topic* ever had a message."""
         return self._queues.has_topic(topic)
 
     def next_offset(self, topic: Topic, queue_id: int) -> int:
@@ -342,7 +342,7 @@ class StoreReader:
     def entries(
         self, topic: Topic, queue_id: int, offset: int, *, count: int
     ) -> list[tuple[int, int, int]]:
-        """Return the number of messages ever stored by topic, with deleted ones. O(queues)."""
+        """Return up to *count* index entries from *offset* on, none outside of the queue."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or count < 1 or not self._min_offset(queue) <= offset < queue.end_offset:
             return []
@@ -351,6 +351,10 @@ class StoreReader:
     def put_by_topic(self) -> dict[Topic, int]:
         """Return the number of messages ever stored by topic, deleted ones included. O(queues)."""
         return self._queues.count_by_topic()
+
+    def put_in(self, topic: Topic) -> int:
+        """Return the number of messages ever stored in *topic*, deleted ones included."""
+        return self._queues.count_of(topic)
 
     def log_range(self) -> tuple[int, int]:
         """Return begin and end of the log, in bytes ever written."""
@@ -398,6 +402,10 @@ class StoreReader:
     def log_was_shortened(self) -> None:
         """Search for the oldest messages again: a segment was deleted."""
         self._min_offsets.clear()
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Forget a queue whose topic is deleted."""
+        self._min_offsets.pop(queue, None)
 
     def _min_offset(self, queue: ConsumeQueue) -> int:
         offset = self._min_offsets.get(queue)

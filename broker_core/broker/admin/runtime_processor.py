@@ -124,12 +124,12 @@ class RuntimeProcessor:
     def _paces(self, header: StatsHeader) -> tuple[Pace, Pace, Pace] | None:
         """Return the rates of a minute, an hour and a day, or None for unsupported figures."""
         now_ms, traffic = wall_ms(), self._traffic
-        put = self._reader.put_by_topic()
-        if header.stats_name == "TOPIC_PUT_NUMS" and header.stats_key in put:
-            topic = Topic(header.stats_key)
+        topic = Topic(header.stats_key)
+        if header.stats_name == "TOPIC_PUT_NUMS" and self._reader.has_topic(topic):
+            put = self._reader.put_in(topic)
 
             def pace(span_ms: int) -> Pace:
-                return traffic.put_pace(topic, put[topic], span_ms, now_ms=now_ms)
+                return traffic.put_pace(topic, put, span_ms, now_ms=now_ms)
         elif header.stats_name == "GROUP_GET_NUMS":
             name, _, group = header.stats_key.partition("@")
             if not traffic.knows(Group(group), Topic(name)):

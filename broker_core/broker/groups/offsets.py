@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from broker_core.broker.group_topics import GroupTopics
 from broker_core.broker.limits import NO_LIMIT, Limit
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
@@ -70,9 +71,17 @@ class CommittedOffsets:
     _offsets: dict[_Queue, int] = field(default_factory=dict)
     _epochs: dict[_Queue, int] = field(default_factory=dict)
     _epoch_lives: dict[_Queue, int] = field(default_factory=dict)  # topics that epochs belong to
+    _pairs: GroupTopics = field(default_factory=GroupTopics)  # of all queues in these tables
+    #: By group and topic: one more than the highest queue id in these tables.
+    _ends: dict[tuple[Group, Topic], int] = field(default_factory=dict)
     _limit: Limit = NO_LIMIT
     _changed: set[_Queue] = field(default_factory=set)  # since the last ``take_changes``
     _replaced: bool = False
+
+    def __post_init__(self) -> None:
+        for table in (self._offsets, self._epochs):
+            for queue in table:
+                self._know(queue)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -83,7 +92,15 @@ class CommittedOffsets:
 
     def groups(self) -> set[Group]:
         """Return the groups with offsets."""
-        return {queue.group for queue in self._offsets}
+        return self._pairs.groups()
+
+    def groups_of(self, topic: Topic) -> list[Group]:
+        """Return the groups with offsets in *topic*."""
+        return self._pairs.groups_of(topic)
+
+    def topics_of(self, group: Group) -> list[Topic]:
+        """Return the topics in which *group* has offsets, sorted."""
+        return sorted(self._pairs.topics_of(group))
 
     def commit(
         self,
@@ -142,9 +159,18 @@ class CommittedOffsets:
             self._store(queue, offset)
 
     def _store(self, queue: _Queue, offset: int) -> None:
-        if self._offsets.get(queue) != offset:
+        before = self._offsets.get(queue)
+        if before is None:
+            self._know(queue)
+        if before != offset:
             self._offsets[queue] = offset
             self._note(queue)
+
+    def _know(self, queue: _Queue) -> None:
+        pair = queue[:2]
+        if queue.queue_id >= self._ends.get(pair, 0):
+            self._ends[pair] = queue.queue_id + 1
+            self._pairs.add(*pair)
 
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
         """Return the stored offset, or None."""
@@ -161,9 +187,11 @@ class CommittedOffsets:
         Epochs are not copied: they belong to an owner of the queue for *source*.
         """
         copies = {
-            (queue.topic, queue.queue_id): offset
-            for queue, offset in self._offsets.items()
-            if queue.group == source and queue.topic in topics
+            (topic, queue_id): offset
+            for topic in self._pairs.topics_of(source)
+            if topic in topics
+            for queue_id in range(self._ends[source, topic])
+            if (offset := self.committed(source, topic, queue_id)) is not None
         }
         self.commit_all(target, copies)
 
@@ -173,11 +201,13 @@ class CommittedOffsets:
 
     def delete(self, group: Group) -> None:
         """Delete offsets and epochs of *group*. A later group of that name starts over."""
-        self._delete(lambda queue: queue.group == group)
+        for topic in self._pairs.take_group(group):
+            self._delete(group, topic)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete all groups' offsets in *topic*, since offsets of its messages start over."""
-        self._delete(lambda queue: queue.topic == topic)
+        for group in self._pairs.take_topic(topic):
+            self._delete(group, topic)
 
     def know_deletions(self, number: int) -> None:
         """Record that *number* deletions of the log were applied."""
@@ -185,11 +215,12 @@ class CommittedOffsets:
             self.deletions = number
             self.change += 1
 
-    def _delete(self, is_gone: Callable[[_Queue], bool]) -> None:
-        for table in (self._offsets, self._epochs, self._epoch_lives):
-            for queue in list(filter(is_gone, table)):
-                del table[queue]
-                self._note(queue)
+    def _delete(self, group: Group, topic: Topic) -> None:
+        for queue_id in range(self._ends.pop((group, topic))):
+            queue = _Queue(group, topic, queue_id)
+            for table in (self._offsets, self._epochs, self._epoch_lives):
+                if table.pop(queue, None) is not None:
+                    self._note(queue)
 
     def _note(self, queue: _Queue) -> None:
         self.change += 1
@@ -227,6 +258,7 @@ class CommittedOffsets:
         """Replace the content by *other*: a slave takes over its master's table."""
         self._offsets, self._epochs = other._offsets, other._epochs
         self._epoch_lives = other._epoch_lives
+        self._pairs, self._ends = other._pairs, other._ends
         self.deletions = other.deletions
         self.change += 1
         self._replaced = True
@@ -255,9 +287,8 @@ class CommittedOffsets:
             ("epochLifeTable", self._epoch_lives),
         )
         patch: dict[str, Any] = {"deletions": self.deletions}
-        gone = {queue[:2] for queue in self._changed if queue not in self._offsets}
-        if gone:  # otherwise their names would stay for ever
-            gone -= {queue[:2] for table in (self._offsets, self._epochs) for queue in table}
+        # Otherwise their names would stay for ever.
+        gone = {queue[:2] for queue in self._changed if queue[:2] not in self._ends}
         for name, table in tables:
             nested = patch[name] = dict[str, Any]()
             for queue in self._changed:

@@ -5,7 +5,7 @@ Read-only; each query scans what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker_core.broker.groups.groups import Groups
@@ -109,11 +109,3 @@ def joined(stats: Iterable[ConsumeStats]) -> ConsumeStats:
         queues.update(each.queues)
         rate += each.rate
     return ConsumeStats(queues, rate)
-
-
-def by_group(offsets: CommittedOffsets) -> Mapping[Group, list[Topic]]:
-    """Return the topics in which each group has an offset."""
-    found: dict[Group, dict[Topic, None]] = {}
-    for group, topic, _ in offsets.queues():
-        found.setdefault(group, {})[topic] = None
-    return {group: sorted(topics) for group, topics in found.items()}

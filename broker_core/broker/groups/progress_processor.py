@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import clients_group
-from broker_core.broker.groups.progress import Progress, by_group, joined
+from broker_core.broker.groups.progress import Progress, joined
 from broker_core.broker.table_saver import Saver
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
@@ -81,7 +81,7 @@ class ProgressProcessor:
         wanted = dict.fromkeys((header.topic_list or "").split(";"))
         named = [Topic(each) for each in wanted if each]
         if not named:
-            known = by_group(self._progress.offsets).get(group, ())
+            known = self._progress.offsets.topics_of(group)
             topic = (header.topic or "").strip()
             named = self._progress.consumed_topics(group, [Topic(topic)] if topic else known)
         stats = self._progress.of_group(group, named, now_ms=wall_ms())
@@ -89,13 +89,13 @@ class ProgressProcessor:
 
     def _all_groups(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = BrokerConsumeStatsHeader.from_ext(request.ext)
-        topics, now_ms = by_group(self._progress.offsets), wall_ms()
+        now_ms = wall_ms()
         stats = {}
         for config in self._group_directory.configs:
             wanted = [
                 each
                 for each in self._progress.consumed_topics(
-                    config.group, topics.get(config.group, ())
+                    config.group, self._progress.offsets.topics_of(config.group)
                 )
                 if not header.is_order or self._is_order(each)
             ]
@@ -105,12 +105,12 @@ class ProgressProcessor:
     def _groups_of(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topic = Topic(TopicOnlyHeader.from_ext(request.ext).topic)
         groups = set(self._progress.groups.subscribers(topic))
-        groups |= {group for group, of, _ in self._progress.offsets.queues() if of == topic}
+        groups.update(self._progress.offsets.groups_of(topic))
         return request.response(body=group_list_to_json(groups))
 
     def _topics_of(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         group = Group(GroupHeader.from_ext(request.ext).group)
-        topics = by_group(self._progress.offsets).get(group, ())
+        topics = self._progress.offsets.topics_of(group)
         return request.response(body=topics_at_to_json(topics, self._address()))
 
     def _time_spans(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -148,11 +148,7 @@ class ProgressProcessor:
         header = CloneOffsetsHeader.from_ext(request.ext)
         source, target = Group(header.src_group), clients_group(header.dest_group)
         self._group_directory.config(target)
-        topics = (
-            [Topic(header.topic)]
-            if header.topic
-            else by_group(self._progress.offsets).get(source, [])
-        )
+        topics = [Topic(header.topic)] if header.topic else self._progress.offsets.topics_of(source)
         if not header.offline:
             topics = self._progress.consumed_topics(source, topics)
         known = {topic for topic in topics if self._progress.topics.find(topic) is not None}

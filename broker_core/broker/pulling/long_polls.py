@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,27 +29,30 @@ class LongPolls:
     """The held reads of one broker. One event loop only."""
 
     def __init__(self) -> None:
-        # Dicts keep the order of arrival.
-        self._watched: defaultdict[tuple[Topic, int], dict[Watch, None]] = defaultdict(dict)
+        # By topic and queue id. Dicts keep the order of arrival.
+        self._watched: dict[Topic, dict[int, dict[Watch, None]]] = {}
         #: True once the broker ends.
         self.closed = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._watched.values()))
+        return sum(len(each) for queues in self._watched.values() for each in queues.values())
 
     def watch(self, topic: Topic, queue_id: int, watch: Watch) -> None:
         """Call *watch* for that queue until ``unwatch``.
 
         Look for messages and call this without an await in between, or one may be missed.
         """
-        self._watched[topic, queue_id][watch] = None
+        self._watched.setdefault(topic, {}).setdefault(queue_id, {})[watch] = None
 
     def unwatch(self, topic: Topic, queue_id: int, watch: Watch) -> None:
         """Stop calling *watch*."""
-        watching = self._watched[topic, queue_id]
+        queues = self._watched[topic]
+        watching = queues[queue_id]
         watching.pop(watch, None)
         if not watching:
-            del self._watched[topic, queue_id]
+            del queues[queue_id]
+        if not queues:
+            del self._watched[topic]
 
     async def wait(
         self, topic: Topic, queue_id: int, *, tag_hashes: frozenset[int] | None, timeout_s: float
@@ -79,7 +81,7 @@ class LongPolls:
 
     def arrived(self, topic: Topic, queue_id: int, tag_hashes: frozenset[int]) -> None:
         """Wake the reads that wait for messages with these hashes in that queue."""
-        for watch in self._watched.get((topic, queue_id), ()):
+        for watch in self._watched.get(topic, {}).get(queue_id, ()):
             if watch.tag_hashes is None or not watch.tag_hashes.isdisjoint(tag_hashes):
                 watch.wake(True)
             elif watch.passed_over is not None:
@@ -87,14 +89,14 @@ class LongPolls:
 
     def end(self, topic: Topic) -> None:
         """End the waits for messages of *topic*, as if timed out."""
-        for (name, _), watching in self._watched.items():
-            if name == topic:
-                for watch in watching:
-                    watch.wake(False)
+        for watching in self._watched.get(topic, {}).values():
+            for watch in watching:
+                watch.wake(False)
 
     def close(self) -> None:
         """End all waits, and all later ones, as if timed out."""
         self.closed = True
-        for watching in self._watched.values():
-            for watch in watching:
-                watch.wake(False)
+        for queues in self._watched.values():
+            for watching in queues.values():
+                for watch in watching:
+                    watch.wake(False)

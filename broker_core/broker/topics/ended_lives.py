@@ -20,19 +20,26 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus, StoreReader
 
 _AT_ONCE = 1024
+#: Deletions that are not searched for old ones.
+FEW = 1024
 
 
 class EndedLives:
     """Log offsets of the last deletion of each topic in *store*, as far as deletions are visible.
 
     A check is one look-up if nothing was deleted since the last one; 40 bytes and the name per
-    topic.
+    topic. Deletions that retention has reached are forgotten: all messages left are behind them.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._places: dict[Topic, int] = {}
         self._known = 0
+        self._most = FEW  # then those that retention has reached are removed
+
+    def __len__(self) -> int:
+        """Return the number of topics known."""
+        return len(self._places)
 
     def is_former(self, message: StoredMessage) -> bool:
         """Return whether the topic of *message* was deleted since it was stored. Raise OSError."""
@@ -53,6 +60,10 @@ class EndedLives:
         if end != self._known:
             self._places |= dict(deletions_since(self._store.reader, min(end, self._known)))
             self._known = end
+            if len(self._places) > self._most:
+                begin, _ = self._store.reader.log_range()
+                self._places = {name: at for name, at in self._places.items() if at >= begin}
+                self._most = max(FEW, 2 * len(self._places))
 
 
 def topics_of(message: StoredMessage) -> Iterator[Topic]:
