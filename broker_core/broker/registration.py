@@ -9,7 +9,9 @@
    since they come with the version of the table. So a nameserver first compares the version it
    got last (322), and gets all topics again if its own differs. What follows goes over the same
    connection, or fails.
-4. Every 30 s a nameserver compares versions, which also keeps the broker alive, and every ten
+4. All topics come with the number of each part, by which an embedded nameserver forgets topics that
+   were deleted while it was away, or by a client that ended before it told the nameserver.
+5. Every 30 s a nameserver compares versions, which also keeps the broker alive, and every ten
    minutes it gets all topics in any case.
 
 A slave receives the address of its master from a registration.
@@ -219,8 +221,10 @@ class Registration:
             nameserver.whole, nameserver.news = False, {}  # requests meanwhile: the next one
             found = self._topics if whole else map(self._topics.find, news)
             try:
-                for part in _parts([each for each in found if each is not None], version):
-                    await self._register_part(channel, part)
+                parts = list(_parts([each for each in found if each is not None], version))
+                for number, part in enumerate(parts):
+                    place = (number, len(parts)) if whole else (None, None)
+                    await self._register_part(channel, part, place)
             except BaseException:
                 nameserver.whole = True
                 raise
@@ -237,7 +241,12 @@ class Registration:
         answer = await self._ask(channel, RequestCode.QUERY_DATA_VERSION, self._header, version)
         return not QueryDataVersionResponse.from_ext(answer.ext).changed
 
-    async def _register_part(self, channel: RemotingChannel, part: BrokerRegistration) -> None:
+    async def _register_part(
+        self,
+        channel: RemotingChannel,
+        part: BrokerRegistration,
+        place: tuple[int, int] | tuple[None, None],
+    ) -> None:
         body = part.to_json()
         header = RegisterBrokerHeader(
             broker_name=self._broker_name,
@@ -246,6 +255,8 @@ class Registration:
             broker_id=self._broker_id(),
             ha_server_addr=self._address,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+            part=place[0],
+            parts=place[1],
         )
         answer = await self._ask(channel, RequestCode.REGISTER_BROKER, header, body)
         response = RegisterBrokerResponse.from_ext(answer.ext)

@@ -7,7 +7,8 @@ Invariants:
 2. The end of a connection drops only what that connection registered last: a broker that has
    returned on a new connection stays.
 3. A broker's topics are those of its member with the lowest id: all that were registered over
-   that connection and not deleted since. Brokers of 5.x register a new topic alone.
+   that connection and not deleted since. Brokers of 5.x register a new topic alone. Embedded
+   brokers say when all their topics come, in parts: those that no part names are gone.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The last registration of one member (master or slave) of a broker."""
+    """The last registration of one member (master or slave) of a broker.
+
+    ``part``: if all its topics come in parts, the number of this one, from 0, and how many there
+    are. ``named``: the topics of these parts so far, set by ``Routes``.
+    """
 
     header: MemberHeader
     topics: dict[Topic, TopicConfig]
@@ -54,6 +59,13 @@ class Registration:
     lifetime_ns: int = EXPIRY_NS
     version: DataVersion = field(default_factory=DataVersion)
     ha_address: str = ""
+    part: tuple[int, int] | None = None
+    named: set[Topic] | None = None
+
+    @property
+    def is_last_part(self) -> bool:
+        """True if all topics have come with this part."""
+        return self.part is not None and self.part[0] == self.part[1] - 1
 
 
 class Routes:
@@ -107,9 +119,14 @@ class Routes:
                 del self._members[other]
         if is_part:
             known.update(registration.topics)  # a copy per part would cost as much as all parts
-            registration = replace(registration, topics=known)
-        self._topics_in_all += count - before
-        self._members[key] = registration
+        topics = known if is_part else registration.topics
+        named = _named(registration, replaced if is_part else None)
+        if named is not None and registration.is_last_part:
+            for topic in [each for each in topics if each not in named]:
+                del topics[topic]
+            named = None
+        self._topics_in_all += len(topics) - before
+        self._members[key] = replace(registration, topics=topics, named=named)
         return replaced
 
     def refresh(
@@ -283,3 +300,18 @@ class Routes:
     def values(self, namespace: str) -> dict[str, str]:
         """Return all values of a namespace."""
         return dict(self._values.get(namespace, {}))
+
+
+def _named(registration: Registration, before: Registration | None) -> set[Topic] | None:
+    """Return the topics named by the parts up to *registration*, which follows *before*; None if it
+    is no part, or one before it is missing.
+    """
+    if registration.part is None:
+        return None
+    number, count = registration.part
+    if number == 0:
+        return set(registration.topics)
+    if before is None or before.named is None or before.part != (number - 1, count):
+        return None
+    before.named.update(registration.topics)
+    return before.named

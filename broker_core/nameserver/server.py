@@ -167,6 +167,7 @@ class NameServer:
                 lifetime_ns=lifetime_ns,
                 version=body.version,
                 ha_address=header.ha_server_addr,
+                part=_part(header),
             )
         )
         if replaced is None or replaced.header.broker_addr != header.broker_addr:
@@ -337,6 +338,12 @@ def _lifetime_ns(header: nameserver_headers.RegisterBrokerHeader) -> int:
             f"header field heartbeatTimeoutMillis is {millis}: expected 1 to {_MAX_LIFETIME_MS}"
         )
     return millis * 1_000_000
+
+
+def _part(header: nameserver_headers.RegisterBrokerHeader) -> tuple[int, int] | None:
+    if header.part is None or header.parts is None:
+        return None
+    return header.part, header.parts
 
 
 def _registration(

@@ -49,6 +49,8 @@ class RegisterBrokerHeader(Header):
     """Code 103. ``body_crc32`` is CRC-32 & 0x7fffffff of the body, 0 to skip the check.
 
     ``heartbeat_timeout_millis`` (5.x) replaces the 120 s after which a silent broker is dropped.
+    ``part`` (from 0) and ``parts`` are extensions: the topics are one part of all that the broker
+    has, so a nameserver forgets topics that none of the parts names.
     """
 
     broker_name: str
@@ -59,6 +61,8 @@ class RegisterBrokerHeader(Header):
     compressed: bool = False
     body_crc32: Int32 = 0
     heartbeat_timeout_millis: int | None = None
+    part: Int32 | None = None
+    parts: Int32 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -12,6 +13,7 @@ from broker_core.broker import registration as module
 from broker_core.broker.registration import Registration
 from broker_core.broker.topics.topics import Topics
 from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import RequestTimeout
 from broker_core.names import Topic
 from broker_core.nameserver import server as nameserver_module
 from broker_core.nameserver.routes import EXPIRY_NS, Routes
@@ -110,6 +112,24 @@ async def test_a_new_topic_is_registered_alone_and_a_silent_round_registers_noth
     await site.registration.refresh()
     assert site.taken() == [0], "a deletion changes the version only"
     assert site.routable(names)
+
+
+async def test_a_nameserver_forgets_what_was_deleted_while_it_was_away(site: Site) -> None:
+    """Nobody could tell it, and the connection stayed: it would route to the topic for ever."""
+    names = [f"topic-{number}" for number in range(250)]
+    for name in names:
+        site.topics.put(config(name), now_ms=7)
+    await site.registration.start()
+    for name in names[:2]:
+        site.topics.remove(Topic(name), now_ms=8)
+    with patch.object(RemotingChannel, "request", side_effect=RequestTimeout("no answer")):
+        await site.registration.announce(())
+    await site.registration.refresh()
+    assert not site.routable(names[:1])
+    assert not site.routable(names[1:2])
+    assert site.routable(names[2:])
+    await site.create("one")
+    assert site.routable([*names[2:], "one"])
 
 
 async def test_topics_created_together_share_a_registration(site: Site) -> None:
