@@ -40,7 +40,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import NOT_MASTER, BrokerError, StoreError
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import PullFlag
+from broker_core.remoting.headers import PullFlag, UpdateConsumerOffsetHeader
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
 from broker_core.store.epochs import epoch_record
@@ -289,6 +289,8 @@ class Replica:
                 return handlers
             for code in CHANGES_OF_TABLES & handlers.keys():
                 handlers[code] = self._once_kept(handlers[code])
+            commit = handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+            handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = self._kept_at_once(commit)
             return self._with_lease(handlers)
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             handlers[code] = _without_commit(handlers[code])
@@ -379,23 +381,27 @@ class Replica:
         return (await self._store.put(*record, store_ms=wall_ms())).kept
 
     def _once_kept(self, change: Handler) -> Handler:
-        """Answer a change of a table once enough replicas have it.
+        """Answer a change of a table once enough replicas have it."""
 
-        An answer that does not wait for the disk does not wait for replicas either.
-        """
-
-        async def kept(changed: Awaitable[Answer]) -> Answer:
-            answer = await changed
+        async def handler(request: RemotingCommand, channel: RemotingChannel) -> Answer:
+            result = change(request, channel)
+            answer = await result if isinstance(result, Awaitable) else result
             if await self._record() is not Kept.WELL:
                 raise BrokerError(
                     ResponseCode.FLUSH_SLAVE_TIMEOUT,
                     "changed here, but not confirmed by replicas in time: repeat the request",
                 )
-            return answer
+            return answer  # type: ignore[return-value]  # none of these answers is a LateAnswer
+
+        return handler
+
+    def _kept_at_once(self, commit: Handler) -> Handler:
+        """Answer a commit that asks for the disk as a change of a table."""
+        kept = self._once_kept(commit)
 
         def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
-            result = change(request, channel)
-            return kept(result) if isinstance(result, Awaitable) else result
+            header = UpdateConsumerOffsetHeader.from_ext(request.ext)
+            return (kept if header.at_once else commit)(request, channel)
 
         return handler
 

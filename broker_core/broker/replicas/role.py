@@ -32,11 +32,10 @@ STORES = frozenset(
         RequestCode.RECALL_MESSAGE,
     }
 )
-#: An elected master answers them once enough replicas have the changed table: commits only if they
-#: ask for the disk.
+#: An elected master answers them once enough replicas have the changed table, as it does commits
+#: that ask for the disk.
 CHANGES_OF_TABLES = frozenset(
     {
-        RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.UPDATE_AND_CREATE_TOPIC,
