@@ -207,11 +207,10 @@ def queue_ends(folder: Path) -> QueueEnds:
     """Return the next offset of each queue, by the files of its consume queue. Raise OSError."""
     ends: QueueEnds = {}
     for queue in folder.glob("*/*"):
-        names = [each.name for each in queue.iterdir() if each.name.isdigit()]
-        if not queue.name.isdigit() or not names:
+        if not queue.name.isdigit() or "." in queue.parent.name:  # of a deleted topic
             continue
-        with suppress(FileNotFoundError):  # its topic is being deleted
-            name = max(names)
+        with suppress(FileNotFoundError, ValueError):  # its topic is being deleted, or it is empty
+            name = max(each.name for each in queue.iterdir() if each.name.isdigit())
             used = used_bytes(queue / name, 0)  # without zeros after a power failure
             end = int(name) // ENTRY.size + -(-used // ENTRY.size)
             ends.setdefault(Topic(queue.parent.name), {})[int(queue.name)] = end

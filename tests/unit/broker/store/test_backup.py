@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -387,3 +387,20 @@ def test_a_life_of_a_damaged_log_never_reaches_beyond_its_next_offsets(
     assert former["ends"].get("0", 0) <= store.reader.next_offset(Topic("orders"), 0)
     assert manifest.messages >= 27
     store.abandon()
+
+
+def test_queues_that_are_deleted_during_an_export_do_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("orders", "refunds", "gone.4000.dropped"):
+        (tmp_path / topic / "0").mkdir(parents=True)
+        (tmp_path / topic / "0" / f"{0:020d}").write_bytes(b"x" * 40)
+    listed = Path.iterdir
+
+    def deleted(path: Path) -> Iterator[Path]:
+        if path.parent.name == "refunds":
+            shutil.rmtree(path.parent)
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", deleted)
+    assert exporting.queue_ends(tmp_path) == {"orders": {0: 2}}
