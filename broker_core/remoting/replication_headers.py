@@ -21,6 +21,9 @@ from broker_core.remoting.json_fields import MAX_REQUEST_ELEMENTS, JsonObject
 
 _MAX_PROBES = 4096
 _MAX_TABLES_BYTES = 512 * 1024 * 1024
+#: Values in them: more than a frame has room for at a broker with as many offsets and topics as the
+#: default limits allow, each with an epoch and a life.
+_MAX_TABLE_VALUES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +195,7 @@ def tables_from_json(data: bytes | memoryview) -> dict[str, tuple[str, dict[str,
         content = inflater.decompress(data, _MAX_TABLES_BYTES)
     except zlib.error as error:
         raise InvalidCommand(f"the tables cannot be inflated: {error}") from error
-    fields = JsonObject.parse(content, "tables")
+    fields = JsonObject.parse(content, "tables", max_elements=_MAX_TABLE_VALUES)
     tables = {}
     for name in fields.all():
         table = fields.object(name)

@@ -343,7 +343,9 @@ class MasterFollower:
         if not names or (not due and not any(name in AT_ONCE for name in names)):
             return
         answer = await self._ask(address, RequestCode.FETCH_TABLES, {}, names_to_json(names))
-        for name, (version, content) in tables_from_json(answer.body).items():
+        # In threads: a million offsets take seconds, in which nothing would be copied.
+        tables = await in_thread(tables_from_json, answer.body)
+        for name, (version, content) in tables.items():
             if not is_shipped(name):
                 raise StoreError(f"the master sent an unknown table, {name[:80]!r}")
             update = self._table_updates.get(name)

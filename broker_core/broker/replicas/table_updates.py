@@ -12,6 +12,7 @@ from broker_core.broker.replicas.slave import TableUpdate
 from broker_core.broker.table_saver import Saver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
+from broker_core.tasks import in_thread
 
 
 def table_updates(
@@ -28,14 +29,14 @@ def table_updates(
     """
 
     async def replace_topics(content: dict[str, Any]) -> None:
-        await directory.replace(Topics.from_table(content))
+        await directory.replace(await in_thread(Topics.from_table, content))
         deletion.catch_up(ahead=True)
 
     async def replace_groups(content: dict[str, Any]) -> None:
         await group_directory.replace(GroupConfigs.from_table(content))
 
     async def replace_offsets(content: dict[str, Any]) -> None:
-        offsets.replace(CommittedOffsets.from_table(content))
+        offsets.replace(await in_thread(CommittedOffsets.from_table, content))
         deletion.catch_up(ahead=True)
         await offset_saver.save()
 
