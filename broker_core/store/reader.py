@@ -40,7 +40,7 @@ MAX_READ_BYTES = 1024 * 1024
 #: Entries examined by one filtered read; bounds the time of a read without a match (1 to 2 ms).
 _SCAN_ENTRIES = 8192
 #: The same for a read that examines the records, and the bytes read at once.
-_PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
+PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 88
 _NEAR_OFFSETS = 256
@@ -124,6 +124,7 @@ class StoreReader:
         max_bytes: int = MAX_READ_BYTES,
         tag_hashes: frozenset[int] | None = None,
         passes: Callable[[bytes], bool] | None = None,
+        examined: int = PASSING_ENTRIES,
     ) -> ReadResult:
         """Read messages from *offset* on. Raise OSError if the disk fails.
 
@@ -138,6 +139,7 @@ class StoreReader:
             max_bytes: most bytes returned, except for a larger first message
             tag_hashes: hashes of the wanted tags; None: all messages
             passes: predicate on encoded properties
+            examined: most messages to which *passes* is applied
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or (queue.end_offset == 0 and queue not in self._next_offsets):
@@ -152,7 +154,10 @@ class StoreReader:
         place = _Place(topic, queue_id, queue, low, high)
         if passes is not None:
             self.reads += 1
-            return self._read_passing(place, offset, max_messages, max_bytes, passes)
+            entries = queue.read(offset, examined)
+            if self._repair.is_examining(queue, offset, examined):
+                return ReadResult(ReadStatus.EXAMINED, offset, low, high)
+            return self._read_passing(place, offset, entries, max_messages, max_bytes, passes)
         wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
         entries = queue.read(offset, wanted)
         if self._repair.is_examining(queue, offset, wanted):
@@ -260,14 +265,14 @@ class StoreReader:
         self,
         place: _Place,
         offset: int,
+        entries: bytes,
         max_messages: int,
         max_bytes: int,
         passes: Callable[[bytes], bool],
     ) -> ReadResult:
-        """Read the messages whose encoded properties pass, up to the first damaged one."""
-        entries = place.queue.read(offset, _PASSING_ENTRIES)
-        if self._repair.is_examining(place.queue, offset, _PASSING_ENTRIES):
-            return ReadResult(ReadStatus.EXAMINED, offset, place.low, place.high)
+        """Read the messages of *entries*, from *offset* on, whose encoded properties pass, up to
+        the first damaged one.
+        """
         found: list[bytes] = []
         at = looked_at = size = 0
         bad: tuple[int, str] | None = None

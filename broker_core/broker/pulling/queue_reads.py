@@ -98,6 +98,7 @@ class QueueReads:
             max_bytes=min(wish.max_bytes, MAX_READ_BYTES),
             tag_hashes=wanted.tag_hashes,
             passes=wanted.passes,
+            examined=wanted.examined,
         )
 
     def gave(self, wish: Wish, result: ReadResult) -> None:

@@ -162,14 +162,21 @@ def part(node: Node, kind: str, text: str, *, negated: bool) -> Node:
     return Node(evaluate, is_test=True)
 
 
-def test_of(node: Node) -> Callable[[Properties], bool]:
-    """Return whether a message passes: the result is true, without an error."""
-    evaluate = node.evaluate
+class Filter:
+    """A filter, called with the properties of a message.
 
-    def passes(properties: Properties) -> bool:
+    ``operands``: number of values that it looks at, without those of lists.
+    """
+
+    __slots__ = ("_evaluate", "operands")
+
+    def __init__(self, node: Node, *, operands: int) -> None:
+        self._evaluate = node.evaluate
+        self.operands = operands
+
+    def __call__(self, properties: Properties) -> bool:
+        """Return whether a message passes: the result is true, without an error."""
         try:
-            return evaluate(properties) is True
+            return self._evaluate(properties) is True
         except NotComparable:
             return False
-
-    return passes

@@ -74,6 +74,17 @@ async def test_a_pull_looks_at_so_much_and_the_next_one_goes_on(raw: Raw) -> Non
     assert (few, offset) == ([3000], 3001)
 
 
+async def test_a_read_by_a_long_filter_examines_few_messages(raw: Raw) -> None:
+    """It would take a second, in which the broker serves nobody."""
+    await send(raw, *range(1500))
+    long = " OR ".join(f"n = {2000 + n}" for n in range(600))
+    found, offset, code = await pull(raw, long)
+    assert (found, code) == ([], 20)
+    assert 1 <= offset <= 32
+    listed = ", ".join(f"'{2000 + n}'" for n in range(600))
+    assert await pull(raw, f"n IN ({listed})") == ([], 1024, 20), "this takes no longer than one"
+
+
 async def test_a_held_pull_wakes_for_what_passes_alone(raw: Raw) -> None:
     await send(raw, 1)
     held = spawn(pull(raw, "n = 7", 1, sys_flag=6, suspend_timeout_millis=15_000), name="pull")
