@@ -30,7 +30,7 @@ from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.files import sync_file
 from broker_core.store.index_keys import has_key, hashes_of, key_hash
 from broker_core.store.index_pace import PAUSE_NS, SLICE_NS, IndexPace
-from broker_core.store.key_index import KeyIndex, RunDamaged
+from broker_core.store.key_index import IndexRestarted, KeyIndex, RunDamaged
 from broker_core.store.log_scan import LogScan, UnreadableAsDamage, is_unreadable
 from broker_core.store.reader import StoreReader
 from broker_core.store.segments import Segment
@@ -137,7 +137,9 @@ class KeyIndexer:
                 _log.warning("a part of the key index is made again", reason=str(error))
                 self._index.restart_at(error.segment)
                 self._last = -1
-                await self._reach(self._visible_end(), timeout_s)
+            except IndexRestarted:
+                pass
+            await self._reach(self._visible_end(), timeout_s)
 
     async def _reach(self, end: int, timeout_s: float) -> None:
         self._wanted += 1

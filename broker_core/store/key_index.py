@@ -59,6 +59,10 @@ class RunDamaged(Exception):
         self.segment = segment
 
 
+class IndexRestarted(Exception):
+    """Runs that are being searched were deleted by ``restart_at``."""
+
+
 class KeyIndex:
     """The index in *folder*. One thread only. Offsets are those of the log, in bytes."""
 
@@ -76,6 +80,7 @@ class KeyIndex:
         self._segment_ended = False
         self._finished: Path | None = None
         self._verified: set[tuple[int, int]] = set()  # file and position of runs
+        self._restarts = 0
         make_folder(folder)
         self._open(segments, end)
         #: The first byte of the log that is not indexed.
@@ -128,13 +133,16 @@ class KeyIndex:
         """Yield positions of messages that may have the key of hash *wanted*, newest first.
 
         Runs without messages from *begin_ms* to *end_ms* are skipped. Yields None when the search
-        has taken a while; others may change the index then. Raises RunDamaged: ``restart_at``.
+        has taken a while; others may change the index then. Raises RunDamaged: ``restart_at``,
+        and IndexRestarted if another search has done that.
         """
-        segment, runs = self._segment, self._runs[:]
+        segment, runs, restarts = self._segment, self._runs[:], self._restarts
         here = sorted(each for each in self._entries if each >> 32 == wanted)
         for each in reversed(here):
             yield segment + (each & 0xFFFFFFFF)
         for number, run in enumerate(reversed(runs), 1):
+            if self._restarts != restarts:
+                raise IndexRestarted
             try:
                 self._verify(run)
             except FileNotFoundError:  # deleted by retention
@@ -151,6 +159,7 @@ class KeyIndex:
 
     def restart_at(self, segment: int) -> None:
         """Delete the files from *segment* on, and index from there again. Raise OSError."""
+        self._restarts += 1
         self._entries = array("Q")
         self._finished = None
         for each in sorted({run.segment for run in self._runs if run.segment >= segment}):

@@ -18,6 +18,7 @@ from broker_core.store.index_keys import has_key, hashes_of, key_hash, keys_of
 from broker_core.store.index_pace import MAX_BEHIND_BYTES, MAX_BEHIND_NS, SLICE_NS, IndexPace
 from broker_core.store.indexer import IndexBehind, KeyIndexer
 from broker_core.store.message_store import MessageStore
+from broker_core.tasks import spawn
 from testkit.eventually import eventually
 from tests.support.store_messages import TOPIC, envelope
 
@@ -174,6 +175,27 @@ async def test_what_is_missing_or_damaged_is_made_again(tmp_path: Path, harm: st
     async with opened(tmp_path / "d") as (_, index):
         await all_found(index, 2500)
         assert not files[-1].with_name(f"{10**12:020d}").exists()
+
+
+async def test_a_search_during_which_another_makes_the_index_again_finds_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one finds a part damaged, and deletes what this one is about to read."""
+    monkeypatch.setattr(key_index, "RUN_ENTRIES", 50)
+    async with opened(tmp_path) as (store, index):
+        for number in range(300):
+            await put(store, entry("wanted", f"k{number}"))
+        search = index.find(TOPIC, "wanted", **ALWAYS, timeout_s=20)
+        offsets = [(await anext(search)).queue_offset]
+        (file,) = (tmp_path / "index").iterdir()
+        data = bytearray(file.read_bytes())
+        data[100] ^= 1
+        file.write_bytes(data)
+        other = spawn(found(index, "wanted"), name="search")
+        while file.exists():  # noqa: ASYNC110  # the other one deletes it
+            await asyncio.sleep(0)
+        offsets += [message.queue_offset async for message in search]
+        assert offsets == await other == list(range(299, -1, -1))
 
 
 @pytest.mark.usefixtures("_small_runs")
