@@ -163,6 +163,9 @@ def _ends_to_json(ends: QueueEnds) -> dict[str, dict[str, int]]:
 
 
 def _ends_from_json(content: Mapping[str, Mapping[str, int]]) -> QueueEnds:
+    for topic in content:  # the name of a folder
+        if "/" in topic or topic in ("", ".", ".."):
+            raise ValueError(f"{topic!r} is not a topic")
     return {
         Topic(topic): {int(number): int(end) for number, end in those.items()}
         for topic, those in content.items()

@@ -404,3 +404,17 @@ def test_queues_that_are_deleted_during_an_export_do_not_end_it(
 
     monkeypatch.setattr(Path, "iterdir", deleted)
     assert exporting.queue_ends(tmp_path) == {"orders": {0: 2}}
+
+
+@pytest.mark.parametrize("topic", ["../../elsewhere", "..", "/elsewhere", ""])
+def test_a_backup_that_was_tampered_with_writes_nothing_elsewhere(
+    tmp_path: Path, topic: str
+) -> None:
+    (tmp_path / "backup").mkdir()
+    ends = {Topic(topic): {0: 5}}
+    Manifest("broker", "1", NOW_MS, known_ends=ends).save(tmp_path / "backup")
+    with pytest.raises(StoreError, match=r"is not the manifest of a backup: .* is not a topic"):
+        import_store(
+            tmp_path / "backup", tmp_path / "d", restored=partial(restored_table, now_ms=NOW_MS)
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup"]
