@@ -386,7 +386,15 @@ class Replica:
         async def handler(request: RemotingCommand, channel: RemotingChannel) -> Answer:
             result = change(request, channel)
             answer = await result if isinstance(result, Awaitable) else result
-            if await self._record() is not Kept.WELL:
+            try:
+                kept = await self._record()
+            except OSError as error:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR,
+                    "changed here, but not confirmed by replicas, since the broker cannot write its"
+                    f" log now: {error.strerror}; repeat the request",
+                ) from error
+            if kept is not Kept.WELL:
                 raise BrokerError(
                     ResponseCode.FLUSH_SLAVE_TIMEOUT,
                     "changed here, but not confirmed by replicas in time: repeat the request",

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.broker.replicas.replicas import Replicas
@@ -354,6 +355,24 @@ async def test_what_no_majority_confirms_is_answered_with_an_error(tmp_path: Pat
                 with pytest.raises(BrokerError, match="not confirmed by a majority") as caught:
                     await request
                 assert caught.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_change_of_a_table_on_a_full_disk_is_answered_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    async with elected_group(tmp_path) as group:
+        await group.start(1, 2, 3)
+        master = await group.until_served()
+        client = await group.client()
+        full = OSError(errno.ENOSPC, "No space left on device")
+        store = group.brokers[master].components.store
+        with (
+            patch.object(store, "put", side_effect=full),
+            capture_logs() as logs,
+            pytest.raises(BrokerError, match=r"not confirmed by replicas, since .* No space left"),
+        ):
+            await client.create_topic(TOPIC, queues=1)
+        assert "handler failed" not in {each["event"] for each in logs}, "it is no bug"
 
 
 async def test_a_damaged_ballot_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
