@@ -19,6 +19,10 @@ class UnknownName(OrderlaneError):
     """An unknown group or topic; the message lists the known ones."""
 
 
+class NotOfGroup(UnknownName):
+    """A topic that the group does not have; it may exist."""
+
+
 class Refused(OrderlaneError):
     """A valid request that is not supported or not allowed here; the message says why."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
 from proxy.core.broadcast.member_group import member_group
 from proxy.core.keys.group_names import check_group
-from proxy.errors import Refused, Unavailable, UnknownName
+from proxy.errors import NotOfGroup, Refused, Unavailable, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.known_clients import KnownClients
 from proxy.settings.groups import GroupSettings, TopicSettings
@@ -236,10 +236,10 @@ class Lanes:
 
 
 def topic_named(lane: GroupLane, name: str) -> Topic:
-    """Return the topic *name* of the group. Raises UnknownName with the group's topics."""
+    """Return the topic *name* of the group. Raises NotOfGroup with the group's topics."""
     if name not in lane.topics:
         known = _listed(lane.topics)
-        raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
+        raise NotOfGroup(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
     return Topic(name)
 
 

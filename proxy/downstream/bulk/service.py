@@ -13,8 +13,9 @@ from typing import Any
 
 from broker_core.client import BrokerClient, QueueRange
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic, is_internal_topic
+from broker_core.remoting.codes import ResponseCode
 from proxy.core.access.rights import Access, Right
 from proxy.core.bulk.pace import BulkPace
 from proxy.downstream.bulk.fetch import BulkFetch
@@ -30,7 +31,7 @@ from proxy.downstream.port.requests import (
     MIN_LINGER_MS,
     refusal,
 )
-from proxy.errors import Forbidden, OrderlaneError, Refused
+from proxy.errors import Forbidden, NotOfGroup, OrderlaneError, Refused
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.settings.proxy_settings import LimitSettings
@@ -374,9 +375,35 @@ class BulkService:
             meaning = interpretation_of(reply, arguments)
             lane = await self._lane_of(meaning)
             ranges = await self._ranges_of(lane, meaning.topics or (), request)
+        except NotOfGroup as error:
+            return consumer_service.ranges_result(error=await self._outside(error, meaning))
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
+
+    async def _outside(self, error: NotOfGroup, meaning: Interpretation) -> Any:
+        """Return the refusal of a request with a topic that its group does not have.
+
+        If the topic exists, the code differs from that of an unknown one: a reader gives up the
+        messages of a deleted topic, but not those of a topic that it may no longer read.
+        """
+        lane = self._lanes.find(meaning.group)
+        topics = meaning.topics or ()
+        known = () if lane is None else lane.topics
+        for topic in (each for each in topics if each not in known):
+            try:
+                await self._client.queues(Topic(topic), fresh=True)
+            except RemotingError as why:
+                if not isinstance(why, BrokerError) or why.code != ResponseCode.TOPIC_NOT_EXIST:
+                    return refusal(why)
+            else:
+                return refusal(
+                    Refused(
+                        f"{error}; topic {topic!r} exists: add it to the group in the proxy's"
+                        " settings"
+                    )
+                )
+        return refusal(error)
 
     async def _ranges_of(self, lane: GroupLane, topics: Iterable[str], request: Any) -> list[Any]:
         group = None if request.withoutCommitted else lane.name

@@ -85,6 +85,16 @@ async def test_ranges_and_stats_say_why_they_fail(
             await client.call("ranges", None)
 
 
+async def test_a_topic_that_the_group_no_longer_has_is_not_one_that_was_deleted() -> None:
+    """A reader gives up the messages of a deleted topic."""
+    async with bulk(FakeBrokerClient(orders=1, other=1)) as (it, _), connect(it.port) as client:
+        for topics, code in ((["gone"], 404), (["gone", "other"], 400), ([TOPIC, "other"], 400)):
+            with pytest.raises(consumer.PullException, match="has no topic") as refusal:
+                await client.call("ranges", consumer.RangesRequest(groupId=GROUP, topics=topics))
+            assert refusal.value.code == code
+        assert "topic 'other' exists: add it to the group" in refusal.value.message
+
+
 async def test_topics_of_a_group_are_those_of_its_settings_that_exist() -> None:
     groups = group_settings(topics=(TOPIC, "later"))
     broker = FakeBrokerClient(orders=1, other=1)

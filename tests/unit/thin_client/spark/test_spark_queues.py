@@ -27,6 +27,7 @@ class Proxy:
         self.deleted: list[str] = []  # since the last list of topics
         self.asked = 0
         self.group = True
+        self.left_out: set[str] = set()  # topics that exist, but not in the group's settings
 
     def check_group(self) -> None:
         if not self.group:
@@ -37,6 +38,8 @@ class Proxy:
 
     def ranges(self, topics: list[str], timestamp_ms: int | None = None) -> list[QueueState]:
         now = self.there[0]
+        if outside := self.left_out.intersection(topics):
+            raise Refused(400, f"the group has no topic {outside.pop()}, which exists")
         if missing := set(topics) - {state.topic for state in now}:
             raise Refused(404, f"there is no topic {missing.pop()}")
         self.asked += 1
@@ -120,6 +123,16 @@ def test_queues_of_a_group_that_is_gone_are_not_given_up() -> None:
     found = of(proxy, BOTH, patience_s=0)
     for ask in (lambda: found.of([A0.queue]), lambda: found.states(since=AT_A0_B0)):
         with pytest.raises(Refused, match="no group 'lake' here"):
+            ask()
+
+
+def test_queues_of_a_topic_that_the_group_no_longer_has_are_not_given_up() -> None:
+    """Also among others: their messages exist."""
+    proxy = Proxy([A0, B0])
+    proxy.left_out = {"b"}
+    found = of(proxy, BOTH, patience_s=0)
+    for ask in (lambda: found.of([A0.queue, B0.queue]), lambda: found.states(since=AT_A0_B0)):
+        with pytest.raises(Refused, match="no topic b, which exists"):
             ask()
 
 
