@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType
 
+from thin_client.errors import ConnectionLost
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.data_source import BatchReader, OrderlaneDataSource, PruningReader
 from thin_client.spark.offsets import QueueState, Slice, Task
@@ -67,3 +69,29 @@ def test_a_stream_reads_a_backlog_without_pauses(monkeypatch: pytest.MonkeyPatch
     assert set(pauses) == {0.0}
     assert stream.latestOffset(found[-1], stream.getDefaultReadLimit()) == found[-1]
     assert pauses[-1] > 0, "it has read everything, and waits for more"
+
+
+def test_an_idle_stream_repeats_a_failed_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No later batch supersedes it."""
+    now_s, fails, reported = 0.0, True, []
+
+    def take(_: BulkClient, offsets: Any, _counts: Any) -> None:
+        reported.append(offsets)
+        if fails:
+            raise ConnectionLost("the proxy restarts")
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(BulkClient, "ranges", lambda *_, **__: [QueueState("orders", "q", 0, 9)])
+    monkeypatch.setattr(BulkClient, "report", take)
+    schema = from_arrow_schema(arrow_schema(ALL))
+    stream = OrderlaneDataSource(GIVEN).streamReader(schema)
+    end = {"": {"version": 2}, "orders": {"q": 9}}
+    for _ in range(3):
+        assert stream.latestOffset(end, ReadAllAvailable()) == end
+    assert reported == [end], "not at each trigger"
+    now_s, fails = 60.0, False
+    for _ in range(3):
+        stream.latestOffset(end, ReadAllAvailable())
+        now_s += 60.0
+    assert reported == [end, end]

@@ -83,6 +83,7 @@ from thin_client.spark.records import (
     record_batches,
     schema_ddl,
 )
+from thin_client.spark.reports import Outcome, Reports
 from thin_client.spark.sentences import without_tracebacks
 from thin_client.spark.tables import HOLDER, effective, new_table
 from thin_client.spark.tables import OPTIONS as OPTIONS_KEY
@@ -277,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._reported_losses: set[Loss] = set()
         self._begun: Offsets | None = None
-        self._reported: Offsets | None = None
+        self._reports = Reports()
         self._decided: Offsets | None = None
         self._repeated: Offsets | None = None
         self._counts = Counts()
@@ -370,14 +371,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client.close()
 
     def _report(self, offsets: Offsets) -> None:
-        """Report progress to the proxy, without retries: the next batch's report supersedes it.
-        Counts are reported again until the proxy has them.
+        """Report progress to the proxy, without retries: a later report supersedes it. An idle
+        stream has no later one, and repeats it. Counts are reported again until the proxy has them.
         """
-        if (not offsets or offsets == self._reported) and not self._counts:
+        if not self._reports.are_due(offsets, time.monotonic()) and not self._counts:
             return
-        self._reported = offsets
         wanted = self._options.selection.part_of(offsets)
-        if report(self._client, wanted, self._counts, log=query_log(self._options)):
+        outcome = report(self._client, wanted, self._counts, log=query_log(self._options))
+        self._reports.ended(offsets, outcome, time.monotonic())
+        if outcome is not Outcome.FAILED:
             self._counts = Counts()
 
     def _judge(self, losses: Iterable[Loss]) -> None:
@@ -425,18 +427,19 @@ def report(
     counts: Counts | None = None,
     *,
     log: Log = _log,
-) -> bool:
-    """Set the group's committed offsets, and report *counts*. Return whether the proxy has the
-    counts; log a failure, since Spark's checkpoint has the offsets too.
+) -> Outcome:
+    """Set the group's committed offsets, and report *counts*; log a failure or refusal, since
+    Spark's checkpoint has the offsets too.
     """
     try:
         refusal = client.report(offsets, counts)
     except ClientError as error:
         log.warning("reporting the query's progress failed: %s", error)
-        return False
+        return Outcome.FAILED
     if refusal is not None:
         log.warning("the proxy did not take the query's progress: %s", refusal)
-    return True
+        return Outcome.REFUSED
+    return Outcome.TAKEN
 
 
 def _client(connecting: Connecting) -> BulkClient:
