@@ -11,6 +11,7 @@ whose messages have the same names again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,10 @@ def backfill(
     WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
     _check(plan)
     sent = 0
-    with errors_as_sentences():
+    file = _file(spark, plan.progress)
+    with errors_as_sentences(), nullcontext() if file is None else file.held():
         progress = Progress.read(
-            _file(spark, plan.progress),
+            file,
             {"path": path, "topic": topic, **plan.about()},
             partitions=plan.partitions or parallelism(spark),
             job=new_message_id(),

@@ -1,12 +1,18 @@
 """Progress of a job in steps: a small file, on the driver or in a file system of Spark's, that is
 replaced atomically.
+
+Two jobs with one file would send a step while the other sends the next one. A file of this machine
+is locked by its job. A file system of Spark's has no locks: there the file names the run that began
+last, and a former one fails when it finds another name.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
@@ -23,10 +29,15 @@ class TextFile(Protocol):
     def replace(self, text: str) -> None:
         """Replace the content in one step. Raises OptionError."""
 
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other jobs from the file inside the context, where this is possible. Raises
+        OptionError if another job has it.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file of this machine."""
+    """A file of this machine. ``held`` locks a file beside it, which stays there."""
 
     path: Path
 
@@ -49,6 +60,29 @@ class LocalFile:
         except OSError as error:
             raise OptionError(f"cannot write progress to {self.path}: {error.strerror}") from None
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other jobs from the file inside the context. Raises OptionError if one has it."""
+        try:
+            import fcntl
+        except ModuleNotFoundError:  # Windows
+            yield
+            return
+        try:
+            lock = self.path.with_name(f"{self.path.name}.lock").open("w")
+        except OSError as error:
+            raise OptionError(f"cannot write progress to {self.path}: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptionError(
+                    f"another job is running with the progress file {self.path}: wait until it ends"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+
 
 @dataclass(slots=True)
 class Progress:
@@ -59,6 +93,7 @@ class Progress:
         about: the job's settings; a job with other settings cannot continue.
         job: the job ID of the first run, part of the names of its messages.
         partitions: the number of tasks of the first run, part of the names too.
+        run: the name of this run, which differs for each.
     """
 
     file: TextFile | None
@@ -66,12 +101,14 @@ class Progress:
     job: str
     partitions: int
     done: list[str] = field(default_factory=list)
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @classmethod
     def read(
         cls, file: TextFile | None, about: Mapping[str, str], *, partitions: int, job: str
     ) -> Self:
         """Return the stored progress, or a new one with *partitions* and *job* without a file.
+        Call ``keep`` before the first step.
 
         Raises OptionError.
         """
@@ -94,7 +131,10 @@ class Progress:
         return found
 
     def add(self, step: str) -> None:
-        """Record that *step* is done. Raises OptionError if writing fails."""
+        """Record that *step* is done. Raises OptionError if writing fails, or if another run has
+        begun with the file.
+        """
+        self._check_run()
         self.done.append(step)
         self.keep()
 
@@ -107,8 +147,25 @@ class Progress:
             "job": self.job,
             "partitions": self.partitions,
             "done": self.done,
+            "run": self.run,
         }
         self.file.replace(json.dumps(kept))
+
+    def _check_run(self) -> None:
+        if self.file is None:
+            return
+        try:
+            last = json.loads(self.file.read() or "null")["run"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise OptionError(
+                f"{self.file} is no longer the progress file of this job ({error!r}): run the job"
+                " again with another file"
+            ) from None
+        if last != self.run:
+            raise OptionError(
+                f"another job has begun with the progress file {self.file}, so this one ends: run"
+                " one at a time"
+            )
 
 
 def _words(about: Mapping[str, str]) -> str:

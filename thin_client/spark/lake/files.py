@@ -9,6 +9,7 @@ rename, replace or delete them.
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +167,10 @@ class SparkFile:
     def replace(self, text: str) -> None:
         """Replace the content in one step. Raises OptionError."""
         replace_text(self.spark, self.path, text)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Do nothing: Spark's file systems have no locks."""
+        return nullcontext()
 
 
 def _listed(spark: SparkSession, folder: str) -> list[StoredFile]:

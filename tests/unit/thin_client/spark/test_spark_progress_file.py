@@ -49,3 +49,37 @@ def test_a_file_that_holds_no_progress_is_named(tmp_path: Path, text: str) -> No
 def test_progress_that_cannot_be_kept_ends_the_job(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot write progress to"):
         read(tmp_path / "nowhere" / "progress.json").keep()
+
+
+def test_of_two_jobs_with_one_file_the_second_is_refused(tmp_path: Path) -> None:
+    """Each would send a day while the other sends the next one. A job that died holds nothing."""
+    path = tmp_path / "progress.json"
+    with LocalFile(path).held():
+        with (
+            pytest.raises(OptionError, match=r"another job is running with .*progress\.json"),
+            LocalFile(path).held(),
+        ):
+            pytest.fail("two jobs hold the file")
+        with LocalFile(tmp_path / "another.json").held():
+            pass
+    with LocalFile(path).held():
+        pass
+    with pytest.raises(OptionError, match="cannot write progress to"):
+        LocalFile(tmp_path / "nowhere" / "progress.json").held().__enter__()
+
+
+def test_a_job_ends_once_another_one_has_begun_with_its_file(tmp_path: Path) -> None:
+    """As in a file system without locks."""
+    path = tmp_path / "progress.json"
+    first = read(path)
+    first.keep()
+    first.add("2026-01-01")
+    second = read(path)
+    second.keep()
+    with pytest.raises(OptionError, match="another job has begun with the progress file"):
+        first.add("2026-01-02")
+    second.add("2026-01-02")
+    assert read(path).done == ["2026-01-01", "2026-01-02"]
+    path.unlink()
+    with pytest.raises(OptionError, match="no longer the progress file of this job"):
+        second.add("2026-01-03")
