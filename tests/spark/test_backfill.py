@@ -71,6 +71,56 @@ def test_a_key_keeps_its_order_across_queues_and_clock_steps(
     }
 
 
+def archive_row(
+    key: str | None, value: str, offset: int, second: float, qid: str = "broker-a_0"
+) -> tuple[Any, ...]:
+    time = DAY + timedelta(seconds=second)
+    return key, value.encode(), "old", qid, offset, time, time.date()
+
+
+def test_a_clock_that_steps_back_over_midnight_leaves_keys_in_order(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """The later message of a key is then one of the earlier day."""
+    rows = [
+        archive_row("k", "k1", 5, -40_000),
+        archive_row("k", "k2", 6, 2),  # 00:00:01 of the next day
+        archive_row("k", "k3", 7, -3),
+        archive_row("k", "k4", 8, 50_000),
+        archive_row("k", "k5", 9, 100_000),
+    ]
+    frame = spark.createDataFrame(rows, f"{ARCHIVED}, date date")
+    frame.write.partitionBy("date").parquet(str(tmp_path / "files"))
+    topic, progress = gateway.a_topic(), tmp_path / "progress.json"
+    assert send(spark, gateway, tmp_path / "files", topic, progress=progress) == 5
+    assert values(spark, gateway, topic) == {"k": ["k1", "k2", "k3", "k4", "k5"]}
+    done = ["2026-01-31", "2026-02-01", "2026-02-02"]
+    assert json.loads(progress.read_text())["done"] == done
+
+
+@pytest.mark.parametrize("second", [2, 0], ids=["lower", "the same"])
+def test_the_lives_of_a_topic_are_not_mixed(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, second: int
+) -> None:
+    """Offsets of a topic that was created again begin at 0 again."""
+    rows = [
+        archive_row("k", "k1", 2, -40_000),
+        archive_row("k", "k2", 9, -40_000 + 300 * second),
+        archive_row("k", "k3", 9 - second, -20_000),
+        archive_row("l", "l1", 4, -40_000),
+        archive_row("l", "l2", 5, -20_000),
+    ]
+    frame = spark.createDataFrame(rows, f"{ARCHIVED}, date date")
+    frame.write.parquet(str(tmp_path / "files"))
+    topic = gateway.a_topic()
+    with pytest.raises(OptionError, match=r"^offset 9 of the queue .* deleted and created again"):
+        send(spark, gateway, tmp_path / "files", topic, partitions=1)
+    assert values(spark, gateway, topic) == {}
+    for where in ("timestamp < '2026-01-31 18:00:00'", "timestamp >= '2026-01-31 18:00:00'"):
+        send(spark, gateway, tmp_path / "files", topic, where=where)
+    assert values(spark, gateway, topic) == {"k": ["k1", "k2", "k3"], "l": ["l1", "l2"]}
+
+
 def test_a_table_becomes_messages_by_sql_ordered_by_a_column(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:

@@ -5,7 +5,11 @@ queue, and by stored time between the queues of a key. Other files need *order_b
 
 Messages are sent at least once: a repeated task creates the same message names (``outgoing.py``).
 With a progress file a job sends day by day; a repeated job starts with the first unfinished day,
-whose messages have the same names again.
+whose messages have the same names again. Days are sent together if a broker's clock stepped back
+over the midnight between them.
+
+Offsets begin again when a topic is deleted and created again. An archive does not tell the lives of
+a topic apart, so a job fails if offsets and times contradict each other within a key.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.types import TimestampType
 
 from thin_client.delivery import json_path, new_message_id
 from thin_client.spark.connected import parallelism
@@ -26,6 +31,7 @@ from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.lake.files import SparkFile
 from thin_client.spark.lake.formats import checked
+from thin_client.spark.lake.parts import follows, span_us
 from thin_client.spark.lake.reading import archived
 from thin_client.spark.lake.stored_rows import StoredRows
 from thin_client.spark.options import OptionError, WriteOptions
@@ -36,7 +42,9 @@ _PLACE = ("topic", "qid", "offset", "timestamp")
 #: Columns of an archive that the messages do not take over: their keys choose the queues, and the
 #: headers are the properties again.
 _ANEW = ("topic", "qid", "headers")
-_LANE, _DAY, _ORDER = "_lane", "_day", "_order"
+_LANE, _ORDER = "_lane", "_order"
+#: A clock is not set back further than this; a topic that was created again looks as if it were.
+_STEP_BACK_MIN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +113,10 @@ def backfill(
         )
         progress.keep()
         stored = archived(spark, path, format=plan.format, catalog=plan.catalog)
-        for day, rows in _days(stored, plan.where, progress):
-            sent += _send(_messages(rows, plan, progress.partitions), given, plan, progress, day)
-            progress.add(day)
+        for days, rows in _steps(stored, plan, progress):
+            messages = _messages(rows, plan, progress.partitions)
+            sent += _send(messages, given, plan, progress, days[0])
+            progress.add(*days)
     return sent
 
 
@@ -131,16 +140,46 @@ def _check(plan: Plan) -> None:
             raise OptionError(str(error)) from None
 
 
-def _days(
-    stored: StoredRows, where: str | None, progress: Progress
-) -> Iterator[tuple[str, DataFrame]]:
-    """Yield the remaining rows day by day; all at once without a progress file."""
+def _steps(
+    stored: StoredRows, plan: Plan, progress: Progress
+) -> Iterator[tuple[list[str], DataFrame]]:
+    """Yield the remaining rows day by day, with the days; all at once without a progress file."""
     if progress.file is None:
-        yield "", stored.rows(where)
+        yield [""], stored.rows(plan.where)
         return
-    for day in stored.days(where):
-        if day not in progress.done:
-            yield day, stored.rows_of(day, where)
+    left = [day for day in stored.days(plan.where) if day not in progress.done]
+    while left:
+        days = [left.pop(0)]
+        rows = last = stored.rows_of(days[0], plan.where)
+        while left and not plan.order_by and follows(days[-1], left[0]):
+            following = stored.rows_of(left[0], plan.where)
+            if not _overlap(last, following, days[-1]):
+                break
+            rows, last = rows.unionByName(following), following
+            days.append(left.pop(0))
+        yield days, rows
+
+
+def _overlap(rows: DataFrame, following: DataFrame, day: str) -> bool:
+    """Return whether a queue of an archive has higher offsets among the last *rows* of *day* than
+    among the first ones of the *following* day.
+    """
+    if not _is_placed(rows):
+        return False
+    _, midnight_us = span_us(day)
+    near_us = _STEP_BACK_MIN * 60_000_000
+    queue = ["topic", "qid"]
+    ends = (
+        rows.where(f"timestamp >= timestamp_micros({midnight_us - near_us}L)")
+        .groupBy(*queue)
+        .agg(sf.max("offset").alias("last"))
+    )
+    begins = (
+        following.where(f"timestamp < timestamp_micros({midnight_us + near_us}L)")
+        .groupBy(*queue)
+        .agg(sf.min("offset").alias("first"))
+    )
+    return bool(ends.join(begins, queue).where("first < last").head(1))
 
 
 def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
@@ -170,6 +209,10 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
         topic, qid, offset, timestamp = columns
         queue = Window.partitionBy(_LANE, topic, qid).orderBy(offset)
         reached = sf.max(timestamp).over(queue.rowsBetween(Window.unboundedPreceding, 0))
+        if _is_placed(rows):
+            reached = _checked(
+                reached, columns, sf.lag(offset).over(queue), sf.lag(timestamp).over(queue)
+            )
         messages = messages.withColumn(timestamp, reached)
         columns = [timestamp, topic, qid, offset]
     own = [name for name in messages.columns if name in COLUMNS]
@@ -192,6 +235,36 @@ def _order(rows: DataFrame, plan: Plan) -> tuple[list[Column], bool]:
             " columns with order_by"
         )
     return [sf.col(name) for name in _PLACE], True
+
+
+def _is_placed(rows: DataFrame) -> bool:
+    """Return whether *rows* have the positions and times of an archive."""
+    return all(name in rows.columns for name in _PLACE) and isinstance(
+        rows.schema["timestamp"].dataType, TimestampType
+    )
+
+
+def _checked(
+    reached: Column, columns: Sequence[str], former: Column, former_time: Column
+) -> Column:
+    """Return *reached*, the latest time up to a row of a key in the order of offsets, or fail if
+    the row seems to be of an earlier life of its topic. *former*: the offset before.
+    """
+    topic, qid, offset, timestamp = map(sf.col, columns)
+    earlier = timestamp < reached - sf.expr(f"INTERVAL {_STEP_BACK_MIN} MINUTES")
+    again = (former == offset) & (former_time != timestamp)
+    other = sf.when(again, former_time).otherwise(reached)
+    said = sf.concat(
+        *(sf.lit("OptionError: offset "), offset.cast("string"), sf.lit(" of the queue '"), qid),
+        *(sf.lit("' of the topic '"), topic, sf.lit("' was stored at "), timestamp.cast("string")),
+        *(sf.lit(", and an offset of the same key that is not higher at "), other.cast("string")),
+        sf.lit(
+            ": the topic was deleted and created again, or the clock of its broker was set back, so"
+            " offsets do not tell the order; send the rows from before and after one after the"
+            " other, with where on timestamp, or name the columns of the order with order_by"
+        ),
+    )
+    return sf.when(earlier | again, sf.raise_error(said)).otherwise(reached)
 
 
 def _found_at(path: str) -> Column:

@@ -130,12 +130,12 @@ class Progress:
             )
         return found
 
-    def add(self, step: str) -> None:
-        """Record that *step* is done. Raises OptionError if writing fails, or if another run has
+    def add(self, *steps: str) -> None:
+        """Record that *steps* are done. Raises OptionError if writing fails, or if another run has
         begun with the file.
         """
         self._check_run()
-        self.done.append(step)
+        self.done += steps
         self.keep()
 
     def keep(self) -> None:

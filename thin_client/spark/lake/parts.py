@@ -64,3 +64,11 @@ def span_us(day: str) -> tuple[int, int]:
     """Return the begin and the exclusive end of *day* in UTC, in microseconds since 1970."""
     number = (date.fromisoformat(day) - _FIRST_DAY).days
     return number * _DAY_US, (number + 1) * _DAY_US
+
+
+def follows(day: str, other: str) -> bool:
+    """Return whether *other* is the day after *day*; False if one of the texts is no day."""
+    try:
+        return date.fromisoformat(day) + timedelta(days=1) == date.fromisoformat(other)
+    except (ValueError, OverflowError):
+        return False

@@ -11,6 +11,7 @@ from thin_client.spark.lake.parts import (
     day_of_number,
     days_of,
     depends_on_columns,
+    follows,
     span_us,
 )
 
@@ -25,6 +26,21 @@ def test_the_days_of_parts_are_those_of_each_and_empty_without_one() -> None:
 def test_days_are_unknown_if_one_part_does_not_tell_its_own() -> None:
     assert days_of([Part({"date": DAY}, ("f",)), Part({}, ("g",))]) is None
     assert days_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("day", "other", "expected"),
+    [
+        ("2026-01-31", "2026-02-01", True),
+        ("2026-01-31", "2026-02-02", False),
+        ("2026-02-01", "2026-01-31", False),
+        ("", "2026-02-01", False),
+        ("2026-01-31", "monday", False),
+        ("9999-12-31", "9999-12-31", False),
+    ],
+)
+def test_a_day_follows_the_one_before(day: str, other: str, expected: bool) -> None:
+    assert follows(day, other) is expected
 
 
 def test_a_day_has_24_hours_in_utc() -> None:
