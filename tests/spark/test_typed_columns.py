@@ -138,6 +138,60 @@ def test_a_decimal_with_a_huge_exponent_does_not_stop_the_archive(spark: Any) ->
     ]
 
 
+def test_a_value_beyond_the_range_of_its_type_does_not_fit(spark: Any) -> None:
+    """Spark would wrap numbers around, or make them infinite or times of the year 55840."""
+    columns = (
+        "t timestamp, b tinyint, d date, n timestamp_ntz, f float, g double, a array<timestamp>,"
+        " m map<string,struct<t: timestamp, b: tinyint, x: decimal(38,2)>>"
+    )
+    fits = {
+        '{"t": 1700000000}': ("t", "2023-11-14 22:13:20"),
+        '{"t": "1700-01-01", "id": 1234567890123456}': ("t", "1700-01-01 00:00:00"),
+        '{"t": "2026", "id": 1234567890123456}': ("t", "2026-01-01 00:00:00"),
+        '{"t": -62135596800}': ("t", "0001-01-01 00:00:00"),
+        '{"b": -128, "id": 999}': ("b", "-128"),
+        '{"b": 127}': ("b", "127"),
+        '{"d": "9999-12-31"}': ("d", "9999-12-31"),
+        '{"f": 3e38}': ("f", "3.0E38"),
+        '{"g": 1e300, "id": 1234567890123456}': ("g", "1.0E300"),
+    }
+    beyond = [
+        '{"t": 1700000000000}',
+        '{"t": -62135596801}',
+        '{"t": 18446744073709552}',
+        '{"t": -9223372036854775808}',
+        '{"t": "12345-01-01"}',
+        '{"b": 200}',
+        '{"d": "20260131"}',
+        '{"d": "0000-01-01"}',
+        '{"n": "99999-01-01T00:00:00"}',
+        '{"f": 1e39}',
+        '{"g": -1e400}',
+        '{"a": [5, 18446744073709552]}',
+        '{"m": {"k": {"t": 18446744073709552, "x": 1}}}',
+        '{"m": {"k": {"t": 0, "x": 1}, "l": {"b": 255}}}',
+    ]
+    texts = ", ".join(f"'{text}'" for text in (*fits, *beyond))
+    rows = spark.sql(f"SELECT 't' AS topic, explode(array({texts})) AS value")
+    typed = TypedColumns.of(spark, [BodySchema("t", columns, None)], reserved=()).added_to(rows)
+    shown = typed.selectExpr(
+        "value", "bodyFits", *(f"string({name}) AS {name}" for name in "tbdnfgam")
+    )
+    found = {
+        row.pop("value"): (row.pop("bodyFits"), {name: text for name, text in row.items() if text})
+        for row in (each.asDict() for each in shown.collect())
+    }
+    assert found == {text: (True, dict([value])) for text, value in fits.items()} | {
+        text: (False, {}) for text in beyond
+    }
+
+
+def test_a_topic_that_is_not_read_has_no_schema(spark: Any, tmp_path: Path) -> None:
+    given = {"servers": "proxy", "group": "lake", "subscribe": "orders"}
+    with pytest.raises(OptionError, match=r"^the schema file names the topic 'order', which is"):
+        archive(spark, given, str(tmp_path / "x"), schemas='{"order": "n bigint"}')
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -158,7 +212,7 @@ def test_a_type_that_no_archive_stores_is_refused(spark: Any, kind: str) -> None
     ("columns", "sentence"),
     [
         ("bigint", "is 'bigint': expected columns"),
-        ("n bigintt", "the schema of topic orders: "),
+        ("n bigintt", "the schema of topic "),
         ("offset bigint", "has a column offset of its own"),
         ("headers string", "has a column headers of its own"),
         ("date date", "has a column date of its own"),
@@ -168,7 +222,8 @@ def test_a_type_that_no_archive_stores_is_refused(spark: Any, kind: str) -> None
 def test_a_wrong_schema_is_refused_in_a_sentence(
     spark: Any, gateway: SparkGateway, tmp_path: Path, columns: str, sentence: str
 ) -> None:
-    given = options(gateway, gateway.a_topic())
+    topic = gateway.a_topic()
+    given = options(gateway, topic)
     with pytest.raises(OptionError, match=sentence) as refused:
-        archive(spark, given, str(tmp_path / "x"), schemas=json.dumps({"orders": columns}))
+        archive(spark, given, str(tmp_path / "x"), schemas=json.dumps({topic: columns}))
     assert "\n" not in str(refused.value)

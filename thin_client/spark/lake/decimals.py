@@ -7,9 +7,6 @@ body that may have such a number is parsed with text in place of decimals.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -21,6 +18,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+
+from thin_client.spark.lake.leaves import any_leaf
 
 #: A digit of an exponent: Spark leaves commas out, and Java takes digits of all scripts.
 _DIGIT = r"(?:[\p{Nd},]|\\u[0-9A-Fa-f]{4})"
@@ -87,18 +86,11 @@ def _numbers(found: Column, kind: DataType) -> Column:
     return sf.when(found.rlike(_EXACT), found.try_cast(kind))
 
 
-def _misfits(found: Column, kind: DataType) -> Column:
+def _misfits(found: Column, schema: StructType) -> Column:
     """Return whether *found* has text for which ``_numbers`` returns null."""
-    if _as_text(kind) == kind:
-        return sf.lit(False)
-    match kind:
-        case ArrayType():
-            wrong = sf.exists(found, lambda each: _misfits(each, kind.elementType))
-        case MapType():
-            values = sf.map_values(found)
-            wrong = sf.exists(values, lambda each: _misfits(each, kind.valueType))
-        case StructType():
-            wrong = reduce(or_, (_misfits(found[each.name], each.dataType) for each in kind))
-        case _:
-            return found.isNotNull() & _numbers(found, kind).isNull()
-    return sf.coalesce(wrong, sf.lit(False))
+    return any_leaf(
+        found,
+        schema,
+        (DecimalType,),
+        lambda text, kind: text.isNotNull() & _numbers(text, kind).isNull(),
+    )

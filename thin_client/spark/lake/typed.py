@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Self
 
 from pyspark.errors import PySparkException
@@ -25,13 +27,13 @@ from pyspark.sql.types import (
 )
 
 from thin_client.spark.error_lines import line_of
-from thin_client.spark.lake import decimals
+from thin_client.spark.lake import bounds, decimals
 from thin_client.spark.lake.schemas import FITS, BodySchema, check_names, merged
 from thin_client.spark.option_values import OptionError
 
 #: Spark's column for what does not fit; no column of a schema may have its name.
 _MISFIT = "_misfit"
-_PARSED = "_parsed"
+_PARSED, _AGAIN = "_parsed", "_again"
 #: Types without parts.
 _STORED = (
     *(NumericType, StringType, BinaryType, BooleanType),
@@ -68,22 +70,43 @@ class TypedColumns:
             schema = StructType([*columns.fields, StructField(_MISFIT, StringType())])
             body = decimals.parsed(text, schema, misfit=_MISFIT)
             parsed[f"{_PARSED}{number}"] = sf.when(sf.col("topic") == topic, body)
+            if (again := bounds.again(text, columns)) is not None:
+                parsed[f"{_AGAIN}{number}"] = sf.when(sf.col("topic") == topic, again)
         whole = rows.withColumns(parsed)
         names = merged((topic, kinds(columns)) for topic, columns in self.topics)
         fits = [
-            sf.when(sf.col(column).isNotNull(), sf.col(column)[_MISFIT].isNull())
-            for column in parsed
+            sf.when(
+                sf.col(f"{_PARSED}{number}").isNotNull(),
+                ~reduce(or_, self._beyond(number).values(), _misfit(number)),
+            )
+            for number in range(len(self.topics))
         ]
         return whole.withColumns(
             {name: sf.coalesce(*self._places(name)) for name in names} | {FITS: sf.coalesce(*fits)}
         ).drop(*parsed)
 
     def _places(self, name: str) -> list[Column]:
+        """Return the column *name* of each topic that has it."""
         return [
-            sf.col(f"{_PARSED}{number}")[name]
+            found if (wrong := self._beyond(number).get(name)) is None else sf.when(~wrong, found)
             for number, (_, columns) in enumerate(self.topics)
             if name in columns.names
+            for found in (sf.col(f"{_PARSED}{number}")[name],)
         ]
+
+    def _beyond(self, number: int) -> dict[str, Column]:
+        """Return whether a column of a topic has a value beyond its range, by name."""
+        _, columns = self.topics[number]
+        wide = sf.col(f"{_AGAIN}{number}")
+        found = {
+            each.name: bounds.beyond(each.name, each.dataType, sf.col(f"{_PARSED}{number}"), wide)
+            for each in columns
+        }
+        return {name: wrong for name, wrong in found.items() if wrong is not None}
+
+
+def _misfit(number: int) -> Column:
+    return sf.col(f"{_PARSED}{number}")[_MISFIT].isNotNull()
 
 
 def kinds(columns: StructType) -> dict[str, str]:
