@@ -7,16 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import StructType
 
 from tests.spark.lakes import FORMATS, Lake
 from tests.spark.test_lakes import Died, died_after, died_before, messages, place, wrapped
 from thin_client.spark.jobs.compact import compact
-from thin_client.spark.lake import parquet_merge, reading
+from thin_client.spark.lake import parquet, parquet_merge, reading
 from thin_client.spark.lake.formats import compaction
 from thin_client.spark.lake.iceberg_merge import IcebergMerge
+from thin_client.spark.lake.names import StoredFile
 from thin_client.spark.lake.parquet_merge import ParquetMerge
 from thin_client.spark.options import OptionError
 
@@ -344,6 +347,7 @@ def test_an_error_of_a_delta_table_is_one_line(spark: Any, tmp_path: Path) -> No
         ({"delete_before": "2026-1-1"}, "^delete_before is '2026-1-1': expected a day"),
         ({"delete_before": "9999-01-01"}, "^delete_before is 9999-01-01: expected today, "),
         ({"retention_hours": 23}, "^the retention is 23 hours: expected at least 24$"),
+        ({"retention_hours": 24}, "^the retention is for the formats delta and iceberg"),
         ({"target_file_size": "big"}, "^target_file_size is 'big'"),
         ({}, "is not the checkpoint of an archive"),
         ({"format": "delta"}, "there is no Delta table"),
@@ -355,3 +359,23 @@ def test_what_cannot_be_compacted_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(OptionError, match=sentence):
         compact(spark, str(tmp_path / "nothing"), **given)
+
+
+def test_a_damaged_checkpoint_or_record_is_named_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a copy that was cut short. No session is needed."""
+    commits = [StoredFile("0", 1, 1)]
+    for module in (parquet, parquet_merge):
+        monkeypatch.setattr(module, "refuse_table", lambda *_: None)
+        monkeypatch.setattr(module, "children", lambda *_: commits)
+    session = cast(Any, None)
+    for text in ("", "[]", '{"ID": "x"}'):
+        monkeypatch.setattr(parquet_merge, "read_text", lambda *_, text=text: text)
+        with pytest.raises(OptionError, match=r"^/a/_checkpoint/metadata: "):
+            parquet_merge.ParquetMerge(session, "/a", "/a/_checkpoint")
+    rows = cast(Any, SimpleNamespace(schema=StructType([])))
+    for line in ("", "[]", "{"):
+        monkeypatch.setattr(parquet, "read_lines", lambda *_, line=line: [line])
+        with pytest.raises(OptionError, match=r"^/a/_columns does not have the columns of the"):
+            parquet.ParquetFolders(session, "/a", None).prepare(rows)

@@ -23,6 +23,7 @@ from thin_client.spark.lake.names import BATCH, DATE, RECORD, TOPIC
 from thin_client.spark.lake.rows import DAY_MS, ORDER, day, gathered, settings_of, sized
 from thin_client.spark.lake.schemas import new_columns
 from thin_client.spark.lake.typed import kinds
+from thin_client.spark.option_values import OptionError
 
 #: Prefix of Spark's folders for unfinished files.
 _UNFINISHED = ".spark-staging-"
@@ -45,7 +46,8 @@ class ParquetFolders:
         """Compare the columns with those of earlier runs, and delete unfinished files of jobs that
         were killed more than a day ago.
 
-        Spark Connect has no means to delete files. Raises OptionError also for a Delta table.
+        Spark Connect has no means to delete files. Raises OptionError also for a Delta table, and
+        for a damaged record of the columns.
         """
         refuse_table(self.spark, self.path)
         self._compare(rows)
@@ -59,7 +61,12 @@ class ParquetFolders:
         """
         record = f"{self.path.rstrip('/')}/{RECORD}"
         lines = read_lines(self.spark, record)
-        there = {name: kind for line in lines for name, kind in json.loads(line).items()}
+        try:
+            there = {name: kind for line in lines for name, kind in json.loads(line).items()}
+        except (ValueError, AttributeError) as error:
+            raise OptionError(
+                f"{record} does not have the columns of the archive: {error}"
+            ) from None
         wanted = kinds(rows.schema)
         new = new_columns(there, wanted, f"the archive {self.path}")
         if new:

@@ -70,7 +70,10 @@ class ParquetMerge:
                 f"{self.checkpoint} is not the checkpoint of an archive with finished batches: only"
                 " these can be merged; name the archive's checkpoint"
             )
-        self._query, self._last = query_of(metadata), last
+        try:
+            self._query, self._last = query_of(metadata), last
+        except ValueError as error:
+            raise OptionError(f"{self.checkpoint}/metadata: {error}") from None
         for each in children(self.spark, self._at("")):
             self._finish(each.path)
         self._tidy()
