@@ -6,7 +6,7 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +18,7 @@ from tests.spark.test_compaction import archived as archived_batches
 from tests.spark.test_lakes import TABLES, Died, died_before, messages, place, wrapped
 from thin_client.spark.jobs.backfill import Plan, backfill
 from thin_client.spark.jobs.compact import compact
+from thin_client.spark.jobs.progress_file import LocalFile, Progress
 from thin_client.spark.lake.parquet_merge import ParquetMerge
 from thin_client.spark.lake.reading import archived
 from thin_client.spark.options import OptionError
@@ -303,6 +304,15 @@ def test_an_archive_whose_folders_change_places_is_refused(spark: Any, tmp_path:
         archived(spark, lake.path, **lake.settings)
     compact(spark, lake.path)
     assert archived(spark, lake.path, **lake.settings).rows().count() == 4
+
+
+def test_other_partitions_than_those_of_a_progress_file_are_refused(tmp_path: Path) -> None:
+    """They were ignored, as the names of messages contain the first ones. No session is needed."""
+    about = {"path": "/nowhere", "topic": "orders"}
+    Progress(LocalFile(tmp_path / "p.json"), about, "job", 4).keep()
+    plan = Plan(progress=tmp_path / "p.json", partitions=8)
+    with pytest.raises(OptionError, match=r"p\.json is of a job with 4 partitions.*, not with 8"):
+        backfill(cast(Any, None), {"servers": "proxy"}, "/nowhere", topic="orders", plan=plan)
 
 
 def test_progress_in_an_unknown_file_system_is_refused_in_a_sentence(spark: Any) -> None:

@@ -97,7 +97,7 @@ def size_bytes(option: str, text: str, *, least: int, most: int) -> int:
 def json_object(option: str, text: str, *, form: str) -> dict[str, Any]:
     """Parse a JSON object that is not empty; *form* is an example for the error."""
     try:
-        found = json.loads(text, object_pairs_hook=_once)
+        found = json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         expected = f"JSON as in {form}"
         raise OptionError(
@@ -115,8 +115,10 @@ def names(texts: Iterable[str], *, most: int = 8) -> str:
     return f"{shown} and {len(found) - most} more" if len(found) > most else shown or "none"
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a repeated name, of which JSON would silently keep the last value."""
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError for a repeated name, of which JSON would silently
+    keep the last value.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is repeated")

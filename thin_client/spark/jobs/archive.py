@@ -28,7 +28,7 @@ from thin_client.spark.lake.destination import Destination
 from thin_client.spark.lake.files import qualified
 from thin_client.spark.lake.formats import checked, destination
 from thin_client.spark.lake.names import OWN_COLUMNS, exposes
-from thin_client.spark.lake.schemas import BodySchema, read_schemas
+from thin_client.spark.lake.schemas import BodySchema, check_topics, read_schemas
 from thin_client.spark.lake.typed import TypedColumns
 from thin_client.spark.option_values import size_bytes
 from thin_client.spark.options import OptionError, ReadOptions
@@ -104,15 +104,17 @@ def archive(
     beginnings = [name for name in options if name.lower().startswith("starting")]
     own = with_own_columns(options)
     given = own if beginnings else with_defaults(own, startingOffsets="earliest")
-    ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
+    read = ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
     target = None if target_file_size is None else file_size(target_file_size)
     checked(format, catalog or {})
+    bodies = () if schemas is None else read_schemas(schemas, "the schema file")
+    check_topics((each.topic for each in bodies), read.selection, "the schema file")
     with errors_as_sentences():
         return _run(
             spark,
             given,
             _Place(path, format, catalog or {}, target),
-            bodies=() if schemas is None else read_schemas(schemas, "the schema file"),
+            bodies=bodies,
             checkpoint=checkpoint,
             trigger=_trigger(every, continuous=continuous),
             ending=ending or threading.Event(),

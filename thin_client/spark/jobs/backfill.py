@@ -58,7 +58,8 @@ class Plan:
         sharding_path: JSON path into the value; its result chooses the queue and is the key whose
             order is kept.
         rows_per_second: maximum rate of the whole job.
-        partitions: number of tasks; default: Spark's default parallelism.
+        partitions: number of tasks; default: Spark's default parallelism. A job that continues
+            from a progress file has as many as the first one.
         keep_ids: keep the message IDs in the column ``messageId``.
         progress: file with which a repeated job continues, day by day: on the driver, or with a
             scheme (``hdfs://…``, ``s3a://…``) where Spark's file systems have it.
@@ -111,6 +112,7 @@ def backfill(
             partitions=plan.partitions or parallelism(spark),
             job=new_message_id(),
         )
+        _check_partitions(progress, plan)
         progress.keep()
         stored = archived(spark, path, format=plan.format, catalog=plan.catalog)
         for days, rows in _steps(stored, plan, progress):
@@ -127,6 +129,15 @@ def _file(spark: SparkSession, given: Path | str | None) -> TextFile | None:
     if isinstance(given, str) and "://" in given:
         return SparkFile(spark, given)
     return LocalFile(Path(given))
+
+
+def _check_partitions(progress: Progress, plan: Plan) -> None:
+    if plan.partitions not in (None, progress.partitions):
+        raise OptionError(
+            f"{progress.file} is of a job with {progress.partitions} partitions, which the names of"
+            f" its messages contain, not with {plan.partitions}: leave partitions out, or choose"
+            " another file"
+        )
 
 
 def _check(plan: Plan) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from thin_client.spark.jobs.archive import file_size
 from thin_client.spark.jobs.session import errors_as_sentences
 from thin_client.spark.lake.compaction import Compacted
-from thin_client.spark.lake.formats import compaction
+from thin_client.spark.lake.formats import checked, compaction
 from thin_client.spark.options import OptionError
 
 #: Least retention: the files of an attempt that is being written belong to no version yet.
@@ -45,8 +45,8 @@ def compact(
             more stay.
         retention_hours: then delete the files of a Delta table that no version of these last hours
             needs, or the snapshots of an Iceberg table before them; at least 24, because a running
-            archive and readers need newer ones. None: delete nothing. Parquet folders have no
-            earlier versions.
+            archive and readers need newer ones. None: delete nothing. Refused for Parquet
+            folders, which have no earlier versions.
         checkpoint: the checkpoint of an archive of Parquet folders, if it is not in *path*.
 
     Raises OptionError, with one sentence, if the job fails. A repeated job continues.
@@ -60,6 +60,11 @@ def compact(
     if retention_hours is not None and retention_hours < _LEAST_HOURS:
         raise OptionError(
             f"the retention is {retention_hours} hours: expected at least {_LEAST_HOURS}"
+        )
+    if retention_hours is not None and checked(format, catalog or {}) == "parquet":
+        raise OptionError(
+            "the retention is for the formats delta and iceberg: folders of Parquet files have no"
+            " earlier versions, and merged batches are deleted at once"
         )
     done = Compacted()
     with (

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from thin_client.spark.option_values import OptionError
+from thin_client.spark.option_values import OptionError, once
+from thin_client.spark.selection import Selection
 
 #: Whether a body has the types of its schema; null without a body or a schema.
 FITS = "bodyFits"
@@ -38,12 +39,24 @@ class BodySchema:
 def read_schemas(text: str, source: str) -> tuple[BodySchema, ...]:
     """Parse the file *source* with the content *text*. Raises OptionError."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=once)
     except ValueError as error:
         raise OptionError(f"{source} is not JSON: {error}") from None
     if not isinstance(found, dict) or not found:
         raise OptionError(f"{source}: expected a JSON object with a schema for each topic")
     return tuple(_schema(topic, given, source) for topic, given in found.items())
+
+
+def check_topics(topics: Iterable[str], selection: Selection, source: str) -> None:
+    """Raise OptionError for one of *topics*, which the file *source* names, that is not in
+    *selection*: its columns would stay empty.
+    """
+    for topic in topics:
+        if not selection.wants_topic(topic):
+            raise OptionError(
+                f"{source} names the topic {topic!r}, which is not read: the archive is of"
+                f" {selection}"
+            )
 
 
 def _schema(topic: str, given: Any, source: str) -> BodySchema:

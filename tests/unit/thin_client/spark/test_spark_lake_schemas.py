@@ -7,11 +7,13 @@ import pytest
 from thin_client.spark.lake.schemas import (
     BodySchema,
     check_names,
+    check_topics,
     merged,
     new_columns,
     read_schemas,
 )
 from thin_client.spark.option_values import OptionError
+from thin_client.spark.selection import Selection
 
 
 def test_a_topic_has_columns_or_an_example() -> None:
@@ -26,6 +28,7 @@ def test_a_topic_has_columns_or_an_example() -> None:
     ("text", "sentence"),
     [
         ("{", "^s.json is not JSON: "),
+        ('{"a": "n int", "a": "m int"}', "^s.json is not JSON: a name is repeated$"),
         ("[]", "^s.json: expected a JSON object with a schema for each topic$"),
         ("{}", "expected a JSON object"),
         ('{"a": 1}', '^s.json, topic a: expected columns as in "amount bigint'),
@@ -38,6 +41,15 @@ def test_a_topic_has_columns_or_an_example() -> None:
 def test_a_file_without_schemas_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         read_schemas(text, "s.json")
+
+
+def test_a_topic_that_is_not_read_has_no_schema() -> None:
+    """Such as a misspelt one, whose columns would stay empty."""
+    check_topics(["a", "b"], Selection(subscribe=("a", "b", "c")), "s.json")
+    check_topics(["ab"], Selection(pattern="a.*"), "s.json")
+    for selection in (Selection(subscribe=("orders",)), Selection(pattern="o.*")):
+        with pytest.raises(OptionError, match=r"^s.json names the topic 'Orders', which is not"):
+            check_topics(["Orders"], selection, "s.json")
 
 
 @pytest.mark.parametrize(
