@@ -34,8 +34,9 @@ REPORT_PATIENCE_S = 5.0
 _MOST_TOPICS = 1_000
 #: Time for which a queue with messages may return none: the proxy may be throttling bulk reads.
 STALL_S = 300.0
-#: Time for which the proxy holds a fetch that finds no messages.
-_LINGER_MS = 2_000
+#: Time for which the proxy holds a fetch that finds no messages or waits for its turn, and its
+#: share of the time-out: an answer behind the time-out is none, and the next request waits as long.
+_LINGER_MS, _SHARE = 2_000, 0.5
 
 #: Stored size of a message with a small body; replaced by the average of each answer.
 _FIRST_GUESS_BYTES = 512
@@ -238,6 +239,7 @@ class BulkClient:
     def _fetch_call(self, place: _Place) -> Call[consumer.FetchResponse]:
         part = place.part
         most = max(1, min(place.wanted, part.end - place.offset, 2**31 - 1))
+        timeout_ms = 1000 * self._connecting.request_timeout_s
         return calls.fetch(
             consumer.FetchRequest(
                 consumerId=self._connecting.consumer_id,
@@ -245,7 +247,7 @@ class BulkClient:
                 cluster="",
                 fetchOffset={part.topic: {part.qid: place.offset}},
                 maxBatchSize=most,
-                maxLingerTime=_LINGER_MS,
+                maxLingerTime=min(_LINGER_MS, int(_SHARE * timeout_ms)),
                 version=client_version(),
                 format=_STORED_FORMAT,
                 withoutBodies=None if place.with_bodies else True,

@@ -20,14 +20,17 @@ Script = Callable[[Request], Awaitable[object]]
 
 
 def client_of(
-    *proxies: ScriptedProxy, patience_s: float = 10.0, failures: KnownFailures | None = None
+    *proxies: ScriptedProxy,
+    patience_s: float = 10.0,
+    timeout_s: float = 5.0,
+    failures: KnownFailures | None = None,
 ) -> BulkClient:
     connecting = Connecting(
         servers=tuple(proxy.address for proxy in proxies),
         group="g",
         token="secret",
         tls=None,
-        request_timeout_s=5.0,
+        request_timeout_s=timeout_s,
         consumer_id="spark",
     )
     return BulkClient(connecting, patience_s=patience_s, failures=failures)

@@ -67,6 +67,17 @@ async def test_a_chunk_asks_for_as_many_messages_as_fit_and_are_wanted() -> None
     assert wanted[1:] == [10, 3]
 
 
+@pytest.mark.parametrize(("timeout_s", "linger_ms"), [(10.0, 2000), (0.5, 250)])
+async def test_a_proxy_answers_before_the_request_times_out(
+    timeout_s: float, linger_ms: int
+) -> None:
+    """A proxy that lets bulk readers wait would answer nobody."""
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(1, 0))
+        await read(client_of(proxy, timeout_s=timeout_s), Slice(TOPIC, QID, 0, 1))
+    assert [each.argument.maxLingerTime for each in proxy.of("fetch")] == [linger_ms]
+
+
 async def test_a_queue_without_offsets_to_read_is_not_asked() -> None:
     async with ScriptedProxy() as proxy:
         assert await read(client_of(proxy), Slice(TOPIC, QID, 5, 5)) == []
