@@ -306,13 +306,50 @@ def test_an_archive_whose_folders_change_places_is_refused(spark: Any, tmp_path:
     assert archived(spark, lake.path, **lake.settings).rows().count() == 4
 
 
-def test_other_partitions_than_those_of_a_progress_file_are_refused(tmp_path: Path) -> None:
-    """They were ignored, as the names of messages contain the first ones. No session is needed."""
+@pytest.mark.parametrize(
+    ("plan", "options", "sentence"),
+    [
+        ({"partitions": 8}, {}, r"p\.json is of a job with 4 partitions.*, not with 8"),
+        ({"partitions": 4}, {"JobId": "x"}, r"p\.json is of a job with the jobId 'job', not 'x'"),
+        (
+            {"partitions": 4, "rows_per_second": 5.0},
+            {"maxRowsPerSecond": "1"},
+            "^maxRowsPerSecond limits each task, and the rate",
+        ),
+    ],
+)
+def test_what_contradicts_a_progress_file_or_an_option_is_refused(
+    tmp_path: Path, plan: dict[str, Any], options: dict[str, str], sentence: str
+) -> None:
+    """The names of messages contain the first partitions and ID. No session is needed."""
     about = {"path": "/nowhere", "topic": "orders"}
     Progress(LocalFile(tmp_path / "p.json"), about, "job", 4).keep()
-    plan = Plan(progress=tmp_path / "p.json", partitions=8)
-    with pytest.raises(OptionError, match=r"p\.json is of a job with 4 partitions.*, not with 8"):
-        backfill(cast(Any, None), {"servers": "proxy"}, "/nowhere", topic="orders", plan=plan)
+    with pytest.raises(OptionError, match=sentence):
+        backfill(
+            cast(Any, None),
+            {"servers": "proxy", **options},
+            "/nowhere",
+            topic="orders",
+            plan=Plan(progress=tmp_path / "p.json", **plan),
+        )
+
+
+def test_the_days_of_a_job_with_an_id_have_names_of_their_own(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Equal rows of two days would be taken for repeats, and dropped."""
+    rows = [("k", "ping", 1, f"2026-01-0{day}") for day in (1, 2)]
+    frame = spark.createDataFrame(rows, "key string, value string, n int, date string")
+    frame.write.partitionBy("date").parquet(str(tmp_path / "files"))
+    topic = gateway.a_topic()
+    given = {"servers": gateway.servers, "jobId": "again"}
+    plan = Plan(order_by=("n",), progress=tmp_path / "p.json", partitions=1)
+    assert backfill(spark, given, str(tmp_path / "files"), topic=topic, plan=plan) == 2
+    look = {"servers": gateway.servers, "group": "look", "subscribe": topic}
+    found = spark.read.format("orderlane").options(**look).load().collect()
+    assert len({row.messageId for row in found}) == 2
+    names = {row.properties["sparkBatchId"].rpartition("/")[0] for row in found}
+    assert names == {"again/2026-01-01/0/0", "again/2026-01-02/0/0"}
 
 
 def test_progress_in_an_unknown_file_system_is_refused_in_a_sentence(spark: Any) -> None:

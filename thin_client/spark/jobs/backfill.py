@@ -101,8 +101,10 @@ def backfill(
     Raises OptionError, with one sentence, if the job fails.
     """
     given = {**options, "topic": topic}
-    WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
-    _check(plan)
+    write = WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
+    _check(plan, write)
+    # Each step has a name of its own, or equal rows of two days would look like repeats.
+    given = {name: text for name, text in given.items() if name.lower() != "jobid"}
     sent = 0
     file = _file(spark, plan.progress)
     with errors_as_sentences(), nullcontext() if file is None else file.held():
@@ -110,9 +112,9 @@ def backfill(
             file,
             {"path": path, "topic": topic, **plan.about()},
             partitions=plan.partitions or parallelism(spark),
-            job=new_message_id(),
+            job=write.job_id or new_message_id(),
         )
-        _check_partitions(progress, plan)
+        _check_names(progress, plan, write)
         progress.keep()
         stored = archived(spark, path, format=plan.format, catalog=plan.catalog)
         for days, rows in _steps(stored, plan, progress):
@@ -131,7 +133,13 @@ def _file(spark: SparkSession, given: Path | str | None) -> TextFile | None:
     return LocalFile(Path(given))
 
 
-def _check_partitions(progress: Progress, plan: Plan) -> None:
+def _check_names(progress: Progress, plan: Plan, write: WriteOptions) -> None:
+    """Raise OptionError for what differs from the first run and is in the names of its messages."""
+    if write.job_id not in (None, progress.job):
+        raise OptionError(
+            f"{progress.file} is of a job with the jobId {progress.job!r}, not {write.job_id!r}:"
+            " leave jobId out, or choose another file"
+        )
     if plan.partitions not in (None, progress.partitions):
         raise OptionError(
             f"{progress.file} is of a job with {progress.partitions} partitions, which the names of"
@@ -140,8 +148,12 @@ def _check_partitions(progress: Progress, plan: Plan) -> None:
         )
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, write: WriteOptions) -> None:
     checked(plan.format, plan.catalog)
+    if plan.rows_per_second is not None and write.max_rows_per_second is not None:
+        raise OptionError(
+            "maxRowsPerSecond limits each task, and the rate the whole job: set one of them"
+        )
     if plan.rows_per_second is not None and not plan.rows_per_second > 0:
         raise OptionError(f"the rate is {plan.rows_per_second:g} rows/s: expected a number above 0")
     if plan.sharding_path is not None:
