@@ -52,5 +52,6 @@ def _text(value: Any) -> Any:
     """Return *value* as JSON has it: times in UTC, with microseconds."""
     if isinstance(value, datetime):
         there = value.astimezone(UTC) if value.tzinfo else value
-        return there.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        # The year of ``strftime`` has fewer than four digits before the year 1000.
+        return f"{there.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     return value

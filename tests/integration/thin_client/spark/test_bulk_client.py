@@ -71,7 +71,7 @@ async def test_a_chunk_asks_for_as_many_messages_as_fit_and_are_wanted() -> None
 async def test_a_proxy_answers_before_the_request_times_out(
     timeout_s: float, linger_ms: int
 ) -> None:
-    """A proxy that lets bulk readers wait would answer nobody."""
+    """Else no request would be answered by a proxy that lets bulk readers wait."""
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(1, 0))
         await read(client_of(proxy, timeout_s=timeout_s), Slice(TOPIC, QID, 0, 1))

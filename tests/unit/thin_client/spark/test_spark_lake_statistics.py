@@ -48,6 +48,16 @@ def test_ranges_and_nulls_are_those_of_all_row_groups() -> None:
     }
 
 
+def test_times_before_the_year_1000_have_four_digits_for_the_year() -> None:
+    """A producer's clock may be anywhere. Readers drop a range that they cannot parse, or the
+    file's rows.
+    """
+    times = [datetime(5, 1, 2, tzinfo=UTC), datetime(999, 12, 31, 23, 59, 59, 1, tzinfo=UTC)]
+    found = of({"bornTimestamp": pa.array(times, pa.timestamp("us", tz="UTC"))})
+    assert found["minValues"] == {"bornTimestamp": "0005-01-02T00:00:00.000000Z"}
+    assert found["maxValues"] == {"bornTimestamp": "0999-12-31T23:59:59.000001Z"}
+
+
 def test_a_column_of_nulls_has_no_range() -> None:
     found = of({"offset": pa.array([1, 2]), "bornTimestamp": pa.nulls(2, pa.timestamp("us"))})
     assert found["nullCount"] == {"offset": 0, "bornTimestamp": 2}

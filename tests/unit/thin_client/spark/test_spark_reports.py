@@ -20,7 +20,7 @@ def test_progress_is_reported_once() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED])
 def test_an_idle_stream_repeats_a_report_without_effect(outcome: Outcome) -> None:
-    """Without a next batch the group would have a lag that is none."""
+    """Without a next batch the group would have a false lag."""
     reports = Reports()
     reports.ended(SOME, outcome, 5.0)
     assert not reports.are_due(SOME, 5.0 + AGAIN_S - 1), "not at each trigger"
