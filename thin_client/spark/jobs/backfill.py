@@ -178,7 +178,7 @@ def _steps(
             following = stored.rows_of(left[0], plan.where)
             if not _overlap(last, following, days[-1]):
                 break
-            rows, last = rows.unionByName(following), following
+            rows, last = rows.unionByName(following, allowMissingColumns=True), following
             days.append(left.pop(0))
         yield days, rows
 
