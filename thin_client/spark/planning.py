@@ -332,7 +332,8 @@ def _given_up(part: Slice, state: QueueState | None) -> Loss:
 
 
 def _vanished(queue: Queue, position: int) -> Loss:
-    return Loss(queue, f"is missing (deleted, or its broker is down); it was read up to {position}")
+    why = "is missing (deleted, no longer in the group, or its broker is down)"
+    return Loss(queue, f"{why}; it was read up to {position}")
 
 
 def _messages(count: int) -> str:

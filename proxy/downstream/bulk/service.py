@@ -169,15 +169,26 @@ class BulkService:
             meaning = interpretation_of(reply, arguments)
             lane = await self._reporting_lane(meaning)
             self._count(lane, request)
-            why = _unknown_topics(lane, meaning.topics or ())
-            if request.offsets and why is None:
-                why = await self._commit(
-                    lane, request.offsets, reader_of(request), request.lives or {}
-                )
+            why = await self._reported(lane, meaning, request)
             self.refused_acks += why is not None
         except (OrderlaneError, RemotingError) as error:
             return consumer_service.report_result(error=refusal(error))
         return consumer_service.report_result(success=consumer.ReportAnswer(refusal=why))
+
+    async def _reported(self, lane: GroupLane, meaning: Interpretation, request: Any) -> str | None:
+        """Set the offsets of a report in the topics that the group has: a query keeps those of
+        topics that it no longer finds. Return why not all are set, a sentence; None if they are.
+        """
+        unknown = _unknown_topics(lane, meaning.topics or ())
+        offsets = {
+            topic: qids for topic, qids in (request.offsets or {}).items() if topic in lane.topics
+        }
+        if not offsets:
+            return unknown
+        why = await self._commit(lane, offsets, reader_of(request), request.lives or {})
+        if why is None and unknown is not None:
+            return f"{unknown}; the offsets of its other topics are set"
+        return why
 
     async def _reporting_lane(self, meaning: Interpretation) -> GroupLane:
         """Return the lane of the group, created if it may be; it may lack topics of the report."""

@@ -391,6 +391,22 @@ async def test_a_report_says_why_its_offsets_were_not_set() -> None:
             await report(client, groupId="bling")
 
 
+async def test_a_topic_that_the_group_no_longer_has_keeps_no_progress_of_the_others_back() -> None:
+    """A query with a pattern keeps its position, in case the topic returns."""
+    broker = FakeBrokerClient(orders=2)
+    fill(broker)
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        offsets = {TOPIC: {"broker-a_0": 7}, "gone": {"broker-a_0": 3}}
+        why = f"group {GROUP!r} has no topic 'gone'"
+        assert await report(client, offsets=offsets) == (
+            f"{why}; the offsets of its other topics are set"
+        )
+        assert broker.committed == {(Group(GROUP), queue(0)): 7}
+        assert await report(client, offsets={"gone": {"broker-a_0": 3}}) == why
+        assert broker.committed == {(Group(GROUP), queue(0)): 7}
+        assert service.refused_acks == 2
+
+
 async def test_progress_in_another_life_of_the_topic_is_refused() -> None:
     """Other proxies may have read for the reader, so only the report says in which life."""
     broker = FakeBrokerClient(orders=2)

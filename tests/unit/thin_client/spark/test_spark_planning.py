@@ -146,7 +146,7 @@ def test_a_topic_that_was_created_again_with_fewer_queues_loses_the_others() -> 
         " of unread messages; the new one has 25 messages",
         "was read up to 7; its topic was deleted and created again since without this queue, with"
         " an unknown number of unread messages",
-        "is missing (deleted, or its broker is down); it was read up to 2",
+        "is missing (deleted, no longer in the group, or its broker is down); it was read up to 2",
     ]
     again = [alive(0, 25, life=9), QueueState("a", "x_1", 0, 8, life=9)]
     assert flat(which.target(found.offsets, again, now_s=0.0).offsets)["a", "x_1"] == 0
@@ -196,8 +196,8 @@ def test_a_queue_that_vanished_keeps_its_position_until_it_comes_back() -> None:
     found = admission().target(start, [state(0, 9)], now_s=0)
     assert plain(found.offsets) == {"a": {"x_0": 9, "x_1": 7}}
     assert [str(loss) for loss in found.losses] == [
-        "queue 'x_1' of the topic 'a' is missing (deleted, or its broker is down); "
-        "it was read up to 7"
+        "queue 'x_1' of the topic 'a' is missing (deleted, no longer in the group, or its broker is"
+        " down); it was read up to 7"
     ]
     back = admission().target(found.offsets, [state(0, 9), state(0, 8, "x_1")], now_s=0)
     assert (plain(back.offsets), back.losses) == ({"a": {"x_0": 9, "x_1": 8}}, [])
