@@ -179,7 +179,7 @@ class LiveGroups:
         self._served[name] = source
         if lane is None:
             self._lanes.add(settings)
-        elif again or lane.settings != settings:
+        elif again or lane.auto_created or lane.settings != settings:
             lane.set_up(settings)
             self._changed(lane)
         self._unfinished.discard(name)

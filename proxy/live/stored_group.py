@@ -67,7 +67,9 @@ class StoredGroup:
             by, key, signature = (str(fields.get(name, "")) for name in ("by", "key", "signature"))
             if len(key) > _MAX_KEY_CHARS or len(signature) > _SIGNATURE_CHARS:
                 raise ValueError("its signature is too long")
-            return cls(version, settings, written_ms, by, key, signature)
+            value = cls(version, settings, written_ms, by, key, signature)
+            value.encode()  # not every JSON that can be read can be written
+            return value
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             reason = str(error)[:200]
             raise ValueError(f"not group settings in orderlane's stored form: {reason}") from None

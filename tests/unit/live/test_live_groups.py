@@ -155,6 +155,16 @@ async def test_a_group_that_clients_made_is_taken_over_by_its_settings() -> None
     await site.live.close()
 
 
+async def test_settings_take_over_a_group_that_clients_made_in_the_same_way() -> None:
+    """Otherwise its order key would stay a default, which changes no recorded one."""
+    site = Site(auto_create=True)
+    lane = site.lanes.require("a", ["orders"])
+    site.live.give(Source.FILE, [lane.settings.model_copy()])
+    assert site.lanes.find("a") is lane
+    assert not lane.auto_created
+    await site.live.close()
+
+
 async def test_another_order_key_needs_no_other_lane() -> None:
     site = Site(auto_create=True)
     lane = site.lanes.require("a", ["orders"])

@@ -101,6 +101,24 @@ def test_a_value_that_is_bent_out_of_shape_is_refused(text: str) -> None:
     assert read(text, known=GOOD).known == {"billing": GOOD}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        _unsigned_json(lambda fields: fields.update(written_ms=1e300)),
+        _unsigned_json(lambda fields: fields.update(written_ms="9" * 30)),
+        GOOD.encode().replace("[", "[" * 400).replace("]", "]" * 400),
+    ],
+    ids=["a time of 300 digits", "a time as text of 30 digits", "lists in lists"],
+)
+def test_a_value_that_has_no_stored_form_is_refused_and_affects_no_other_group(text: str) -> None:
+    """It names a key of ours, as anyone can who reads the nameserver."""
+    other = KEYS.sign("shipping", StoredGroup(1, SETTINGS))
+    tables = [{"billing": text, "shipping": other.encode()}]
+    reading = read_values(tables, {}, KEYS)
+    assert reading.known == {"shipping": other}
+    assert "not group settings" in reading.refused["billing"]
+
+
 def test_an_older_signed_value_does_not_come_back() -> None:
     newer = KEYS.sign("billing", StoredGroup(6, THEIRS))
     deleted = KEYS.sign("billing", StoredGroup(7, None))
