@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from broker_core.client.key_values import KeyValues
 from broker_core.clock import wall_ms
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.rare_warnings import RareWarnings
 from proxy.errors import Refused, Unavailable
 from proxy.live.store_keys import StoreKeys
@@ -90,7 +90,7 @@ class GroupStore:
 
         *expect* is the expected current version: 0 if it does not exist, None for any. Raises
         Refused if the version differs or another writer was faster, and Unavailable if no
-        nameserver answers.
+        nameserver answers; its text says whether the change may still follow.
         """
         async with self._turn:
             await self._refresh()
@@ -102,9 +102,9 @@ class GroupStore:
             stored = await asyncio.gather(
                 *(self._put(each, name, value.encode()) for each in self._values.nameservers)
             )
-            if not any(stored):
-                self._check_reachable()
-                raise Unavailable(f"no nameserver accepted group {name}: nothing was changed")
+            if not any(each is None for each in stored):
+                await self._check_stored(name, value, [each for each in stored if each])
+                return value
             self._reading.known[name] = value
             await self._refresh()
             if self.known.get(name) != value:
@@ -123,6 +123,23 @@ class GroupStore:
         if len(self.unreachable) == len(self._values.nameservers):
             reasons = "; ".join(self.unreachable.values())
             raise Unavailable(f"no nameserver answers, so nothing was changed: {reasons}")
+
+    async def _check_stored(
+        self, name: str, value: StoredGroup, errors: Sequence[RemotingError]
+    ) -> None:
+        """Raise Unavailable unless a nameserver has *value*, although putting it failed everywhere
+        with *errors*: an answer may have been lost.
+        """
+        await self._refresh()
+        if self.known.get(name) == value:
+            return
+        if all(error.unsent or isinstance(error, BrokerError) for error in errors):
+            self._check_reachable()
+            raise Unavailable(f"no nameserver accepted group {name}: nothing was changed")
+        raise Unavailable(
+            f"no nameserver confirmed the change of group {name}, which may still follow: read it"
+            f" again before you retry; {'; '.join(map(str, errors))}"
+        )
 
     async def _read(self) -> dict[str, dict[str, str]]:
         """Return the values of each nameserver that answers."""
@@ -153,20 +170,21 @@ class GroupStore:
 
     async def _mend(self, nameserver: str, table: Mapping[str, str]) -> None:
         for name, value in stale(table, self.known):
-            if await self._put(nameserver, name, value):
+            if await self._put(nameserver, name, value) is None:
                 _log.info(
                     "restored a missing or invalid group at a nameserver",
                     nameserver=nameserver,
                     group=shown_name(name),
                 )
 
-    async def _put(self, nameserver: str, name: str, value: str) -> bool:
+    async def _put(self, nameserver: str, name: str, value: str) -> RemotingError | None:
+        """Store *value* at *nameserver*; return why that failed."""
         try:
             await self._values.put(nameserver, NAMESPACE, name, value)
         except RemotingError as error:
             self.unreachable[nameserver] = f"{nameserver}: {error}"
-            return False
-        return True
+            return error
+        return None
 
 
 def check_version(name: str, held: StoredGroup | None, *, expect: int | None) -> None:

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import ConnectionLost
+from broker_core.errors import (
+    BrokerError,
+    NotConnected,
+    RemotingError,
+    RequestTimeout,
+)
 from proxy.errors import Refused, SettingsError, Unavailable
 from proxy.lane.lanes import Lanes
 from proxy.live.group_store import GroupStore
@@ -30,6 +35,8 @@ class Nameservers:
         self.away: set[str] = set()
         self.meanwhile: dict[str, StoredGroup] = {}  # a concurrent writer's put after our next put
         self.puts = 0
+        self.lost: set[str] = set()  # those whose next put has an effect, but no answer
+        self.deaf: dict[str, RemotingError] = {}  # why puts at a nameserver fail, without an effect
 
     async def all_of(self, nameserver: str, _namespace: str) -> dict[str, str]:
         self._check(nameserver)
@@ -37,14 +44,19 @@ class Nameservers:
 
     async def put(self, nameserver: str, _namespace: str, key: str, value: str) -> None:
         self._check(nameserver)
+        if nameserver in self.deaf:
+            raise self.deaf[nameserver]
         self.puts += 1
         self.tables[nameserver][key] = value
         for name, theirs in self.meanwhile.items():
             self.tables[nameserver][name] = theirs.encode()
+        if nameserver in self.lost:
+            self.lost.discard(nameserver)
+            raise RequestTimeout(f"no answer of {nameserver}")
 
     def _check(self, nameserver: str) -> None:
         if nameserver in self.away:
-            raise ConnectionLost(f"{nameserver} does not answer")
+            raise NotConnected(f"{nameserver} does not answer")
 
 
 def store(at: Nameservers) -> GroupStore:
@@ -134,6 +146,31 @@ async def test_without_a_nameserver_nothing_is_changed() -> None:
     at.away = {"one:1", "two:2"}
     with pytest.raises(Unavailable, match="no nameserver answers, so nothing was changed"):
         await store(at).write("billing", BILLING, expect=None, by="")
+
+
+async def test_a_change_whose_answers_were_lost_is_confirmed() -> None:
+    at = Nameservers()
+    at.lost, at.away = {"one:1"}, {"two:2"}
+    here = store(at)
+    written = await here.write("billing", BILLING, expect=0, by="me")
+    assert here.known == {"billing": written}
+
+
+@pytest.mark.parametrize(
+    ("why", "sentence"),
+    [
+        (RequestTimeout("late"), "which may still follow: read it again before you retry; .*late"),
+        (NotConnected("closed"), "no nameserver accepted group billing: nothing was changed"),
+        (BrokerError(1, "full"), "no nameserver accepted group billing: nothing was changed"),
+    ],
+)
+async def test_a_change_that_no_nameserver_confirms_is_said_to_be_open_if_it_is(
+    why: RemotingError, sentence: str
+) -> None:
+    at = Nameservers()
+    at.away, at.deaf = {"two:2"}, {"one:1": why}
+    with pytest.raises(Unavailable, match=sentence):
+        await store(at).write("billing", BILLING, expect=0, by="me")
 
 
 async def test_of_two_concurrent_writers_one_is_refused() -> None:
