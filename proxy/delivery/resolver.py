@@ -66,6 +66,8 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: the system's resolver has no state here."""
 
 
-async def allowed_address(host: str, port: int, rules: ReceiverAddresses) -> str:
-    """Return the first allowed address of *host*. Raises like ``CheckedResolver.resolve``."""
-    return (await CheckedResolver(rules).resolve(host, port))[0]["host"]
+async def allowed_addresses(host: str, port: int, rules: ReceiverAddresses) -> list[str]:
+    """Return the allowed addresses of *host*, at least one. Raises like
+    ``CheckedResolver.resolve``.
+    """
+    return [each["host"] for each in await CheckedResolver(rules).resolve(host, port)]

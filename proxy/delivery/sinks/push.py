@@ -162,8 +162,8 @@ class HttpPush:
     async def _ask(self, request: PushRequest, place: PushUrl, *, of: int) -> Answer | str:
         """Return the answer of *place*, or the failure of the request after connecting.
 
-        With several places, connecting gets only a part of the time limit, which leaves time for
-        the others.
+        Connecting, which includes the resolution of the name and all its addresses, gets only a
+        part of the time limit. With several places this leaves time for the others.
         """
         # The connector resolves names only, not addresses.
         if (problem := self._addresses.literal_problem(place.host)) is not None:
@@ -175,7 +175,7 @@ class HttpPush:
                 headers=request.headers,
                 data=_payload(request.body),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=self._timeout_s / (of + 1)),
+                timeout=aiohttp.ClientTimeout(connect=self._timeout_s / (of + 1)),
             ) as response:
                 headers = response.headers
                 return Answer(

@@ -6,7 +6,10 @@ the pool; the library's own retries are disabled, because the lane retries.
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import (
@@ -34,7 +37,7 @@ from proxy.core.delivery.receiver_access import ReceiverAccess
 from proxy.core.delivery.receiver_address import ReceiverAddresses
 from proxy.delivery.deliverer import ACKED, Delivery, Pace, TargetDown, Verdict, failed
 from proxy.delivery.document import document_of
-from proxy.delivery.resolver import AddressRefused, allowed_address
+from proxy.delivery.resolver import AddressRefused, allowed_addresses
 from proxy.settings.delivery import DELIVERED
 from proxy.settings.sinks.redis import RedisSettings, password_of, servers_of
 
@@ -137,13 +140,11 @@ class _Checked(Connection):
 
     def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
         super().__init__(**others)
-        self._named, self._addresses = self.host, addresses
+        self._way = _Way(self.host, self.port, addresses, self.socket_connect_timeout)
 
     async def connect(self) -> None:
-        """Resolve, check, then connect. Raises redis's ConnectionError."""
-        self.host = await _allowed(self._named, self.port, self._addresses)
-        connect: Callable[[], Awaitable[None]] = super().connect
-        await connect()
+        """Connect to the first allowed address that accepts it. Raises redis's errors."""
+        await self._way.connect(self, super().connect)
 
 
 class _CheckedByTls(SSLConnection):
@@ -151,25 +152,53 @@ class _CheckedByTls(SSLConnection):
 
     def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
         super().__init__(ssl_check_hostname=True, **others)
-        self._named, self._addresses = self.host, addresses
+        self._way = _Way(self.host, self.port, addresses, self.socket_connect_timeout)
 
     async def connect(self) -> None:
-        """Resolve, check, then connect. Raises redis's ConnectionError."""
-        self.host = await _allowed(self._named, self.port, self._addresses)
-        connect: Callable[[], Awaitable[None]] = super().connect
-        await connect()
+        """Connect to the first allowed address that accepts it. Raises redis's errors."""
+        await self._way.connect(self, super().connect)
 
     def _connection_arguments(self) -> dict[str, Any]:
-        return {**super()._connection_arguments(), "server_hostname": self._named}
+        return {**super()._connection_arguments(), "server_hostname": self._way.host}
 
 
-async def _allowed(host: str, port: int, addresses: ReceiverAddresses) -> str:
-    try:
-        return await allowed_address(host, port, addresses)
-    except AddressRefused as error:
-        raise ConnectionError(error.reason) from None
-    except OSError as error:
-        raise ConnectionError(f"{host}: {error.strerror or error}") from None
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The way to a server: a name, which may have several addresses. All of them together get
+    ``limit_s`` to accept a connection.
+    """
+
+    host: str
+    port: int
+    addresses: ReceiverAddresses
+    limit_s: float
+
+    async def connect(
+        self, connection: Connection, connect_to: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Connect *connection* by *connect_to*, which uses its fields."""
+        clock = asyncio.get_running_loop().time
+        end_s = clock() + self.limit_s
+        hosts = await self._allowed()
+        while True:
+            connection.host = hosts.pop(0)
+            connection.socket_connect_timeout = max(0.0, end_s - clock()) / (len(hosts) + 1)
+            try:
+                return await connect_to()
+            except (ConnectionError, TimeoutError):
+                if not hosts:
+                    raise
+
+    async def _allowed(self) -> list[str]:
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await allowed_addresses(self.host, self.port, self.addresses)
+        except AddressRefused as error:
+            raise ConnectionError(error.reason) from None
+        except builtins.TimeoutError:
+            raise TimeoutError(f"the name {self.host} was not resolved in time") from None
+        except OSError as error:
+            raise ConnectionError(f"{self.host}: {error.strerror or error}") from None
 
 
 def _pool(
