@@ -14,6 +14,8 @@ from proxy.tuning.sample import Sample
 
 #: Messages per queue examined for candidates, and per request.
 _LOOKED_AT, _AT_ONCE = 256, 256
+#: Bytes of bodies examined for candidates: they are in memory together, and block the event loop.
+_MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,18 @@ class Sampling:
             _Stretch(each.queue, max(each.first, each.end - _LOOKED_AT), each.end)
             for each in stretches
         ]
-        messages = [each async for _, batch in self._read(some) for each in batch]
+        messages: list[StoredMessage] = []
+        bytes_left = _MOST_BYTES
+        for number, each in enumerate(some):
+            share = bytes_left // (len(some) - number)  # the first message may exceed it
+            async for _, batch in self._read([each]):
+                for message in batch:
+                    if share > 0 and bytes_left > 0:
+                        messages.append(message)
+                        share -= len(message.body)
+                        bytes_left -= len(message.body)
+                if share <= 0 or bytes_left <= 0:
+                    break
         found = candidates_in(messages)
         now = self.rules.order_key.text
         return found if now is None or now in found else [now, *found]

@@ -74,17 +74,22 @@ async def is_down(sink: str) -> None:
 async def answering(address: str) -> AsyncIterator[int]:
     """Answer every request of both protocols at *address*; yield the port."""
 
+    served: list[asyncio.Task[Any] | None] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
         while asked := await reader.read(65_536):
             if asked.startswith(b"*"):
                 writer.write(b"+OK\r\n" * asked.count(b"*"))
             else:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()
+        await writer.wait_closed()
 
     server = await asyncio.start_server(serve, address, 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*filter(None, served))
 
 
 @pytest.mark.usefixtures("several")
