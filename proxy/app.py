@@ -47,6 +47,7 @@ from proxy.downstream.producer_service import ProducerService
 from proxy.history.record import History, NullHistory
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
+from proxy.lane.sides import Sides
 from proxy.lane.tracing import Spans, spans_of, tracing_of
 from proxy.listening import Addresses, Listening
 from proxy.live.configuration import Configuration
@@ -145,13 +146,13 @@ class Proxy:
         self._load = Load(settings.limits.max_inflight_bytes)
         self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
-        self._clients_last: set[Group] = set()  # groups whose own deliveries have the next turn
         self._deliveries = SelfDelivery(
             self._make_deliverer,
             self._client.client_id,
             settings.limits.max_answer_bytes,
             source_of=self._configuration.live.source_of,
         )
+        self._sides = Sides(self._consumers.dispatch, self._deliveries.dispatch)
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
         )
@@ -337,19 +338,8 @@ class Proxy:
     def on_ready(self, lane: GroupLane) -> None:
         """Serve waiting clients, and deliver what the proxy delivers itself: jobs may have become
         ready.
-
-        They take turns: the limits of the group may be enough for only one of them.
         """
-        if not lane.presence.delivers_itself:
-            self._consumers.dispatch(lane)
-        elif lane.name in self._clients_last:
-            self._clients_last.discard(lane.name)
-            self._deliveries.dispatch(lane)
-            self._consumers.dispatch(lane)
-        else:
-            self._clients_last.add(lane.name)
-            self._consumers.dispatch(lane)
-            self._deliveries.dispatch(lane)
+        self._sides.dispatch(lane)
 
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Send *job* to the dead-letter topic."""

@@ -77,6 +77,8 @@ class GroupLane:
     awaited: dict[Topic, int] = field(default_factory=dict)
     # time since the lock is denied; kept by upstream
     denied: dict[QueueName, int] = field(default_factory=dict)
+    # the proxy's own deliveries go before clients next time; kept by ``Sides``
+    own_first: bool = False
     #: The group's name.
     name: Group = field(init=False)
     #: Whether each client gets all messages, and whether the proxy delivers topics itself: as in
