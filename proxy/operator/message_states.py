@@ -66,7 +66,7 @@ class MessageStates:
         if parked:
             if pipeline is None:
                 return _state(lane.name, "unknown")  # its owner knows whether it was redriven
-            key = pipeline.rules.order_key.of(message)
+            key = _chain(pipeline, message)
             if key is not None and key in pipeline.parked:
                 return {**_state(lane.name, "parked"), "key": key_text(key)}
         return _state(lane.name, "unknown" if None in (dead, parked) else "finished")
@@ -85,7 +85,7 @@ def _state(group: Group, state: str) -> dict[str, Any]:
 
 def _unfinished(pipeline: ParkingPipeline, message: StoredMessage) -> dict[str, Any] | None:
     """Return the state of an unfinished message of an owned queue; None if it is finished."""
-    offset, key = message.queue_offset, pipeline.rules.order_key.of(message)
+    offset, key = message.queue_offset, _chain(pipeline, message)
     if (lease := pipeline.leases.at(offset)) is not None:
         job = lease.job
         return {
@@ -103,3 +103,8 @@ def _unfinished(pipeline: ParkingPipeline, message: StoredMessage) -> dict[str, 
         state = "parked"  # its copy is still to be made
     shown = None if key is None else key_text(key)
     return {"state": state, "key": shown, "attempt": attempts or None}
+
+
+def _chain(pipeline: ParkingPipeline, message: StoredMessage) -> bytes | None:
+    """Return the chain of *message* by the recorded order key, which settings may not be."""
+    return pipeline.keys.rule_of(message).chain_of(message)

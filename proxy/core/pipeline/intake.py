@@ -190,8 +190,8 @@ class Intake:
         return self._residency.has_place(self._key_of(message), idle=self._idle)
 
     def _key_of(self, message: StoredMessage) -> bytes | None:
-        """Return the order key of *message*; None if it has none."""
-        return self._rule_of(message).order_key.of(message)
+        """Return the chain of *message*; None if it has none."""
+        return self._rule_of(message).chain_of(message)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         """Add *message* to the chain of its key, in memory or spilled."""

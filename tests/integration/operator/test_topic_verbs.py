@@ -306,6 +306,24 @@ async def test_a_message_is_shown_with_its_state_in_a_group(tmp_path: Path) -> N
     judged(it.gateway)
 
 
+async def test_a_message_without_the_order_key_has_its_state_too(tmp_path: Path) -> None:
+    """Its chain is that of the queue, of which most messages are not in memory."""
+    desk = Desk("held")
+    rules = {"order_key": "$.id", "max_jobs_in_memory": 8, "max_jobs_per_key_in_memory": 1}
+    async with site(tmp_path, topic={"visibility_timeout_s": 60.0, **rules}) as it:
+        await it.send(*["held"] * 30)
+        async with consuming(it.gateway, it.at.thrift, "worker", handle=desk):
+            await eventually(lambda: [each.spilled for each in it.gateway.statistics()] > [20])
+            shown = [
+                await one(it, "messages", "show", TOPIC, f"broker-a_0@{n}", "--group", GROUP)
+                for n in (1, 29)
+            ]
+            assert [each["state"]["state"] for each in shown] == ["waiting"] * 2
+            desk.let_go()
+            await eventually(it.gateway.all_finished)
+    judged(it.gateway)
+
+
 async def eventually_state(state: Any, offset: int, wanted: str) -> None:
     async with asyncio.timeout(20):
         while (await state(offset))["state"] != wanted:  # noqa: ASYNC110  # over HTTP

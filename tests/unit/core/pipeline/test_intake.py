@@ -108,6 +108,17 @@ def test_with_memory_full_a_queue_that_offers_something_takes_in_known_keys_alon
     assert (here.jobs.spilled, here.jobs.position) == (1, 2)
 
 
+def test_messages_without_their_key_are_one_known_key_with_memory_full_too() -> None:
+    """Otherwise reading would stop at the second one, and the keys behind it would wait."""
+    first = message(0)
+    budgets = Budgets(memory=Budget(held_bytes(first, None)))
+    here = components(budgets=budgets, messages=[first], missing_key=MissingKey.BY_QUEUE)
+    here.intake.read([message(1), message(2), keyed(3, "b")], next_offset=4)
+
+    assert here.jobs.by_key.backlog(QUEUE_CHAIN) == 3
+    assert (here.jobs.spilled, here.jobs.position) == (2, 3)
+
+
 @pytest.mark.parametrize("max_jobs", [1, 2, 5, 8, 64])
 @pytest.mark.parametrize("memory_jobs", [1, 4, 7, 1000])
 @pytest.mark.parametrize("missing_key", [MissingKey.BY_QUEUE, MissingKey.DEAD_LETTER])
