@@ -80,11 +80,13 @@ def test_latest_stays_latest_where_broker_and_proxy_die_before_the_first_record(
     assert handled == set(sent[2 * len(KEYS) :])
 
 
-def test_a_waiting_group_gets_the_first_messages_of_a_new_topic() -> None:
+@pytest.mark.parametrize("ahead_s", [0, 120], ids=["one clock", "a proxy's clock ahead"])
+def test_a_waiting_group_gets_the_first_messages_of_a_new_topic(ahead_s: int) -> None:
     async def main(stage: Stage) -> None:
         topics = [{"name": "orders", "order_key": "KEY"}]
         group = {"name": "billing", "start_from": "latest", "topics": topics}
         await stage.start(groups=[group], topics={"mail": 1})
+        stage.world.proxies[0].jump_clock(ahead_s)
         stage.consume("consumer", "billing")
         await asyncio.sleep(30)
         await stage.world.make_topic("orders", 1)

@@ -9,6 +9,10 @@ from proxy.core.records.replay import LastOwner
 from proxy.settings.groups import GroupSettings
 from proxy.upstream.context import UpstreamContext
 
+#: By how much the wall clock of a proxy may be ahead of a broker's without loss: messages have the
+#: broker's times.
+_CLOCKS_DIFFER_MS = 300_000
+
 
 async def start_offset(
     context: UpstreamContext,
@@ -21,7 +25,8 @@ async def start_offset(
     """Return the committed offset, as the broker stores it, and the offset to start from.
 
     *last*: state in the records of the previous owner. *awaited_ms*: the group has waited for the
-    topic since then, so "latest" means messages since then. Raises RemotingError.
+    topic since then, so "latest" means messages since then, and some before if it was not new, but
+    its brokers were away. Raises RemotingError.
 
     A group that never owned a queue of the topic begins at ``start_from``, in all queues of the
     topic at once, and commits that: a crash before the first message must not move it. This
@@ -98,7 +103,9 @@ async def _first(
 ) -> int:
     if group.start_from == "earliest":
         return await client.min_offset(queue)
-    since_ms = awaited_ms if group.start_ms is None else group.start_ms
+    since_ms = group.start_ms
+    if since_ms is None and awaited_ms is not None:
+        since_ms = max(0, awaited_ms - _CLOCKS_DIFFER_MS)
     if since_ms is not None:
         return await client.offset_at(queue, since_ms)
     return await client.max_offset(queue)
