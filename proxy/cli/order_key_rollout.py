@@ -24,6 +24,8 @@ from proxy.errors import OrderlaneError
 
 _COLUMNS = ("topic", "queue", "proxy", "order_key", "version", "older", "change")
 _LOOK_S, _TIMEOUT_S = 0.5, 30.0
+#: Source of a group without settings.
+_CLIENTS = "clients"
 #: Messages for warnings about a new key, and handlers if no client reported its own.
 _SAMPLE, _HANDLERS = 10_000, 64
 
@@ -58,8 +60,14 @@ def get(
     of = known(http, group, topic)
     seen = _look(http, of)
     print_rows(seen.rows, columns=_COLUMNS, output=output)
-    rule = _rule(of.topic.order_key, of.topic.missing_key)
-    say(f"{of.topic.name}: order key {rule} in the settings (from {of.described['source']})")
+    rule, source = _rule(of.topic.order_key, of.topic.missing_key), of.described["source"]
+    if source == _CLIENTS:
+        say(
+            f"{of.topic.name}: no settings name its order key, as clients created the group: queues"
+            f" without a recorded one use {rule}"
+        )
+    else:
+        say(f"{of.topic.name}: order key {rule} in the settings (from {source})")
     _report_missing(seen)
 
 
@@ -104,9 +112,15 @@ def rollout(
         raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if text is not None and wanted != now:
         _warn(http, of, text)
+    if of.described["source"] == _CLIENTS:
+        raise OrderlaneError(
+            f"group {group!r} was created by its clients and has no settings: name it in the"
+            f" proxies' settings file with order_key: {text or 'null'} of topic {of.topic.name}, or"
+            f" store it with orderlane groups create {group}; both take it over as it is"
+        )
     if not stored:
         raise OrderlaneError(
-            f"group {group!r} comes from {_where(of.described['source'])}: set order_key:"
+            f"group {group!r} comes from its proxies' settings file: set order_key:"
             f" {text or 'null'} and order_key_version: {of.topic.order_key_version + 1} of topic"
             f" {of.topic.name} there; proxies apply it automatically, and orderlane order-key get"
             " shows the progress"
@@ -160,10 +174,6 @@ def _warn(http: str, of: Known, order_key: str) -> None:
             say(f"warning: {order_key} keeps no order in the newest messages")
         for caution in judged["cautions"]:
             say(f"warning: {order_key}: {caution}")
-
-
-def _where(source: str) -> str:
-    return "its proxies' settings file" if source == "file" else f"its {source}"
 
 
 def _store(

@@ -64,3 +64,19 @@ def test_a_change_is_not_complete_while_an_owned_queue_is_not_seen(
     assert ended.code == 1
     assert f"{queue} not shown: the proxy at {at} no longer owns it" in ended.err
     assert "not complete after 0 s" in ended.err
+
+
+@pytest.mark.usefixtures("moves")
+def test_a_group_that_clients_created_has_no_settings_to_change(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = TopicSettings(name=Topic("orders"), order_key="KEY")
+    made = Known("g", {"source": "clients"}, topic, HandOut.OLDEST, 100)
+    monkeypatch.setattr(order_key_rollout, "known", lambda *_: made)
+
+    refused = orderlane.problem("order-key", "rollout", "g", "none", "--reason", "a test")
+    assert "group 'g' was created by its clients and has no settings" in refused
+    assert "orderlane groups create g" in refused
+    shown = orderlane("order-key", "get", "g").err
+    assert "no settings name its order key" in shown
+    assert "queues without a recorded one use KEY" in shown
