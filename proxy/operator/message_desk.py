@@ -103,9 +103,13 @@ def _row(
 def _order_key(
     lane: GroupLane, queue: QueueName, message: StoredMessage, *, parked: bool
 ) -> str | None:
-    """Return the order key under the current rule; None without one and for parked copies."""
+    """Return the order key under the recorded rule of a queue that is owned here, or else by the
+    settings; None without one and for parked copies.
+    """
     settings = None if parked else lane.settings.topic(queue.topic)
     if settings is None:
         return None
-    key = rules_of(settings).order_key.of(message)
+    pipeline = lane.buffer.find(queue)
+    rule = rules_of(settings) if pipeline is None else pipeline.keys.rule_of(message)
+    key = rule.order_key.of(message)
     return None if key is None else key_text(key)
