@@ -221,6 +221,11 @@ class Proxy:
         """Digest of the settings file's content whose groups are served; "" without a file."""
         return self._configuration.file_digest
 
+    @property
+    def stopping(self) -> bool:
+        """True once it drains because its process ends."""
+        return self._draining
+
     def reload(self) -> None:
         """Read the settings file again now."""
         self._configuration.reload()

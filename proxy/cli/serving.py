@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +34,30 @@ def serve(
     running: AbstractAsyncContextManager[dict[str, Any]],
     *,
     announce: Callable[[dict[str, Any]], None] = print_ready,
+    drains_at: Collection[signal.Signals] = (),
 ) -> None:
     """Enter *running*, *announce* its result, and leave it at SIGTERM or SIGINT.
 
-    Leaving drains; a second signal stops immediately.
+    Leaving drains; a second signal stops immediately. Signals *drains_at* have it drain, too, and
+    do not count.
     """
     forbid_others()
     allow_more_descriptors()
     keep_freed_memory()
     look_at_young_objects_only()
-    uvloop.run(_serve(running, announce))
+    uvloop.run(_serve(running, announce, drains_at))
 
 
 async def _serve(
     running: AbstractAsyncContextManager[dict[str, Any]],
     announce: Callable[[dict[str, Any]], None],
+    drains_at: Collection[signal.Signals],
 ) -> None:
     stop = asyncio.Event()
+    signals = count(1)
 
     def on_signal() -> None:
-        if stop.is_set():
+        if next(signals) > 1:
             os._exit(STOPPED_AT_ONCE)
         stop.set()
 
@@ -60,6 +65,8 @@ async def _serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
+        for number in drains_at:
+            loop.add_signal_handler(number, stop.set)
         looking = spawn(look_now_and_then(), name="look for garbage")
         giving = spawn(give_back_now_and_then(), name="give memory back")
         announce(addresses)

@@ -23,6 +23,7 @@ from proxy.live.settings_file import SettingsFile
 from proxy.observe.logs import configure_logs
 from proxy.settings.proxy_settings import Settings, load_settings
 from proxy.settings.types import host_port
+from proxy.workers.channel import DRAIN
 from proxy.workers.intake import Intake
 from proxy.workers.task import Task
 
@@ -34,7 +35,8 @@ def run(task: Task) -> None:
     history = None if task.history is None else Path(task.history)
     file, settings = _load(task)
     with closing(open_history(history, "proxy", parts=("proxy",))) as writer:
-        serve(_running(task, settings, writer, file), announce=lambda _: None)
+        running = _running(task, settings, writer, file)
+        serve(running, announce=lambda _: None, drains_at=(DRAIN,))
 
 
 def _load(task: Task) -> tuple[SettingsFile | None, Settings]:
@@ -59,7 +61,12 @@ async def _running(
         thrift.lead_back_to(host_port(addresses.thrift)[1])
         await http.share(task.workers or [addresses.http])
         intake = Intake(
-            socket.socket(fileno=task.channel), addresses, thrift, http, lambda: server.file_digest
+            socket.socket(fileno=task.channel),
+            addresses,
+            thrift,
+            http,
+            lambda: server.file_digest,
+            lambda: server.stopping,
         )
         intake.start()
         yield {}

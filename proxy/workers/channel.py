@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import signal
 import socket
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -16,6 +17,9 @@ import orjson
 
 Port = Literal["thrift", "http"]
 _LARGEST_PACKET = 4096
+#: Signal by which the supervisor has a worker drain, once it is ready. It is not SIGTERM, because a
+#: service manager may send that to all processes: a second one stops a worker at once.
+DRAIN = signal.SIGUSR1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class Intake:
     thrift: ThriftServer
     http: AdminHttp
     file_digest: Callable[[], str]
+    is_stopping: Callable[[], bool]
     _passed: PassedConnections = field(init=False)
     _taken: int = 0
     _reporting: asyncio.Task[None] | None = None
@@ -71,9 +72,12 @@ class Intake:
                 take = self.http.accept_passed if port == "http" else self._passed.take
                 spawn(take(accepted), name=f"connection for {port}").add_done_callback(self._report)
         except Gone:
-            # Stop as after SIGTERM: no process would restart or stop this one.
+            # Stop as after SIGTERM, and at once if it stops already, as after a second one: no
+            # process would restart or stop this one.
             _log.error("the supervisor has exited: this worker stops")
             asyncio.get_running_loop().remove_reader(self.end)
+            if self.is_stopping():
+                os._exit(128 + signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _report(self, _taken: object = None) -> None:

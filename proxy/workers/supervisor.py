@@ -117,7 +117,8 @@ class Supervisor:
         self._closing.set()
         for listener in self._listeners.values():
             listener.close()
-        self.pass_on(signal.SIGTERM)
+        for worker in self._workers.values():
+            worker.signal(signal.SIGTERM if worker.report is None else channel.DRAIN)
         codes = {
             worker.number: await worker.keeping
             for worker in self._workers.values()
@@ -128,9 +129,9 @@ class Supervisor:
             raise OrderlaneError(failed)
 
     def pass_on(self, number: int) -> None:
-        """Send a signal to all workers; one that is not ready only handles signals that end it."""
+        """Send a signal to all workers that are ready; it would end the others."""
         for worker in self._workers.values():
-            if number == signal.SIGTERM or worker.report is not None:
+            if worker.report is not None:
                 worker.signal(number)
 
     def workers(self) -> list[dict[str, Any]]:
