@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+import pytest
 import yaml
 from aiohttp import web
 
 from broker_core.client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
-from broker_core.names import Topic
+from broker_core.errors import BrokerError
+from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.remoting.signing import Credentials
 from proxy.core.access.audit_record import AUDIT_TOPIC
 from proxy.core.delivery.push_request import CALLBACK_PROPERTY
@@ -33,6 +37,8 @@ from thrift_idl import producer
 _LOOKS_S = 5.0
 _ADMIN = Credentials("broker-account", "broker-secret")
 _OTHER = Credentials("shop-account", "shop-secret")
+#: Has rights to a topic and a group of its own.
+_OWN = Credentials("desk-account", "desk-secret")
 _WRITES = (
     *(RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG, RequestCode.REGISTER_BROKER),
     *(RequestCode.UNREGISTER_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV),
@@ -130,7 +136,11 @@ async def unsigned_groups(at: Installation) -> str:
 
 @attack(
     "a stored group replayed, moved, changed or deleted",
-    also=("a deleted group stored again with its old signature",),
+    also=(
+        "a deleted group stored again with its old signature",
+        "a value in the store that can be read but not written again, such as a time of 300 digits,"
+        " under the name of our key",
+    ),
     answer="refused, and the newest signed value is restored",
 )
 async def replayed_groups(at: Installation) -> str:
@@ -155,7 +165,9 @@ async def replayed_groups(at: Installation) -> str:
         another = await stored("another")
         changed = second.replace('"max_leased_jobs":7', '"max_leased_jobs":9')
         assert changed != second
-        for text in (first, another, changed, StoredGroup(3, None).encode(), ""):
+        endless = re.sub(r'"written_ms":[0-9]+', '"written_ms":1e300', second)
+        assert endless != second
+        for text in (first, another, changed, StoredGroup(3, None).encode(), "", endless):
             await values.put(at.nameserver, NAMESPACE, "mine", text)
             await _wait(is_restored)
             restored += 1
@@ -184,6 +196,12 @@ def _start_with_accounts(at: Installation) -> None:
                 "secretKey": _OTHER.secret,
                 "defaultTopicPerm": "PUB|SUB",
                 "defaultGroupPerm": "PUB|SUB",
+            },
+            {
+                "accessKey": _OWN.access_key,
+                "secretKey": _OWN.secret,
+                "topicPerms": ["desk=PUB|SUB"],
+                "groupPerms": ["desk=SUB"],
             },
         ]
     }
@@ -217,6 +235,28 @@ async def changes_at_the_nameserver(at: Installation) -> str:
         assert await client.queues(Topic(TOPIC), fresh=True), "routes stay readable"
     assert "request refused" in at.errors()
     return f"{len(codes)} of {len(codes)} changes refused"
+
+
+@attack(
+    "a message of a foreign topic sent back by its place in a broker's log, which copies it to the"
+    " sender's group",
+    answer="16",
+)
+async def places_in_the_log(at: Installation) -> str:
+    _start_with_accounts(at)
+    await _send(at)
+    async with _client(at, _ADMIN) as admin, _client(at, _OWN) as desk:
+        (queue, *_), places = await admin.queues(Topic(TOPIC), fresh=True), set[int]()
+        for each in await admin.queues(Topic(TOPIC)):
+            pulled = await admin.pull(each, group=Group("audit"), offset=0, suspend_ms=0)
+            places |= {message.physical_offset for message in pulled.messages}
+        (place,) = places
+        header = SendBackHeader(offset=place, group=Group("desk"), delay_level=0)
+        code, ext = RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext()
+        with pytest.raises(BrokerError) as refused:
+            await desk.requests.ask(queue.broker, code, ext)
+        assert refused.value.code == 16, refused.value
+    return "0 of 1 messages copied"
 
 
 @attack(
