@@ -68,10 +68,16 @@ class Listening:
         )
 
     async def open_client_ports(self) -> None:
-        """Listen for clients; on the same ports as before when reopened."""
+        """Listen for clients; on the same ports as before when reopened. Raises OrderlaneError if
+        one is not available; then it listens on none, so that it can be called again.
+        """
         on_thrift = partial(self._thrift.listen, tls=self._context("listen.tls"))
-        for setting, address in self._client_addresses.items():
-            self._client_addresses[setting] = await self._listen(setting, address, on_thrift)
+        try:
+            for setting, address in self._client_addresses.items():
+                self._client_addresses[setting] = await self._listen(setting, address, on_thrift)
+        except OrderlaneError:
+            self._thrift.stop_listening()
+            raise
 
     def revocations_end_in_s(self) -> dict[str, float]:
         """Return the seconds until the revocation lists of each port end, by setting."""
