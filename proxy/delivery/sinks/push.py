@@ -100,14 +100,15 @@ class HttpPush:
 
         Raises TargetDown if none of the URLs in the settings does.
         """
+        asked: list[PushUrl] = []
         try:
             places, own = places_of(self._rules, delivery)
             async with asyncio.timeout(self._timeout_s * _OF_TIMEOUT):
-                judgement = await self._push(delivery, places, own=own)
+                judgement = await self._push(delivery, places, asked, own=own)
         except Unsendable as error:
             return failed(str(error), reject=True)
         except TimeoutError:
-            return failed(f"{places[0].origin}: no complete answer within {self._timeout_s:g} s")
+            return failed(f"{asked[-1].origin}: no complete answer within {self._timeout_s:g} s")
         except _Unreachable as error:
             if own:  # the message's own URL may be invalid; other messages can still be delivered
                 return failed(str(error), reject=error.refused)
@@ -128,8 +129,12 @@ class HttpPush:
 
     # ---- internals ------------------------------------------------------------------------------
 
-    async def _push(self, delivery: Delivery, places: Sequence[PushUrl], *, own: bool) -> Judgement:
-        """Return the first answer from *places*; recently failed ones are tried last."""
+    async def _push(
+        self, delivery: Delivery, places: Sequence[PushUrl], asked: list[PushUrl], *, own: bool
+    ) -> Judgement:
+        """Return the first answer from *places*; recently failed ones are tried last. Add each to
+        *asked* before it is tried.
+        """
         began_ns = now_ns()
         pauses = {} if own else self._pauses
 
@@ -141,6 +146,7 @@ class HttpPush:
         for place in sorted(places, key=is_down):
             if place.origin in reasons:
                 continue
+            asked.append(place)
             request = request_of(self._rules, delivery, place, at_s=wall_ms() // 1000)
             try:
                 answer = await self._ask(request, place, of=len(places))

@@ -252,6 +252,15 @@ async def test_of_several_urls_the_next_one_is_tried_where_one_cannot_be_connect
         await push(dead, other, dead + "same").deliver(DELIVERY)
 
 
+async def test_a_time_limit_names_the_url_that_did_not_answer(
+    receiver: Receiver, push: MakePush
+) -> None:
+    receiver.answer(says_nothing)
+    dead = f"http://127.0.0.1:{unused_port()}/"
+    verdict = await push(dead, receiver.url, timeout_s=2.5).deliver(DELIVERY)
+    assert verdict.reason.startswith(f"http://127.0.0.1:{receiver.port}: no complete answer")
+
+
 async def test_a_retry_goes_to_the_next_url(receiver: Receiver, push: MakePush) -> None:
     async with running_receiver() as other:
         for each in (other, receiver):
