@@ -138,9 +138,9 @@ class RedisSink:
 class _Checked(Connection):
     """A connection to an address that the settings allow: the one that was checked."""
 
-    def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
+    def __init__(self, *, way: _Way, **others: Any) -> None:
         super().__init__(**others)
-        self._way = _Way(self.host, self.port, addresses, self.socket_connect_timeout)
+        self._way = way
 
     async def connect(self) -> None:
         """Connect to the first allowed address that accepts it. Raises redis's errors."""
@@ -150,9 +150,9 @@ class _Checked(Connection):
 class _CheckedByTls(SSLConnection):
     """The same with TLS: the certificate has to name the host of the settings."""
 
-    def __init__(self, *, addresses: ReceiverAddresses, **others: Any) -> None:
+    def __init__(self, *, way: _Way, **others: Any) -> None:
         super().__init__(ssl_check_hostname=True, **others)
-        self._way = _Way(self.host, self.port, addresses, self.socket_connect_timeout)
+        self._way = way
 
     async def connect(self) -> None:
         """Connect to the first allowed address that accepts it. Raises redis's errors."""
@@ -204,18 +204,20 @@ class _Way:
 def _pool(
     settings: RedisSettings, *, password: str | None, addresses: ReceiverAddresses
 ) -> ConnectionPool:
-    others: dict[str, Any] = dict(settings.place)
+    place = settings.place
+    others: dict[str, Any] = dict(place)
+    # A server that does not even accept a connection is down; the attempt has its own limit.
+    limit_s = settings.timeout_s / 2
     kind: Any = UnixDomainSocketConnection
     if not settings.is_unix:
         kind = _CheckedByTls if settings.tls else _Checked
-        others["addresses"] = addresses
+        others["way"] = _Way(str(place["host"]), int(place["port"]), addresses, limit_s)
     if settings.tls and settings.ca_file is not None:
         others["ssl_ca_certs"] = settings.ca_file
     return ConnectionPool(
         connection_class=kind,
         max_connections=settings.concurrency + 1,
-        # A server that does not even accept a connection is down; the attempt has its own limit.
-        socket_connect_timeout=settings.timeout_s / 2,
+        socket_connect_timeout=limit_s,
         socket_timeout=None,
         username=settings.username,
         password=password,
