@@ -12,6 +12,17 @@ from thrift_idl import consumer, consumer_service, producer, producer_service
 
 T = TypeVar("T")
 
+#: Answers with a code, without which they say nothing: a send must not count as stored, or as not
+#: stored.
+_CODED = (
+    producer.Result,
+    producer.DelayResult,
+    producer.EncodedResult,
+    producer.Prepared,
+    producer.ChecksAnswer,
+    producer.WritableQueues,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
@@ -36,6 +47,10 @@ class Call(Generic[T]):
         if result.success is None:
             raise ProtocolError(f"{sender} sent an empty answer to {self.method}")
         answer: T = result.success
+        if isinstance(answer, _CODED):
+            of_each = getattr(answer, "messages", None) or ()
+            if answer.code is None or any(each.code is None for each in of_each):
+                raise ProtocolError(f"{sender} answered {self.method} without a code")
         return answer
 
 

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
@@ -168,7 +169,7 @@ func encode(
 
 // decode fills answer from a frame.
 func decode(frame []byte, method string, sequence int32, answer result, sender string) error {
-	name, kind, answered, fault, err := read(frame, answer)
+	name, kind, answered, coded, fault, err := read(frame, answer)
 	switch {
 	case err != nil:
 		text := fmt.Sprintf("the answer of %s to %s cannot be decoded", sender, method)
@@ -192,12 +193,15 @@ func decode(frame []byte, method string, sequence int32, answer result, sender s
 	if !answer.IsSetSuccess() {
 		return &ProtocolError{text: fmt.Sprintf("%s sent an empty answer to %s", sender, method)}
 	}
+	if strings.HasPrefix(method, "send") && !coded { // it would read as 0, which means stored
+		return &ProtocolError{text: fmt.Sprintf("%s answered %s without a code", sender, method)}
+	}
 	return nil
 }
 
 func read(frame []byte, answer thrift.TStruct) (
-	name string, kind thrift.TMessageType, sequence int32, fault thrift.TApplicationException,
-	err error,
+	name string, kind thrift.TMessageType, sequence int32, coded bool,
+	fault thrift.TApplicationException, err error,
 ) {
 	ctx := context.Background()
 	buffer := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(frame)}
@@ -215,6 +219,7 @@ func read(frame []byte, answer thrift.TStruct) (
 	if err = answer.Read(ctx, protocol); protocol.depth > maxDepth {
 		err = errTooDeep // instead of the path to that depth
 	}
+	coded = protocol.coded
 	return
 }
 
@@ -226,6 +231,13 @@ var errTooDeep = errors.New("its structs are nested too deep")
 type shallow struct {
 	thrift.TProtocol
 	depth int
+	coded bool // the answer has a first field of type i32: the code of a Result
+}
+
+func (s *shallow) ReadFieldBegin(ctx context.Context) (string, thrift.TType, int16, error) {
+	name, kind, id, err := s.TProtocol.ReadFieldBegin(ctx)
+	s.coded = s.coded || s.depth == 2 && id == 1 && kind == thrift.I32
+	return name, kind, id, err
 }
 
 func (s *shallow) ReadStructBegin(ctx context.Context) (string, error) {

@@ -85,10 +85,10 @@ class FaultStep(Words):
     at: str = "a"
     times: int = 1
     ms: int = 0
-    code: int = 500
+    code: int | None = 500
     text: str = "not now"
     leases: list[int] = []
-    results: list[int] = []
+    results: list[int | None] = []
 
 
 class ExpectStep(Words):

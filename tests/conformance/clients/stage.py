@@ -189,7 +189,7 @@ class CaseProxy(ScriptedProxy):
                 refs = [r for r in _references(request) if r.leaseId in step.leases]
                 return consumer.AckAnswer(notHeld=refs)
             case "result":
-                return _result(step)
+                return _result(step, request.method)
         return RAW[step.fault]
 
 
@@ -240,8 +240,10 @@ def _references(request: Request) -> list[consumer.LeaseRef]:
     ]
 
 
-def _result(step: FaultStep) -> producer.Result:
-    """Return the result; *results* are the codes of a batch's messages."""
+def _result(step: FaultStep, method: str) -> producer.Result | producer.DelayResult:
+    """Return the result of *method*; *results* are the codes of a batch's messages."""
+    if method == "sendDelaySync":
+        return producer.DelayResult(code=step.code, msg=step.text)
     messages = [
         producer.MessageResult(code=code, msg=None if code == 0 else f"{step.text} ({code})")
         for code in step.results

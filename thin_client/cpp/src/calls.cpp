@@ -105,6 +105,11 @@ typename Call::Answer answer(std::string_view payload, std::int32_t sequence_id,
     if (!result.__isset.success) {
         throw ProtocolError(sender + " sent an empty answer to " + Call::method);
     }
+    if constexpr (requires { result.success.__isset.code; }) {
+        if (!result.success.__isset.code) {  // it would read as 0, which means stored
+            throw ProtocolError(sender + " answered " + Call::method + " without a code");
+        }
+    }
     return std::move(result.success);
 }
 

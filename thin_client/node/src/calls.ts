@@ -55,11 +55,16 @@ export async function makeCall<M extends Method>(
     frame: writer.frame(),
     async answer(frame, sender) {
       receive(stub, method, sequenceId, frame);
+      let answered: Methods[M]["gives"];
       try {
-        return await given;
+        answered = await given;
       } catch (error) {
         throw asClientError(error, method, sender);
       }
+      if (isWithoutCode(answered)) {
+        throw new ProtocolError(`${sender} answered ${method} without a code`);
+      }
+      return answered;
     },
   };
 }
@@ -83,6 +88,12 @@ function receive(stub: Stub, method: Method, sequenceId: number, frame: Buffer):
     `${method} number ${sequenceId} was answered by message type ${header.mtype} for` +
       ` ${JSON.stringify(header.fname)} number ${header.rseqid}`,
   );
+}
+
+/** Whether it is the result of a send that says nothing: neither stored nor not stored. */
+function isWithoutCode(answered: Methods[Method]["gives"]): boolean {
+  if (!("code" in answered)) return false;
+  return [answered, ...(answered.messages ?? [])].some(({ code }) => code === null);
 }
 
 /** Convert a generated client's rejection: a PullException, the server's fault, or a text. */

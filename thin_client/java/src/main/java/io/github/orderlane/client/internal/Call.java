@@ -52,6 +52,9 @@ final class Call<R extends TBase<R, ?>, T> {
         if (answer == null) {
             throw new ProtocolException(sender + " sent an empty answer to " + method, null);
         }
+        if (answer instanceof Result stored && !stored.isSetCode()) { // it would read as 0: stored
+            throw new ProtocolException(sender + " answered " + method + " without a code", null);
+        }
         return answer;
     }
 
@@ -114,6 +117,10 @@ final class Call<R extends TBase<R, ?>, T> {
     }
 
     private static Result asResult(DelayResult delayed) {
-        return delayed == null ? null : new Result(delayed.getCode(), delayed.getMsg());
+        if (delayed == null) {
+            return null;
+        }
+        Result result = new Result().setMsg(delayed.getMsg());
+        return delayed.isSetCode() ? result.setCode(delayed.getCode()) : result;
     }
 }
