@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +37,22 @@ class Target:
     begin: str = "."
     #: Additional files: text by name.
     extra: dict[str, str] = field(default_factory=dict)
+    #: Replacements in the compiler's output: patterns, with what to write instead.
+    mended: tuple[tuple[str, str], ...] = ()
 
+
+#: The compiler's JavaScript uses plain objects as maps: it would lose a name ``__proto__``, and call
+#: a text named ``hasOwnProperty``.
+_ANY_NAME = (
+    (r"Thrift\.copyMap\((args\.\w+), \[null\]\)", r"{ ...\1 }"),
+    (r"([\w.]+)\.hasOwnProperty\((\w+)\)", r"Object.hasOwn(\1, \2)"),
+    (
+        r"([\w.]+)\[(key\d+)\] = (val\d+);",
+        r"if (\2 !== '__proto__') \1[\2] = \3;"
+        r" else Object.defineProperty(\1, \2,"
+        r" { value: \3, writable: true, enumerable: true, configurable: true });",
+    ),
+)
 
 PYTHON = Target("py:slots", "thrift_idl/gen", "thrift_idl/gen", {"__init__.py": _CHARTER})
 TARGETS = (
@@ -49,7 +65,10 @@ TARGETS = (
     Target("go:skip_remote", "thin_client/go/internal/gen"),
     # The compiler generates CommonJS, but the package's own modules are ESM.
     Target(
-        "js:node,ts,es6", "thin_client/node/gen", extra={"package.json": '{"type": "commonjs"}\n'}
+        "js:node,ts,es6",
+        "thin_client/node/gen",
+        extra={"package.json": '{"type": "commonjs"}\n'},
+        mended=_ANY_NAME,
     ),
     Target("cpp:no_skeleton,moveable_types", "thin_client/cpp/gen"),
 )
@@ -136,7 +155,9 @@ def _compiled(target: Target) -> dict[str, str]:
                 raise NoCompiler(f"the Thrift compiler refused {name}: {done.stderr.strip()}")
         begin = Path(folder, target.begin)
         return {
-            path.relative_to(begin).as_posix(): _normalised(path.read_text(encoding="utf-8"))
+            path.relative_to(begin).as_posix(): _mended(
+                _normalised(path.read_text(encoding="utf-8")), target.mended
+            )
             for path in sorted(begin.rglob("*"))
             if path.is_file() and not path.name.endswith("-remote")  # sample clients
         }
@@ -146,6 +167,12 @@ def _normalised(text: str) -> str:
     """Remove differences between equivalent runs: compiler version and trailing blanks."""
     text = re.sub(r"Thrift Compiler \([^)]*\)", "Thrift Compiler", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def _mended(text: str, replacements: Sequence[tuple[str, str]]) -> str:
+    for pattern, instead in replacements:
+        text = re.sub(pattern, instead, text)
+    return text
 
 
 def _stub(text: str) -> str:

@@ -380,7 +380,7 @@ const ConsumerService_getConsumeStats_result = class {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
       for (let iter191 in this.success) {
-        if (this.success.hasOwnProperty(iter191)) {
+        if (Object.hasOwn(this.success, iter191)) {
           iter191 = this.success[iter191];
           iter191.write(output);
         }
@@ -978,7 +978,7 @@ const ConsumerService_ranges_result = class {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRUCT, this.success.length);
       for (let iter196 in this.success) {
-        if (this.success.hasOwnProperty(iter196)) {
+        if (Object.hasOwn(this.success, iter196)) {
           iter196 = this.success[iter196];
           iter196.write(output);
         }
@@ -1116,7 +1116,7 @@ const ConsumerService_topics_result = class {
       output.writeFieldBegin('success', Thrift.Type.LIST, 0);
       output.writeListBegin(Thrift.Type.STRING, this.success.length);
       for (let iter201 in this.success) {
-        if (this.success.hasOwnProperty(iter201)) {
+        if (Object.hasOwn(this.success, iter201)) {
           iter201 = this.success[iter201];
           output.writeString(iter201);
         }

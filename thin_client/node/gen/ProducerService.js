@@ -186,7 +186,7 @@ const ProducerService_sendBatchSync_args = class {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 1);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
       for (let iter38 in this.messages) {
-        if (this.messages.hasOwnProperty(iter38)) {
+        if (Object.hasOwn(this.messages, iter38)) {
           iter38 = this.messages[iter38];
           iter38.write(output);
         }

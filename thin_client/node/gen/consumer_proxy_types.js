@@ -37,7 +37,7 @@ const Message = module.exports.Message = class {
         this.offset = args.offset;
       }
       if (args.properties !== undefined && args.properties !== null) {
-        this.properties = Thrift.copyMap(args.properties, [null]);
+        this.properties = { ...args.properties };
       }
       if (args.leaseId !== undefined && args.leaseId !== null) {
         this.leaseId = args.leaseId;
@@ -105,7 +105,7 @@ const Message = module.exports.Message = class {
             let val4 = null;
             key3 = input.readString();
             val4 = input.readString();
-            this.properties[key3] = val4;
+            if (key3 !== '__proto__') this.properties[key3] = val4; else Object.defineProperty(this.properties, key3, { value: val4, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -182,7 +182,7 @@ const Message = module.exports.Message = class {
       output.writeFieldBegin('properties', Thrift.Type.MAP, 5);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.STRING, Thrift.objectLength(this.properties));
       for (let kiter5 in this.properties) {
-        if (this.properties.hasOwnProperty(kiter5)) {
+        if (Object.hasOwn(this.properties, kiter5)) {
           let viter6 = this.properties[kiter5];
           output.writeString(kiter5);
           output.writeString(viter6);
@@ -412,7 +412,7 @@ const ConsumeResult = module.exports.ConsumeResult = class {
       output.writeFieldBegin('successOffsets', Thrift.Type.LIST, 3);
       output.writeListBegin(Thrift.Type.I64, this.successOffsets.length);
       for (let iter15 in this.successOffsets) {
-        if (this.successOffsets.hasOwnProperty(iter15)) {
+        if (Object.hasOwn(this.successOffsets, iter15)) {
           iter15 = this.successOffsets[iter15];
           output.writeI64(iter15);
         }
@@ -424,7 +424,7 @@ const ConsumeResult = module.exports.ConsumeResult = class {
       output.writeFieldBegin('failOffsets', Thrift.Type.LIST, 4);
       output.writeListBegin(Thrift.Type.I64, this.failOffsets.length);
       for (let iter16 in this.failOffsets) {
-        if (this.failOffsets.hasOwnProperty(iter16)) {
+        if (Object.hasOwn(this.failOffsets, iter16)) {
           iter16 = this.failOffsets[iter16];
           output.writeI64(iter16);
         }
@@ -655,7 +655,7 @@ const AckBatch = module.exports.AckBatch = class {
       output.writeFieldBegin('acked', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.I64, this.acked.length);
       for (let iter29 in this.acked) {
-        if (this.acked.hasOwnProperty(iter29)) {
+        if (Object.hasOwn(this.acked, iter29)) {
           iter29 = this.acked[iter29];
           output.writeI64(iter29);
         }
@@ -667,7 +667,7 @@ const AckBatch = module.exports.AckBatch = class {
       output.writeFieldBegin('nacked', Thrift.Type.LIST, 3);
       output.writeListBegin(Thrift.Type.STRUCT, this.nacked.length);
       for (let iter30 in this.nacked) {
-        if (this.nacked.hasOwnProperty(iter30)) {
+        if (Object.hasOwn(this.nacked, iter30)) {
           iter30 = this.nacked[iter30];
           iter30.write(output);
         }
@@ -679,7 +679,7 @@ const AckBatch = module.exports.AckBatch = class {
       output.writeFieldBegin('released', Thrift.Type.LIST, 4);
       output.writeListBegin(Thrift.Type.I64, this.released.length);
       for (let iter31 in this.released) {
-        if (this.released.hasOwnProperty(iter31)) {
+        if (Object.hasOwn(this.released, iter31)) {
           iter31 = this.released[iter31];
           output.writeI64(iter31);
         }
@@ -711,10 +711,10 @@ const ClientFigures = module.exports.ClientFigures = class {
         throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field prefetch is unset!');
       }
       if (args.handling !== undefined && args.handling !== null) {
-        this.handling = Thrift.copyMap(args.handling, [null]);
+        this.handling = { ...args.handling };
       }
       if (args.roundTrips !== undefined && args.roundTrips !== null) {
-        this.roundTrips = Thrift.copyMap(args.roundTrips, [null]);
+        this.roundTrips = { ...args.roundTrips };
       }
     }
   }
@@ -753,7 +753,7 @@ const ClientFigures = module.exports.ClientFigures = class {
             let val36 = null;
             key35 = input.readI32();
             val36 = input.readI32();
-            this.handling[key35] = val36;
+            if (key35 !== '__proto__') this.handling[key35] = val36; else Object.defineProperty(this.handling, key35, { value: val36, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -770,7 +770,7 @@ const ClientFigures = module.exports.ClientFigures = class {
             let val41 = null;
             key40 = input.readI32();
             val41 = input.readI32();
-            this.roundTrips[key40] = val41;
+            if (key40 !== '__proto__') this.roundTrips[key40] = val41; else Object.defineProperty(this.roundTrips, key40, { value: val41, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -802,7 +802,7 @@ const ClientFigures = module.exports.ClientFigures = class {
       output.writeFieldBegin('handling', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.I32, Thrift.Type.I32, Thrift.objectLength(this.handling));
       for (let kiter42 in this.handling) {
-        if (this.handling.hasOwnProperty(kiter42)) {
+        if (Object.hasOwn(this.handling, kiter42)) {
           let viter43 = this.handling[kiter42];
           output.writeI32(kiter42);
           output.writeI32(viter43);
@@ -815,7 +815,7 @@ const ClientFigures = module.exports.ClientFigures = class {
       output.writeFieldBegin('roundTrips', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.I32, Thrift.Type.I32, Thrift.objectLength(this.roundTrips));
       for (let kiter44 in this.roundTrips) {
-        if (this.roundTrips.hasOwnProperty(kiter44)) {
+        if (Object.hasOwn(this.roundTrips, kiter44)) {
           let viter45 = this.roundTrips[kiter44];
           output.writeI32(kiter44);
           output.writeI32(viter45);
@@ -1066,7 +1066,7 @@ const PullRequest = module.exports.PullRequest = class {
       output.writeFieldBegin('acks', Thrift.Type.LIST, 70);
       output.writeListBegin(Thrift.Type.STRUCT, this.acks.length);
       for (let iter54 in this.acks) {
-        if (this.acks.hasOwnProperty(iter54)) {
+        if (Object.hasOwn(this.acks, iter54)) {
           iter54 = this.acks[iter54];
           iter54.write(output);
         }
@@ -1103,7 +1103,7 @@ const PullRequest = module.exports.PullRequest = class {
       output.writeFieldBegin('topics', Thrift.Type.LIST, 76);
       output.writeListBegin(Thrift.Type.STRING, this.topics.length);
       for (let iter55 in this.topics) {
-        if (this.topics.hasOwnProperty(iter55)) {
+        if (Object.hasOwn(this.topics, iter55)) {
           iter55 = this.topics[iter55];
           output.writeString(iter55);
         }
@@ -1243,7 +1243,7 @@ const PullResponse = module.exports.PullResponse = class {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
       for (let iter64 in this.messages) {
-        if (this.messages.hasOwnProperty(iter64)) {
+        if (Object.hasOwn(this.messages, iter64)) {
           iter64 = this.messages[iter64];
           iter64.write(output);
         }
@@ -1255,7 +1255,7 @@ const PullResponse = module.exports.PullResponse = class {
       output.writeFieldBegin('more', Thrift.Type.LIST, 70);
       output.writeListBegin(Thrift.Type.STRUCT, this.more.length);
       for (let iter65 in this.more) {
-        if (this.more.hasOwnProperty(iter65)) {
+        if (Object.hasOwn(this.more, iter65)) {
           iter65 = this.more[iter65];
           iter65.write(output);
         }
@@ -1397,10 +1397,10 @@ const ConsumeStats = module.exports.ConsumeStats = class {
         this.topic = args.topic;
       }
       if (args.consumeOffsets !== undefined && args.consumeOffsets !== null) {
-        this.consumeOffsets = Thrift.copyMap(args.consumeOffsets, [null]);
+        this.consumeOffsets = { ...args.consumeOffsets };
       }
       if (args.produceOffsets !== undefined && args.produceOffsets !== null) {
-        this.produceOffsets = Thrift.copyMap(args.produceOffsets, [null]);
+        this.produceOffsets = { ...args.produceOffsets };
       }
     }
   }
@@ -1439,7 +1439,7 @@ const ConsumeStats = module.exports.ConsumeStats = class {
             let val70 = null;
             key69 = input.readString();
             val70 = input.readI64();
-            this.consumeOffsets[key69] = val70;
+            if (key69 !== '__proto__') this.consumeOffsets[key69] = val70; else Object.defineProperty(this.consumeOffsets, key69, { value: val70, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -1456,7 +1456,7 @@ const ConsumeStats = module.exports.ConsumeStats = class {
             let val75 = null;
             key74 = input.readString();
             val75 = input.readI64();
-            this.produceOffsets[key74] = val75;
+            if (key74 !== '__proto__') this.produceOffsets[key74] = val75; else Object.defineProperty(this.produceOffsets, key74, { value: val75, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -1488,7 +1488,7 @@ const ConsumeStats = module.exports.ConsumeStats = class {
       output.writeFieldBegin('consumeOffsets', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.consumeOffsets));
       for (let kiter76 in this.consumeOffsets) {
-        if (this.consumeOffsets.hasOwnProperty(kiter76)) {
+        if (Object.hasOwn(this.consumeOffsets, kiter76)) {
           let viter77 = this.consumeOffsets[kiter76];
           output.writeString(kiter76);
           output.writeI64(viter77);
@@ -1501,7 +1501,7 @@ const ConsumeStats = module.exports.ConsumeStats = class {
       output.writeFieldBegin('produceOffsets', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.produceOffsets));
       for (let kiter78 in this.produceOffsets) {
-        if (this.produceOffsets.hasOwnProperty(kiter78)) {
+        if (Object.hasOwn(this.produceOffsets, kiter78)) {
           let viter79 = this.produceOffsets[kiter78];
           output.writeString(kiter78);
           output.writeI64(viter79);
@@ -1616,10 +1616,10 @@ const FetchRequest = module.exports.FetchRequest = class {
               let val89 = null;
               key88 = input.readString();
               val89 = input.readI64();
-              val84[key88] = val89;
+              if (key88 !== '__proto__') val84[key88] = val89; else Object.defineProperty(val84, key88, { value: val89, writable: true, enumerable: true, configurable: true });
             }
             input.readMapEnd();
-            this.fetchOffset[key83] = val84;
+            if (key83 !== '__proto__') this.fetchOffset[key83] = val84; else Object.defineProperty(this.fetchOffset, key83, { value: val84, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -1698,12 +1698,12 @@ const FetchRequest = module.exports.FetchRequest = class {
       output.writeFieldBegin('fetchOffset', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.fetchOffset));
       for (let kiter90 in this.fetchOffset) {
-        if (this.fetchOffset.hasOwnProperty(kiter90)) {
+        if (Object.hasOwn(this.fetchOffset, kiter90)) {
           let viter91 = this.fetchOffset[kiter90];
           output.writeString(kiter90);
           output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter91));
           for (let kiter92 in viter91) {
-            if (viter91.hasOwnProperty(kiter92)) {
+            if (Object.hasOwn(viter91, kiter92)) {
               let viter93 = viter91[kiter92];
               output.writeString(kiter92);
               output.writeI64(viter93);
@@ -1878,7 +1878,7 @@ const QidResponse = module.exports.QidResponse = class {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 10);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
       for (let iter98 in this.messages) {
-        if (this.messages.hasOwnProperty(iter98)) {
+        if (Object.hasOwn(this.messages, iter98)) {
           iter98 = this.messages[iter98];
           iter98.write(output);
         }
@@ -1971,7 +1971,7 @@ const FetchResponse = module.exports.FetchResponse = class {
       output.writeFieldBegin('results', Thrift.Type.LIST, 10);
       output.writeListBegin(Thrift.Type.STRUCT, this.results.length);
       for (let iter103 in this.results) {
-        if (this.results.hasOwnProperty(iter103)) {
+        if (Object.hasOwn(this.results, iter103)) {
           iter103 = this.results[iter103];
           iter103.write(output);
         }
@@ -2067,10 +2067,10 @@ const AckResult = module.exports.AckResult = class {
               let val113 = null;
               key112 = input.readString();
               val113 = input.readI64();
-              val108[key112] = val113;
+              if (key112 !== '__proto__') val108[key112] = val113; else Object.defineProperty(val108, key112, { value: val113, writable: true, enumerable: true, configurable: true });
             }
             input.readMapEnd();
-            this.offsets[key107] = val108;
+            if (key107 !== '__proto__') this.offsets[key107] = val108; else Object.defineProperty(this.offsets, key107, { value: val108, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -2114,12 +2114,12 @@ const AckResult = module.exports.AckResult = class {
       output.writeFieldBegin('offsets', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
       for (let kiter114 in this.offsets) {
-        if (this.offsets.hasOwnProperty(kiter114)) {
+        if (Object.hasOwn(this.offsets, kiter114)) {
           let viter115 = this.offsets[kiter114];
           output.writeString(kiter114);
           output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter115));
           for (let kiter116 in viter115) {
-            if (viter115.hasOwnProperty(kiter116)) {
+            if (Object.hasOwn(viter115, kiter116)) {
               let viter117 = viter115[kiter116];
               output.writeString(kiter116);
               output.writeI64(viter117);
@@ -2314,7 +2314,7 @@ const AckRequest = module.exports.AckRequest = class {
       output.writeFieldBegin('acks', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.acks.length);
       for (let iter122 in this.acks) {
-        if (this.acks.hasOwnProperty(iter122)) {
+        if (Object.hasOwn(this.acks, iter122)) {
           iter122 = this.acks[iter122];
           iter122.write(output);
         }
@@ -2469,7 +2469,7 @@ const AckAnswer = module.exports.AckAnswer = class {
       output.writeFieldBegin('notHeld', Thrift.Type.LIST, 1);
       output.writeListBegin(Thrift.Type.STRUCT, this.notHeld.length);
       for (let iter127 in this.notHeld) {
-        if (this.notHeld.hasOwnProperty(iter127)) {
+        if (Object.hasOwn(this.notHeld, iter127)) {
           iter127 = this.notHeld[iter127];
           iter127.write(output);
         }
@@ -2589,7 +2589,7 @@ const ExtendRequest = module.exports.ExtendRequest = class {
       output.writeFieldBegin('leases', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRUCT, this.leases.length);
       for (let iter132 in this.leases) {
-        if (this.leases.hasOwnProperty(iter132)) {
+        if (Object.hasOwn(this.leases, iter132)) {
           iter132 = this.leases[iter132];
           iter132.write(output);
         }
@@ -2721,7 +2721,7 @@ const RangesRequest = module.exports.RangesRequest = class {
       output.writeFieldBegin('topics', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRING, this.topics.length);
       for (let iter137 in this.topics) {
-        if (this.topics.hasOwnProperty(iter137)) {
+        if (Object.hasOwn(this.topics, iter137)) {
           iter137 = this.topics[iter137];
           output.writeString(iter137);
         }
@@ -2997,13 +2997,13 @@ const ProgressReport = module.exports.ProgressReport = class {
         throw new Thrift.TProtocolException(Thrift.TProtocolExceptionType.UNKNOWN, 'Required field offsets is unset!');
       }
       if (args.lost !== undefined && args.lost !== null) {
-        this.lost = Thrift.copyMap(args.lost, [null]);
+        this.lost = { ...args.lost };
       }
       if (args.skipped !== undefined && args.skipped !== null) {
-        this.skipped = Thrift.copyMap(args.skipped, [null]);
+        this.skipped = { ...args.skipped };
       }
       if (args.repeated !== undefined && args.repeated !== null) {
-        this.repeated = Thrift.copyMap(args.repeated, [null]);
+        this.repeated = { ...args.repeated };
       }
       if (args.lives !== undefined && args.lives !== null) {
         this.lives = Thrift.copyMap(args.lives, [Thrift.copyMap, null]);
@@ -3055,10 +3055,10 @@ const ProgressReport = module.exports.ProgressReport = class {
               let val147 = null;
               key146 = input.readString();
               val147 = input.readI64();
-              val142[key146] = val147;
+              if (key146 !== '__proto__') val142[key146] = val147; else Object.defineProperty(val142, key146, { value: val147, writable: true, enumerable: true, configurable: true });
             }
             input.readMapEnd();
-            this.offsets[key141] = val142;
+            if (key141 !== '__proto__') this.offsets[key141] = val142; else Object.defineProperty(this.offsets, key141, { value: val142, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -3075,7 +3075,7 @@ const ProgressReport = module.exports.ProgressReport = class {
             let val152 = null;
             key151 = input.readString();
             val152 = input.readI64();
-            this.lost[key151] = val152;
+            if (key151 !== '__proto__') this.lost[key151] = val152; else Object.defineProperty(this.lost, key151, { value: val152, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -3092,7 +3092,7 @@ const ProgressReport = module.exports.ProgressReport = class {
             let val157 = null;
             key156 = input.readString();
             val157 = input.readI64();
-            this.skipped[key156] = val157;
+            if (key156 !== '__proto__') this.skipped[key156] = val157; else Object.defineProperty(this.skipped, key156, { value: val157, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -3109,7 +3109,7 @@ const ProgressReport = module.exports.ProgressReport = class {
             let val162 = null;
             key161 = input.readString();
             val162 = input.readI64();
-            this.repeated[key161] = val162;
+            if (key161 !== '__proto__') this.repeated[key161] = val162; else Object.defineProperty(this.repeated, key161, { value: val162, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -3133,10 +3133,10 @@ const ProgressReport = module.exports.ProgressReport = class {
               let val172 = null;
               key171 = input.readString();
               val172 = input.readI64();
-              val167[key171] = val172;
+              if (key171 !== '__proto__') val167[key171] = val172; else Object.defineProperty(val167, key171, { value: val172, writable: true, enumerable: true, configurable: true });
             }
             input.readMapEnd();
-            this.lives[key166] = val167;
+            if (key166 !== '__proto__') this.lives[key166] = val167; else Object.defineProperty(this.lives, key166, { value: val167, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -3175,12 +3175,12 @@ const ProgressReport = module.exports.ProgressReport = class {
       output.writeFieldBegin('offsets', Thrift.Type.MAP, 3);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.offsets));
       for (let kiter173 in this.offsets) {
-        if (this.offsets.hasOwnProperty(kiter173)) {
+        if (Object.hasOwn(this.offsets, kiter173)) {
           let viter174 = this.offsets[kiter173];
           output.writeString(kiter173);
           output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter174));
           for (let kiter175 in viter174) {
-            if (viter174.hasOwnProperty(kiter175)) {
+            if (Object.hasOwn(viter174, kiter175)) {
               let viter176 = viter174[kiter175];
               output.writeString(kiter175);
               output.writeI64(viter176);
@@ -3196,7 +3196,7 @@ const ProgressReport = module.exports.ProgressReport = class {
       output.writeFieldBegin('lost', Thrift.Type.MAP, 4);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.lost));
       for (let kiter177 in this.lost) {
-        if (this.lost.hasOwnProperty(kiter177)) {
+        if (Object.hasOwn(this.lost, kiter177)) {
           let viter178 = this.lost[kiter177];
           output.writeString(kiter177);
           output.writeI64(viter178);
@@ -3209,7 +3209,7 @@ const ProgressReport = module.exports.ProgressReport = class {
       output.writeFieldBegin('skipped', Thrift.Type.MAP, 5);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.skipped));
       for (let kiter179 in this.skipped) {
-        if (this.skipped.hasOwnProperty(kiter179)) {
+        if (Object.hasOwn(this.skipped, kiter179)) {
           let viter180 = this.skipped[kiter179];
           output.writeString(kiter179);
           output.writeI64(viter180);
@@ -3222,7 +3222,7 @@ const ProgressReport = module.exports.ProgressReport = class {
       output.writeFieldBegin('repeated', Thrift.Type.MAP, 6);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(this.repeated));
       for (let kiter181 in this.repeated) {
-        if (this.repeated.hasOwnProperty(kiter181)) {
+        if (Object.hasOwn(this.repeated, kiter181)) {
           let viter182 = this.repeated[kiter181];
           output.writeString(kiter181);
           output.writeI64(viter182);
@@ -3235,12 +3235,12 @@ const ProgressReport = module.exports.ProgressReport = class {
       output.writeFieldBegin('lives', Thrift.Type.MAP, 7);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.MAP, Thrift.objectLength(this.lives));
       for (let kiter183 in this.lives) {
-        if (this.lives.hasOwnProperty(kiter183)) {
+        if (Object.hasOwn(this.lives, kiter183)) {
           let viter184 = this.lives[kiter183];
           output.writeString(kiter183);
           output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.I64, Thrift.objectLength(viter184));
           for (let kiter185 in viter184) {
-            if (viter184.hasOwnProperty(kiter185)) {
+            if (Object.hasOwn(viter184, kiter185)) {
               let viter186 = viter184[kiter185];
               output.writeString(kiter185);
               output.writeI64(viter186);

@@ -50,7 +50,7 @@ const Message = module.exports.Message = class {
         this.version = args.version;
       }
       if (args.properties !== undefined && args.properties !== null) {
-        this.properties = Thrift.copyMap(args.properties, [null]);
+        this.properties = { ...args.properties };
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -137,7 +137,7 @@ const Message = module.exports.Message = class {
             let val4 = null;
             key3 = input.readString();
             val4 = input.readString();
-            this.properties[key3] = val4;
+            if (key3 !== '__proto__') this.properties[key3] = val4; else Object.defineProperty(this.properties, key3, { value: val4, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -213,7 +213,7 @@ const Message = module.exports.Message = class {
       output.writeFieldBegin('properties', Thrift.Type.MAP, 9);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.STRING, Thrift.objectLength(this.properties));
       for (let kiter5 in this.properties) {
-        if (this.properties.hasOwnProperty(kiter5)) {
+        if (Object.hasOwn(this.properties, kiter5)) {
           let viter6 = this.properties[kiter5];
           output.writeString(kiter5);
           output.writeString(viter6);
@@ -404,7 +404,7 @@ const Result = module.exports.Result = class {
       output.writeFieldBegin('messages', Thrift.Type.LIST, 70);
       output.writeListBegin(Thrift.Type.STRUCT, this.messages.length);
       for (let iter11 in this.messages) {
-        if (this.messages.hasOwnProperty(iter11)) {
+        if (Object.hasOwn(this.messages, iter11)) {
           iter11 = this.messages[iter11];
           iter11.write(output);
         }
@@ -472,7 +472,7 @@ const DelayMessage = module.exports.DelayMessage = class {
         this.version = args.version;
       }
       if (args.properties !== undefined && args.properties !== null) {
-        this.properties = Thrift.copyMap(args.properties, [null]);
+        this.properties = { ...args.properties };
       }
       if (args.token !== undefined && args.token !== null) {
         this.token = args.token;
@@ -584,7 +584,7 @@ const DelayMessage = module.exports.DelayMessage = class {
             let val16 = null;
             key15 = input.readString();
             val16 = input.readString();
-            this.properties[key15] = val16;
+            if (key15 !== '__proto__') this.properties[key15] = val16; else Object.defineProperty(this.properties, key15, { value: val16, writable: true, enumerable: true, configurable: true });
           }
           input.readMapEnd();
         } else {
@@ -673,7 +673,7 @@ const DelayMessage = module.exports.DelayMessage = class {
       output.writeFieldBegin('properties', Thrift.Type.MAP, 14);
       output.writeMapBegin(Thrift.Type.STRING, Thrift.Type.STRING, Thrift.objectLength(this.properties));
       for (let kiter17 in this.properties) {
-        if (this.properties.hasOwnProperty(kiter17)) {
+        if (Object.hasOwn(this.properties, kiter17)) {
           let viter18 = this.properties[kiter17];
           output.writeString(kiter17);
           output.writeString(viter18);
@@ -925,7 +925,7 @@ const WritableQueues = module.exports.WritableQueues = class {
       output.writeFieldBegin('qids', Thrift.Type.LIST, 3);
       output.writeListBegin(Thrift.Type.STRING, this.qids.length);
       for (let iter23 in this.qids) {
-        if (this.qids.hasOwnProperty(iter23)) {
+        if (Object.hasOwn(this.qids, iter23)) {
           iter23 = this.qids[iter23];
           output.writeString(iter23);
         }
@@ -1583,7 +1583,7 @@ const ChecksRequest = module.exports.ChecksRequest = class {
       output.writeFieldBegin('topics', Thrift.Type.LIST, 2);
       output.writeListBegin(Thrift.Type.STRING, this.topics.length);
       for (let iter28 in this.topics) {
-        if (this.topics.hasOwnProperty(iter28)) {
+        if (Object.hasOwn(this.topics, iter28)) {
           iter28 = this.topics[iter28];
           output.writeString(iter28);
         }
@@ -1796,7 +1796,7 @@ const ChecksAnswer = module.exports.ChecksAnswer = class {
       output.writeFieldBegin('checks', Thrift.Type.LIST, 3);
       output.writeListBegin(Thrift.Type.STRUCT, this.checks.length);
       for (let iter33 in this.checks) {
-        if (this.checks.hasOwnProperty(iter33)) {
+        if (Object.hasOwn(this.checks, iter33)) {
           iter33 = this.checks[iter33];
           iter33.write(output);
         }

@@ -22,7 +22,7 @@ export function checkProperties<T extends object>(
     throw new TypeError(`${what}: got ${kindOf(value)}, expected an object such as ${example}`);
   }
   for (const name in value) {
-    if (name in names) continue;
+    if (Object.hasOwn(names, name)) continue;
     const known = Object.keys(names).join(", ");
     throw new TypeError(`${what}: there is no property ${name}; expected some of ${known}`);
   }

@@ -55,15 +55,15 @@ const FIELDS: Names<Outgoing> = {
 
 /** The texts of a trace context; what is undefined is absent. Throws a TypeError for other values. */
 export function tracedTexts(context: unknown): Record<string, string> {
-  const found: Record<string, string> = {};
+  const found = new Map<string, string>();
   for (const [name, value] of Object.entries(context ?? {})) {
     if (value === undefined) continue;
     if (typeof value !== "string" || !value.isWellFormed()) {
       throw new TypeError(`${name} of a trace context is ${quoted(value)}: expected text`);
     }
-    found[name] = value;
+    found.set(name, value);
   }
-  return found;
+  return Object.fromEntries(found);
 }
 
 /** Throws a TypeError unless it is an object with fields of a message. */
