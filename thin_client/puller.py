@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from thin_client import calls, forks
 from thin_client.arguments import check_count, check_timeout
 from thin_client.arrivals import read_leases
+from thin_client.backoff import tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
@@ -71,6 +72,7 @@ class Puller:
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._closes = 0  # calls of ``close``
+        self._failures = 0  # consecutive failures of pulls
         forks.register(self)
 
     def forked(self) -> None:
@@ -102,7 +104,14 @@ class Puller:
         )
         connection = self._connected()
         sent_ns = now_ns()
-        response = self._call(connection, calls.pull(request), self._timeout_s + wait_s)
+        try:
+            response = self._call(connection, calls.pull(request), self._timeout_s + wait_s)
+        except ClientError as error:
+            self._failures += 1
+            if not error.leaves_connection and tries_elsewhere(error, self._failures):
+                self._servers.go_on()  # settles and extends do not: others lack the leases
+            raise
+        self._failures = 0
         home = Home(response.home)
         return [
             lease

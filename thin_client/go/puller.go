@@ -25,6 +25,8 @@ type Puller struct {
 	end        context.CancelCauseFunc
 	turn       chan struct{} // full during a call
 	connection *connection   // of the call
+	tried      int           // of the call: advances to the next address
+	failures   int           // of the call: consecutive failures of pulls
 }
 
 // NewPuller makes a puller of the group at the servers, with arguments as in NewConsumer.
@@ -167,17 +169,38 @@ func (p *Puller) call(
 	if err != nil && !leavesConnection(err) {
 		p.hangUp()
 	}
+	if method == "pull" { // others stay: only this proxy has the leases
+		p.pulled(ctx, err, now()-sent >= timeout-p.settings.requestTimeout)
+	}
 	return sent, err
+}
+
+// pulled lets the next call go to another address if this one does not answer. A pull that was
+// cancelled before it was due says nothing about its proxy.
+func (p *Puller) pulled(ctx context.Context, err error, due bool) {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil || leavesConnection(err):
+		p.failures = 0
+	case cause == nil || due && errors.Is(cause, context.DeadlineExceeded):
+		p.failures++
+		if session.TriesElsewhere(broke(err), p.failures) {
+			p.tried++
+		}
+	}
 }
 
 func (p *Puller) connect(ctx context.Context) (err error) {
 	if p.connection != nil && !p.connection.closed {
 		return nil
 	}
-	for _, server := range p.settings.servers {
-		if p.connection, err = p.dialer.open(ctx, server, 0); err == nil {
-			return nil
+	servers := p.settings.servers
+	for range servers {
+		to, turn := servers[p.tried%len(servers)], p.tried/len(servers)
+		if p.connection, err = p.dialer.open(ctx, to, turn); err == nil || ctx.Err() != nil {
+			return err
 		}
+		p.tried++
 	}
 	return err
 }

@@ -6,6 +6,7 @@
 #include "forks.hpp"
 #include "leases.hpp"
 #include "proxies.hpp"
+#include "session.hpp"
 #include "verdicts.hpp"
 #include "version.hpp"
 
@@ -59,6 +60,7 @@ private:
 
     PullerOptions options_;
     detail::Proxies proxies_;
+    int failures_ = 0;  // consecutive failures of pulls
     detail::Interrupt interrupt_;
     std::optional<detail::Connection> connection_;
     detail::ForkHandler forked_;
@@ -102,7 +104,18 @@ std::vector<Message> Puller::Impl::pull(int max_messages, std::chrono::milliseco
     request.__set_manyQueues(true);
     connect();
     const Nanos sent_ns = detail::now_ns();
-    const auto response = call(detail::PullCall{request}, detail::nanos(wait));
+    const auto response = [&] {
+        try {
+            return call(detail::PullCall{request}, detail::nanos(wait));
+        } catch (const Refused&) {
+            throw;
+        } catch (const Error& error) {
+            // Settles and extends do not go elsewhere: other proxies lack the leases.
+            if (detail::tries_elsewhere(error, ++failures_)) proxies_.go_on();
+            throw;
+        }
+    }();
+    failures_ = 0;
     const auto home = std::make_shared<detail::Home>(response.home);
     const Nanos length_ms = response.__isset.leaseMs ? response.leaseMs : 0;
     std::uint64_t runs = 0;

@@ -18,6 +18,7 @@ import {
   VERSION,
 } from "./options.js";
 import type { Outcome } from "./outcome.js";
+import { triesElsewhere } from "./retries.js";
 import { Verdicts } from "./verdicts.js";
 
 export interface PullerOptions extends ProxyOptions {
@@ -61,6 +62,7 @@ export class Puller {
   /** Fields of every request. */
   readonly #asking: { groupId: string; clientId: string; token: string | null };
   #connection: Connection | null = null;
+  #failures = 0; // consecutive failures of pulls
   #closing = new AbortController(); // ends the calls made before the next close
   #turn: Promise<void> = Promise.resolve(); // the end of the latest call; never rejects
 
@@ -95,11 +97,15 @@ export class Puller {
       requestId: null,
       maxRun: null,
     };
-    const { answer: response, sentMs } = await this.#call(
-      "pull",
-      this.#timeoutMs + waitMs,
-      request,
-    );
+    const { signal } = this.#closing;
+    const called = this.#call("pull", this.#timeoutMs + waitMs, request);
+    const { answer: response, sentMs } = await called.catch((error: unknown) => {
+      const stays = !(error instanceof ClientError) || error.leavesConnection || signal.aborted;
+      // Settles and extends do not go elsewhere: other proxies lack the leases.
+      if (!stays && triesElsewhere(error, ++this.#failures)) this.#servers.next();
+      throw error;
+    });
+    this.#failures = 0;
     const home = new Home(response.home);
     const lengths = { sentMs, lengthMs: response.leaseMs ?? 0 };
     return [response, ...(response.more ?? [])].flatMap((part) =>

@@ -2,6 +2,7 @@ package io.github.orderlane.client.internal;
 
 import io.github.orderlane.client.ConnectionLostException;
 import io.github.orderlane.client.Message;
+import io.github.orderlane.client.OrderlaneException;
 import io.github.orderlane.client.Outcome;
 import io.github.orderlane.client.RefusedException;
 import io.github.orderlane.client.Tls;
@@ -27,6 +28,7 @@ public final class PullerEngine implements AutoCloseable {
     private final Clock clock = new Clock();
     private final AtomicInteger closes = new AtomicInteger(); // calls of close
     private volatile Connection connection; // of the current call; closed by any thread
+    private int failures; // consecutive failures of pulls
 
     public PullerEngine(
             List<Address> addresses,
@@ -58,7 +60,19 @@ public final class PullerEngine implements AutoCloseable {
                         .setToken(token);
         connect();
         long sentNs = clock.nowNs();
-        PullResponse response = call(Call.pull(request), timeoutNs + waitMs * Times.MS);
+        PullResponse response;
+        try {
+            response = call(Call.pull(request), timeoutNs + waitMs * Times.MS);
+        } catch (RefusedException error) {
+            throw error;
+        } catch (OrderlaneException error) {
+            failures++;
+            if (Feeder.triesElsewhere(error, failures)) {
+                servers.failed(); // settles and extends do not: others lack the leases
+            }
+            throw error;
+        }
+        failures = 0;
         Home home = new Home(PullReader.home(PullReader.parts(response)));
         List<Message> messages = new ArrayList<>();
         for (Lease lease : PullReader.leases(response, home, sentNs, clock)) {
