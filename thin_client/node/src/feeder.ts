@@ -167,6 +167,7 @@ export class Feeder {
     const { timeoutMs } = this.#dialling;
     try {
       if (line.connection === null || line.connection.closed) {
+        session.pullsReconnect();
         this.#dialAgain = this.#dialler();
         line.connection = await this.#dialAgain();
         if (session.stopping) return; // during connecting

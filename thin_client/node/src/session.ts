@@ -297,6 +297,11 @@ export class Session {
     return arrived.length;
   }
 
+  /** Record that the connection of pulls ended between two of them: the next may lead elsewhere. */
+  pullsReconnect(): void {
+    this.#pullHome = null;
+  }
+
   /**
    * Handle a pull that had no answer, a bad one, or no connection; its verdicts are resent (S3).
    */
@@ -307,7 +312,7 @@ export class Session {
       this.#failedPull = pull;
       pull.home?.verdicts.absorb(pull.verdicts);
     }
-    this.#pullHome = null; // the next connection may lead elsewhere
+    this.pullsReconnect();
     this.pullFailures++;
     this.#pullRetryAtMs = nowMs + backoffMs(this.pullFailures, jitter);
   }

@@ -674,3 +674,23 @@ test("a close ends single calls that are connecting or waiting", { timeout: 10_0
   await assert.rejects(pull, /the connection to .* (was|is) closed/);
   await until(() => proxy.connections === 0);
 });
+
+test("after the idle connection of pulls was cut, a verdict goes to the proxy of its lease", async () => {
+  await using proxy = await FakeProxy.open();
+  await using balancer = await FakeProxy.open(); // the next connection may lead to another proxy
+  balancer.home = proxy;
+  await using consumer = consumerAt(balancer, { concurrency: 1, prefetch: 0, ackLingerMs: 5_000 });
+  let end: (() => void) | null = null;
+  const running = consumer.run(() => new Promise<void>((resolve) => (end = resolve)));
+  balancer.put({ key: "a" });
+  await until(() => end !== null);
+  balancer.cut();
+  await until(() => balancer.connections === 0);
+  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate); // the client sees it, too
+  end!();
+  await until(() => balancer.verdicts.length + proxy.verdicts.length > 0);
+
+  assert.deepEqual([balancer.verdicts, proxy.verdicts], [[], ["1 ok"]]);
+  consumer.stop();
+  await running;
+});

@@ -24,6 +24,8 @@ const PRODUCER = (producerService as unknown as { Processor: Processor }).Proces
 export class FakeProxy {
   address = "";
   leaseMs = 2_000;
+  /** The proxy that holds the leases; null: this one. */
+  home: FakeProxy | null = null;
   readonly pulls: PullRequest[] = [];
   readonly settles: AckRequest[] = [];
   readonly extends: ExtendRequest[] = [];
@@ -85,6 +87,11 @@ export class FakeProxy {
     this.#wake();
   }
 
+  /** Cut all connections. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
   /** Number of open connections. */
   get connections(): number {
     return this.#sockets.size;
@@ -136,7 +143,7 @@ export class FakeProxy {
     if (this.refusal !== null) throw this.refusal;
     const messages = this.#ready.splice(0, request.maxBatchSize);
     const context = { groupId: "g", topic: "orders", qid: "broker-a_0#1" };
-    return { context, messages, more: null, leaseMs: this.leaseMs, home: this.address };
+    return { context, messages, more: null, leaseMs: this.leaseMs, home: (this.home ?? this).address };
   }
 
   async settle(request: AckRequest): Promise<AckAnswer> {

@@ -162,6 +162,12 @@ final class Feeder {
     }
 
     private Connection dialForPulls() {
+        lock.lock();
+        try {
+            session.pullsReconnect(); // after a timeout in the moment of an answer
+        } finally {
+            lock.unlock();
+        }
         pulledFrom = servers.current();
         return servers.dial(pulledFrom, timeoutNs);
     }

@@ -233,6 +233,11 @@ final class Session {
         return arrived.size();
     }
 
+    /** Records that the connection of pulls ended: the next one may lead to another proxy. */
+    void pullsReconnect() {
+        pullHome = null;
+    }
+
     /**
      * Handles a pull that had no answer, a bad one, or no connection; its verdicts are resent (S3).
      */
@@ -244,7 +249,7 @@ final class Session {
             }
             pull = null;
         }
-        pullHome = null; // the next connection may lead elsewhere
+        pullsReconnect();
         pullFailures++;
         pullRetryAtNs = nowNs + Times.backoffNs(pullFailures, jitter);
     }
