@@ -41,7 +41,7 @@ class Target:
     mended: tuple[tuple[str, str], ...] = ()
 
 
-#: The compiler's JavaScript uses plain objects as maps: it would lose a name ``__proto__``, and call
+#: The compiler's JavaScript uses objects as maps: it would lose a name ``__proto__``, and call
 #: a text named ``hasOwnProperty``.
 _ANY_NAME = (
     (r"Thrift\.copyMap\((args\.\w+), \[null\]\)", r"{ ...\1 }"),
