@@ -38,6 +38,8 @@ from thin_client.options import (
 from thin_client.session import Session
 
 T = TypeVar("T", Message, KeyBatch)  # a handler's argument
+#: Time for cancelled handlers to end after the drain time-out, in seconds.
+_GRACE_S = 3.0
 
 
 class AsyncConsumer(BaseConsumer):
@@ -121,7 +123,8 @@ class AsyncConsumer(BaseConsumer):
         consumer and is raised here after the drain.
 
         After the drain time-out coroutines are cancelled and their messages returned; threads
-        cannot be cancelled, so their messages wait until their leases expire. Cancelling ``run``
+        cannot be cancelled, and a coroutine may ignore it for more than 3 seconds, so their
+        messages wait until their leases expire. Cancelling ``run``
         drains too; cancelling it again ends it at once, and its messages wait likewise.
 
         Raises TypeError before the first pull for a handler that is a generator function or a
@@ -382,7 +385,7 @@ class AsyncConsumer(BaseConsumer):
             for worker in workers:
                 worker.cancel()
             if workers:
-                await asyncio.wait(workers)
+                await asyncio.wait(workers, timeout=_GRACE_S)
             await self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
 
     async def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:

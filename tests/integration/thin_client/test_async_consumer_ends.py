@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -197,6 +198,32 @@ async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
     await asyncio.wait_for(task, 30)
 
     assert proxy.verdicts == [(1, "ok")]
+
+
+async def test_a_handler_that_ignores_its_cancellation_does_not_hold_the_end(
+    proxy: ScriptedProxy,
+) -> None:
+    """Its message waits for the end of its lease, as that of a thread does."""
+    timing = Timing(drain_timeout_s=0.05, request_timeout_s=20)
+    started, end = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        started.set()
+        while not end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await end.wait()
+
+    await proxy.put("a")
+    consumer = consumer_of(proxy, timing=timing, concurrency=1, prefetch=0)
+    running = Running(consumer, handle)
+    await started.wait()
+    consumer.stop()
+    try:
+        await asyncio.wait_for(asyncio.shield(running.task), 60)
+    finally:
+        end.set()
+
+    assert proxy.verdicts == []
 
 
 async def test_a_second_stop_is_a_hard_one(proxy: ScriptedProxy) -> None:
