@@ -200,6 +200,29 @@ async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
     assert proxy.verdicts == [(1, "ok")]
 
 
+@pytest.mark.sockets
+async def test_sigterm_drains_all_consumers_of_a_loop(proxy: ScriptedProxy) -> None:
+    """A signal stops every consumer, also those left after another one has ended."""
+    handled = asyncio.Queue[str | None]()
+
+    async def handle(message: Message) -> None:
+        handled.put_nowait(message.key)
+        await asyncio.sleep(0.05)
+
+    consumers = [consumer_of(proxy, concurrency=1, prefetch=0) for _ in range(3)]
+    loop = asyncio.get_running_loop()
+    *tasks, first_to_end = [loop.create_task(each.run(handle)) for each in consumers]
+    await proxy.until(lambda: proxy.waiting_pulls == 3)
+    consumers[-1].stop()
+    await asyncio.wait_for(first_to_end, 30)
+    await proxy.put("a")
+    await handled.get()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(asyncio.gather(*tasks), 30)
+
+    assert proxy.verdicts == [(1, "ok")]
+
+
 async def test_a_handler_that_ignores_its_cancellation_does_not_hold_the_end(
     proxy: ScriptedProxy,
 ) -> None:
