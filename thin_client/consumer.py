@@ -22,6 +22,7 @@ from thin_client.handlers import (
     check_result,
 )
 from thin_client.key_batch import KeyBatch
+from thin_client.loop_signals import SIGNALS, FormerHandlers
 from thin_client.message import (
     Defer,
     Message,
@@ -300,11 +301,13 @@ class Consumer(BaseConsumer):
 
         former: dict[int, Any] = {}
         with contextlib.suppress(ValueError):  # only the main thread may set signal handlers
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in SIGNALS:
                 former[number] = signal.signal(number, handle)
+        in_child = FormerHandlers(former) if former else None
         try:
             yield
         finally:
+            del in_child
             for each, handler in former.items():
                 signal.signal(each, handler)
 

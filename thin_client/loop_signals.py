@@ -1,14 +1,48 @@
-"""SIGTERM and SIGINT in an event loop, for consumers that drain on them."""
+"""SIGTERM and SIGINT, on which consumers drain."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-#: What the signals stop in each loop. A loop has one handler of a signal, for all its consumers.
-_stops: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
+from thin_client import forks
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class FormerHandlers:
+    """The handlers before a consumer's. A child process gets them back.
+
+    With the consumer's, a signal to the child would not end it. It would stop the consumers of the
+    parent, if they run in an event loop, which learns of signals through a socket that both share.
+    """
+
+    def __init__(self, handlers: Mapping[int, Any]) -> None:
+        """*handlers* by signal; None: one that was not set by Python."""
+        self._handlers = handlers
+        forks.register(self)
+
+    def forked(self) -> None:
+        """Set them again, in a child process."""
+        with contextlib.suppress(ValueError):  # not in a subinterpreter
+            signal.set_wakeup_fd(-1)
+            for number, handler in self._handlers.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@dataclass(slots=True)
+class _Handled:
+    """What the signals stop in a loop, which has one handler of a signal for all its consumers."""
+
+    stops: list[Callable[[], None]] = field(default_factory=list)
+    former: FormerHandlers | None = None
+
+
+_loops: dict[asyncio.AbstractEventLoop, _Handled] = {}
 
 
 @contextlib.contextmanager
@@ -17,22 +51,26 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     or on a platform without signal handlers of loops, do nothing.
     """
     loop = asyncio.get_running_loop()
-    stops = _stops.setdefault(loop, [])
-    stops.append(stop)
-    handled = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Only the main thread may set signal handlers; in others the owner calls stop().
-        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-            loop.add_signal_handler(number, _stop_all, stops)
-            handled.append(number)
+    handled = _loops.setdefault(loop, _Handled())
+    handled.stops.append(stop)
+    if len(handled.stops) == 1:
+        former = {}
+        for number in SIGNALS:
+            # Only the main thread may set signal handlers; in others the owner calls stop().
+            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+                handler = signal.getsignal(number)
+                loop.add_signal_handler(number, _stop_all, handled.stops)
+                former[number] = handler
+        handled.former = FormerHandlers(former) if former else None
     try:
         yield
     finally:
-        stops.remove(stop)
-        if not stops:
-            del _stops[loop]
-            for number in handled:
-                loop.remove_signal_handler(number)
+        handled.stops.remove(stop)
+        if not handled.stops:
+            del _loops[loop]
+            if handled.former is not None:
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
 
 
 def _stop_all(stops: list[Callable[[], None]]) -> None:

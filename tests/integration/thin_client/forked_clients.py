@@ -10,18 +10,59 @@ import asyncio
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.synchronize import Barrier
+from multiprocessing.synchronize import Barrier, Event
 from typing import Any
 
-from thin_client import AsyncConsumer, AsyncProducer, Consumer, Producer, Puller, Timing
+from thin_client import AsyncConsumer, AsyncProducer, Consumer, Message, Producer, Puller, Timing
 
 CHILDREN, EACH = 3, 20
 _FORK = multiprocessing.get_context("fork")
 _TIMING = Timing(request_timeout_s=20, drain_timeout_s=20)
+
+
+def _terminate_a_child(consumer: Consumer | AsyncConsumer) -> None:
+    """Handle two messages: the first one terminates a child, the second one ends the process."""
+
+    def handle(message: Message) -> None:
+        said: object = message.key
+        if message.key == "a":
+            runs = _FORK.Event()
+            child = _FORK.Process(target=_run_on, args=(runs,), daemon=True)
+            child.start()
+            runs.wait(60)
+            child.terminate()
+            child.join(20)
+            said = child.exitcode
+            child.kill()
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+        sys.stdout.write(json.dumps({"child": message.lease_id, "said": said}) + "\n")
+        sys.stdout.flush()
+
+    if isinstance(consumer, Consumer):
+        consumer.run(handle)
+    else:
+        asyncio.run(consumer.run(handle))
+
+
+def _run_on(runs: Event) -> None:
+    runs.set()
+    time.sleep(600)
+
+
+def terminated_child(address: str) -> None:
+    """A child of a process with a consumer gets SIGTERM."""
+    _terminate_a_child(Consumer(address, group="g", timing=_TIMING))
+
+
+def terminated_child_of_a_loop(address: str) -> None:
+    """A child of a process with an event loop gets SIGTERM."""
+    _terminate_a_child(AsyncConsumer(address, group="g", timing=_TIMING))
 
 
 def in_children(work: Callable[[int], object]) -> None:

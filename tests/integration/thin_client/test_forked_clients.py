@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import secrets
+import signal
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -62,6 +63,17 @@ async def test_each_process_sends_on_a_connection_of_its_own(
     bodies = [each.argument.body for each in proxy.of("sendSync")]
     for process in processes:
         assert bodies.count(str(process).encode()) == EACH
+
+
+@pytest.mark.parametrize("form", ["terminated_child", "terminated_child_of_a_loop"])
+async def test_a_signal_to_a_child_ends_the_child_alone(proxy: ScriptedProxy, form: str) -> None:
+    """The parent's consumer goes on, and handles the next message of the key."""
+    await proxy.put("a")
+    handling = asyncio.get_running_loop().create_task(said(proxy, form))
+    await proxy.until(lambda: bool(proxy.verdicts) or handling.done())
+    await proxy.put("b")
+
+    assert await handling == [-signal.SIGTERM, "b"]
 
 
 async def test_a_refused_message_is_not_taken_for_stored(proxy: ScriptedProxy) -> None:
