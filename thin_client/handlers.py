@@ -6,6 +6,7 @@ plain function that returns such an object.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import functools
 import inspect
@@ -60,7 +61,7 @@ def check_result(result: object) -> None:
 
     This is an awaitable, an iterator (such as a generator or ``map``), a function, what a
     ``contextmanager`` returns, a pending future or result of a pool, or a collection with one of
-    these. The exception of a finished future is raised, and so is a returned exception, also in a
+    these, also the sets that the functions ``wait`` return. The exception of a finished future is raised, and so is a returned exception, also in a
     collection, as of ``gather(..., return_exceptions=True)``: a handler that returns a Retry does
     not mean an ack.
     """
@@ -69,7 +70,7 @@ def check_result(result: object) -> None:
     for each in _parts(result):
         if isinstance(each, BaseException):
             raise each
-        if isinstance(each, concurrent.futures.Future) and each.done():
+        if isinstance(each, concurrent.futures.Future | asyncio.Future) and each.done():
             each.result()
             continue
         what = _not_run(each)
@@ -83,6 +84,8 @@ def check_result(result: object) -> None:
 
 
 def _parts(result: object) -> Collection[object]:
+    if isinstance(result, tuple) and all(isinstance(each, set) for each in result):
+        return [each for some in result for each in some]  # of wait: what is done, and what is not
     if isinstance(result, list | tuple | set | frozenset):
         return result
     return result.values() if isinstance(result, dict) else (result,)

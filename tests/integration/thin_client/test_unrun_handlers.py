@@ -210,6 +210,26 @@ def test_a_cursor_means_that_its_statement_has_run() -> None:
         check_result(database.execute("select 1"))
 
 
+async def test_the_result_of_wait_counts_as_what_it_waited_for() -> None:
+    """What is done counts by its end, and what is not has not run."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        of_threads = [pool.submit(int, text) for text in ("1", "one")]
+        check_result(concurrent.futures.wait(of_threads[:1]))
+        with pytest.raises(ValueError, match="invalid literal"):
+            check_result(concurrent.futures.wait(of_threads))
+    with pytest.raises(TypeError, match="a Future that is not done"):
+        check_result(concurrent.futures.wait([concurrent.futures.Future()], timeout=0))
+
+    tasks = [spawn(asyncio.to_thread(int, text), name="wait") for text in ("1", "one")]
+    await asyncio.wait(tasks)
+    check_result(await asyncio.wait(tasks[:1]))
+    with pytest.raises(ValueError, match="invalid literal"):
+        check_result(await asyncio.wait(tasks))
+    unfinished = asyncio.get_running_loop().create_future()
+    with pytest.raises(TypeError, match="a Future that was not awaited"):
+        check_result(await asyncio.wait([unfinished], timeout=0))
+
+
 @pytest.mark.parametrize("handler", RESULTS.values(), ids=RESULTS)
 @pytest.mark.parametrize("tracer", [None, Tracer()], ids=["plain", "traced"])
 async def test_a_result_that_has_not_run_is_retried(
