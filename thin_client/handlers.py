@@ -61,9 +61,9 @@ def check_result(result: object) -> None:
 
     This is an awaitable, an iterator (such as a generator or ``map``), a function, what a
     ``contextmanager`` returns, a pending future or result of a pool, or a collection with one of
-    these, also the sets that the functions ``wait`` return. The exception of a finished future is raised, and so is a returned exception, also in a
-    collection, as of ``gather(..., return_exceptions=True)``: a handler that returns a Retry does
-    not mean an ack.
+    these, also the sets that the functions ``wait`` return. The exception of a finished future is
+    raised, and so is a returned exception, also in a collection, as of ``gather(...,
+    return_exceptions=True)``: a handler that returns a Retry does not mean an ack.
     """
     if result is None:
         return
