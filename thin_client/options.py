@@ -161,7 +161,7 @@ def session_options(
         prefetch = concurrency if max_run == 1 else max(concurrency, 2 * max_run)
     return SessionOptions(
         group=group,
-        topics=topics,
+        topics=None if topics is None else tuple(topics),  # the caller may change its list
         client_id=client_id or default_client_id(),
         version=client_version(),
         token=token,

@@ -23,7 +23,8 @@ from orderlane import (
     Timing,
 )
 from thin_client.delivery import Outgoing, Stamp, deliveries
-from thin_client.options import guarded
+from thin_client.options import guarded, session_options
+from thin_client.session import Session
 from thrift_idl import producer
 
 
@@ -65,6 +66,24 @@ def test_options_of_both_consumers(
     with pytest.raises(error, match=sentence) as caught:
         form(**given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_topics_may_change_later() -> None:
+    """A pull without topics would be for all of them."""
+    topics = ["orders"]
+    options = session_options(
+        group="g",
+        topics=topics,
+        concurrency=1,
+        prefetch=None,
+        max_run=1,
+        client_id=None,
+        token=None,
+        timing=Timing(),
+    )
+    topics.clear()
+
+    assert Session(options).begin_pull(1).topics == ["orders"]
 
 
 @pytest.mark.parametrize("form", [Producer, AsyncProducer])
