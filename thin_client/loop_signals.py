@@ -36,7 +36,7 @@ class FormerHandlers:
 
 @dataclass(slots=True)
 class _Handled:
-    """What the signals stop in a loop, which has one handler of a signal for all its consumers."""
+    """The consumers that the signals stop in a loop, which has one handler for all of them."""
 
     stops: list[Callable[[], None]] = field(default_factory=list)
     former: FormerHandlers | None = None
@@ -54,7 +54,7 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     handled = _loops.setdefault(loop, _Handled())
     handled.stops.append(stop)
     if len(handled.stops) == 1:
-        former = {}
+        former: dict[int, Any] = {}
         for number in SIGNALS:
             # Only the main thread may set signal handlers; in others the owner calls stop().
             with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):

@@ -55,14 +55,11 @@ def _run_on(runs: Event) -> None:
     time.sleep(600)
 
 
-def terminated_child(address: str) -> None:
-    """A child of a process with a consumer gets SIGTERM."""
-    _terminate_a_child(Consumer(address, group="g", timing=_TIMING))
-
-
-def terminated_child_of_a_loop(address: str) -> None:
-    """A child of a process with an event loop gets SIGTERM."""
-    _terminate_a_child(AsyncConsumer(address, group="g", timing=_TIMING))
+#: The consumers whose process terminates a child, by form.
+TERMINATING: dict[str, type[Consumer | AsyncConsumer]] = {
+    "blocking": Consumer,
+    "loop": AsyncConsumer,
+}
 
 
 def in_children(work: Callable[[int], object]) -> None:
@@ -186,4 +183,7 @@ def started_consumer(address: str) -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](sys.argv[2])
+    if (form := sys.argv[1]) in TERMINATING:
+        _terminate_a_child(TERMINATING[form](sys.argv[2], group="g", timing=_TIMING))
+    else:
+        globals()[form](sys.argv[2])

@@ -15,7 +15,7 @@ import pytest
 
 from testkit.processes import ROOT
 from testkit.scripted_proxy import Request, ScriptedProxy
-from tests.integration.thin_client.forked_clients import CHILDREN, EACH
+from tests.integration.thin_client.forked_clients import CHILDREN, EACH, TERMINATING
 from thin_client import AsyncProducer, Producer, chance
 from thrift_idl import producer
 
@@ -65,7 +65,7 @@ async def test_each_process_sends_on_a_connection_of_its_own(
         assert bodies.count(str(process).encode()) == EACH
 
 
-@pytest.mark.parametrize("form", ["terminated_child", "terminated_child_of_a_loop"])
+@pytest.mark.parametrize("form", TERMINATING)
 async def test_a_signal_to_a_child_ends_the_child_alone(proxy: ScriptedProxy, form: str) -> None:
     """The parent's consumer goes on, and handles the next message of the key."""
     await proxy.put("a")

@@ -211,7 +211,7 @@ def test_a_cursor_means_that_its_statement_has_run() -> None:
 
 
 async def test_the_result_of_wait_counts_as_what_it_waited_for() -> None:
-    """What is done counts by its end, and what is not has not run."""
+    """Finished work counts by its end; a handler whose work is not finished acks nothing."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         of_threads = [pool.submit(int, text) for text in ("1", "one")]
         check_result(concurrent.futures.wait(of_threads[:1]))
