@@ -1,5 +1,6 @@
 #include <orderlane/signals.hpp>
 
+#include "forks.hpp"
 #include "stream.hpp"
 
 #include <algorithm>
@@ -60,11 +61,23 @@ StopOnSignals::StopOnSignals(std::vector<Consumer*> consumers) {
     sigemptyset(&action.sa_mask);
     ::sigaction(SIGTERM, &action, &former_term_);
     ::sigaction(SIGINT, &action, &former_int_);
+    // A signal to a child process would reach the parent's waiter: both share the event.
+    forked_ = std::make_unique<detail::ForkHandler>([this] {
+        restore();
+        event = -1;
+        detail::make_anew(waiter_);  // no such thread here: cannot be joined
+    });
+}
+
+void StopOnSignals::restore() {
+    ::sigaction(SIGTERM, &former_term_, nullptr);
+    ::sigaction(SIGINT, &former_int_, nullptr);
 }
 
 StopOnSignals::~StopOnSignals() {
-    ::sigaction(SIGTERM, &former_term_, nullptr);
-    ::sigaction(SIGINT, &former_int_, nullptr);
+    forked_.reset();
+    if (!waiter_.joinable()) return;  // in a child process
+    restore();
     const int to = event.exchange(-1);
     [[maybe_unused]] const auto written = ::write(to, &the_end, sizeof the_end);
     waiter_.join();

@@ -3,6 +3,7 @@
 
 #include <orderlane/orderlane.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <pthread.h>
 #include <stdexcept>
 #include <string_view>
@@ -471,6 +473,34 @@ TEST_CASE("threads share a producer; messages refused temporarily are resent") {
     }
     CHECK(store->stored.size() == 20);
     CHECK(producer.send_batch(std::vector<orderlane::Outgoing>{}).empty());
+}
+
+TEST_CASE("a signal to a forked child ends the child alone") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 2);
+    Consumer consumer(options_for(proxy));
+    const auto former = std::signal(SIGTERM, SIG_DFL);  // the child's, instead of doctest's
+    std::optional<orderlane::StopOnSignals> signals(std::in_place, consumer);
+    int status = 0;
+    consumer.run([&](const Message& message) {
+        if (message.offset > 1) return consumer.stop();
+        std::array<int, 2> runs{};
+        CHECK(::pipe(runs.data()) == 0);
+        const auto child = ::fork();
+        if (child == 0) {
+            if (::write(runs[1], "", 1) == 1) ::sleep(60);
+            std::_Exit(0);
+        }
+        char byte = 0;
+        CHECK(::read(runs[0], &byte, 1) == 1);
+        ::kill(child, SIGTERM);
+        ::waitpid(child, &status, 0);
+        for (const int end : runs) ::close(end);
+    });
+    signals.reset();
+    std::signal(SIGTERM, former);
+    CHECK(WIFSIGNALED(status));
+    CHECK(proxy.messages->with("ok").size() == 2);
 }
 
 TEST_CASE("a producer created before a fork sends in each process") {

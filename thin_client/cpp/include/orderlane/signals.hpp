@@ -4,16 +4,21 @@
 #include <orderlane/consumer.hpp>
 
 #include <csignal>
+#include <memory>
 #include <thread>
 #include <vector>
 
 namespace orderlane {
 
+namespace detail {
+class ForkHandler;
+}
+
 /// While it exists, SIGTERM and SIGINT stop the consumers; a second signal asks handlers to end at
 /// once. There can be only one per process, since signals belong to the process.
 ///
 /// The signal handler only wakes a thread, which calls `stop`. The destructor restores the previous
-/// handlers.
+/// handlers. A child process of fork() has the previous handlers from the start.
 class StopOnSignals {
 public:
     /// Throws std::logic_error if there is already one, and std::invalid_argument for a null
@@ -27,9 +32,12 @@ public:
     ~StopOnSignals();
 
 private:
+    void restore();
+
     struct sigaction former_term_ {};
     struct sigaction former_int_ {};
     std::jthread waiter_;
+    std::unique_ptr<detail::ForkHandler> forked_;
 };
 
 }  // namespace orderlane
