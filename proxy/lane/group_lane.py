@@ -77,7 +77,7 @@ class GroupLane:
     awaited: dict[Topic, int] = field(default_factory=dict)
     # time since the lock is denied; kept by upstream
     denied: dict[QueueName, int] = field(default_factory=dict)
-    # the proxy's own deliveries go before clients next time; kept by ``Sides``
+    #: The proxy's own deliveries go before clients next time.
     own_first: bool = False
     #: The group's name.
     name: Group = field(init=False)
@@ -128,6 +128,10 @@ class GroupLane:
         """Note a client that extended a lease."""
         if self.presence.seen(now_ns()):
             self.listener.on_wanted(self)
+
+    def change_sides(self) -> None:
+        """Let the side that was last go first next time; caller: ``Sides``."""
+        self.own_first = not self.own_first
 
     def pulled(self, topics: Collection[Topic] | None, *, now_ns: int) -> None:
         """Note a pull for *topics* (None: any)."""

@@ -28,5 +28,5 @@ class Sides:
         own_first, before = lane.own_first, lane.leases_of_group.used
         (self._own if own_first else self._clients)(lane)
         if lane.leases_of_group.used > before:
-            lane.own_first = not own_first
+            lane.change_sides()
         (self._clients if own_first else self._own)(lane)

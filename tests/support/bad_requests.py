@@ -310,7 +310,7 @@ AT_NAMESERVER: dict[int, Good] = {
         nameserver_headers.RegisterBrokerHeader,
         _BROKER | {
             "haServerAddr": "127.0.0.1:2", "compressed": "false", "bodyCrc32": "0",
-            "heartbeatTimeoutMillis": "1000",
+            "heartbeatTimeoutMillis": "1000", "part": "0", "parts": "2",
         },
         json=_REGISTRATION,
     ),

@@ -16,8 +16,8 @@ from vulture import Vulture
 
 from tools.lint.source import GENERATED, PRODUCT, ROOT, TESTS, Finding
 
-#: Names used by pytest, pydantic, asyncio's protocols and loops, Thrift, YAML, Spark, setuptools,
-#: and the interpreter.
+#: Names used by pytest, pydantic, asyncio's protocols and loops, Thrift, YAML, Spark, Redis,
+#: setuptools, and the interpreter.
 NAMES = (
     *("test_*", "Test*", "pytest_*", "pytestmark", "model_config", "teardown"),
     *("connection_made", "data_received", "pause_writing", "resume_writing"),
@@ -27,7 +27,7 @@ NAMES = (
     *("getDefaultReadLimit", "initialOffset", "latestOffset", "reportLatestOffset"),
     *("onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"),
     *("on_files", "on_page_markdown", "on_post_page", "handle_error", "uname", "linkname"),
-    *("BuildPy", "build_module", "f_trace_lines", "f_trace_opcodes"),
+    *("socket_connect_timeout", "BuildPy", "build_module", "f_trace_lines", "f_trace_opcodes"),
     "wire_*",  # slots that the Thrift codec fills by number
     *("*_again", "*_more"),  # rules under another name, so that state machines draw them more often
 )

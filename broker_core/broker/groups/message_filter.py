@@ -15,7 +15,7 @@ from broker_core.remoting.message import decode_properties
 from broker_core.store.reader import PASSING_ENTRIES
 
 SQL = "SQL92"
-#: Messages that a read examines by a filter with up to so many operands; by a longer one fewer. An
+#: Messages that a read examines by a filter with up to 32 operands; by a longer one fewer. An
 #: operand takes about 0.6 µs, so a read takes about 20 ms at most.
 _EXAMINED, _OPERANDS = PASSING_ENTRIES, 32
 

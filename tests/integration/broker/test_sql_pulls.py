@@ -75,7 +75,7 @@ async def test_a_pull_looks_at_so_much_and_the_next_one_goes_on(raw: Raw) -> Non
 
 
 async def test_a_read_by_a_long_filter_examines_few_messages(raw: Raw) -> None:
-    """It would take a second, in which the broker serves nobody."""
+    """It would take a second, in which the broker serves no client."""
     await send(raw, *range(1500))
     long = " OR ".join(f"n = {2000 + n}" for n in range(600))
     found, offset, code = await pull(raw, long)

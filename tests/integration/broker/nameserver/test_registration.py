@@ -115,7 +115,7 @@ async def test_a_new_topic_is_registered_alone_and_a_silent_round_registers_noth
 
 
 async def test_a_nameserver_forgets_what_was_deleted_while_it_was_away(site: Site) -> None:
-    """Nobody could tell it, and the connection stayed: it would route to the topic for ever."""
+    """The deletion never reached it, while its connection stayed: it would keep the route."""
     names = [f"topic-{number}" for number in range(250)]
     for name in names:
         site.topics.put(config(name), now_ms=7)
