@@ -48,6 +48,11 @@ class FlowPlan:
     native: bool = False
     """Sent directly to the brokers, like RocketMQ's own producers, not through a proxy."""
 
+    @property
+    def message_bytes(self) -> int:
+        """Return the bytes of the body and the properties of a message."""
+        return self.body_bytes + sum(map(len, (*self.properties, *self.properties.values())))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

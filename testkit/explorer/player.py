@@ -140,7 +140,7 @@ def limits_of(plan: Plan) -> Limits:
     if memory_bytes is None or not unordered:
         return LIMITS
     work_s = max((each.args["seconds"] for each in plan.actions if each.kind == "work"), default=0)
-    sent_bytes = sum(flow.count * flow.body_bytes for flow in plan.flows)
+    sent_bytes = sum(flow.count * flow.message_bytes for flow in plan.flows)
     rounds = len(plan.consumers) * sent_bytes / memory_bytes
     return replace(LIMITS, delivery_s=LIMITS.delivery_s + rounds * work_s)
 

@@ -99,6 +99,16 @@ def test_only_unordered_messages_wait_for_little_memory() -> None:
     assert limits_of(ample) == LIMITS
 
 
+def test_properties_use_memory_as_bodies_do() -> None:
+    """Found by exploring: seed 50744, with properties of 30 KB."""
+    plan = draw(50744, always=["little memory", "slow handlers", "long properties"])
+    group = {"name": "billing", "topics": [{"name": "orders", "order_key": None}]}
+    wide = [replace(each, properties={"long": "x" * 30_000}) for each in plan.flows]
+    narrow = [replace(each, properties={}) for each in plan.flows]
+    limits = [limits_of(plan.changed(groups=[group], flows=flows)) for flows in (narrow, wide)]
+    assert limits[1].delivery_s > limits[0].delivery_s
+
+
 def test_brokers_that_retain_seconds_keep_no_state() -> None:
     """Found by exploring: 100 KB a second went into a log of 1 MB while a queue had no owner."""
     plan = draw(3)
