@@ -39,6 +39,7 @@ class Parking:
         self._stopped_ns: dict[str | None, int] = {}  # time of the last stop of a redrive
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
         self._places: dict[int, int] = {}  # the same: offset of the copy, if known
+        self._origins: dict[int, int] = {}  # by offset of the copy, if known; ended ones too
         self._early: set[int] = set()  # copies that finished before their ``parked`` event
         self._runs: dict[int, int | None] = {}  # the same: run in which the copy was last delivered
         self._highest: dict[str | None, int] = {}  # highest offset with a copy, by key
@@ -126,6 +127,7 @@ class Parking:
         self._copies[offset] = key
         if (place := event.get("copy")) is not None:
             self._places[offset] = place
+            self._origins[place] = offset
         if key is not None:
             self._waiting.setdefault(key, deque()).append(offset)
             if key not in self._facts.parked:
@@ -165,12 +167,13 @@ class Parking:
             self._ended(origin)
 
     def copy_lost(self, place: int, order: str | None) -> None:
-        """Record that the copy at *place*, which was not read, is deleted or damaged: the first one
-        of *order*, if that is known. Its message is unknown.
+        """Record that the copy at *place*, which was not read, is deleted or damaged. If its message
+        is unknown, it is the first one of *order*.
         """
-        if order is None:
-            self.copies_deleted(range(place, place + 1))
-        elif left := self._left(order):
+        if (origin := self._origins.get(place)) is not None:
+            if self._places.get(origin) == place:  # it is the last copy of its message, unfinished
+                self._ended(origin)
+        elif order is not None and (left := self._left(order)):
             self._ended(left[0])
 
     def copies_deleted(self, places: range) -> None:

@@ -280,3 +280,18 @@ def test_copies_deleted_unread_are_identified_by_their_places(end: int, ids: set
     story.about("redrive", state="started")
     story.add("deleted", **{**LANE, **TWIN}, epoch=story.epoch, **{"from": 0, "to": end})
     assert story.about("unpark").found() == ids
+
+
+def test_copies_deleted_behind_one_in_memory_end_their_own_messages() -> None:
+    """Found by exploring: the first copy was read before retention reached it, and handled after
+    the deletion of the next two.
+    """
+    story = Parked()
+    for each in story.events:
+        if each.get("outcome") == "parked":
+            each["copy"] = each["offset"]
+    story.about("redrive", state="started")
+    for offset in (1, 2):
+        story.finish(offset, outcome="deleted", order="k", **TWIN)
+    story.redriven(0)
+    assert story.about("unpark").found() == set()
