@@ -167,8 +167,8 @@ class Parking:
             self._ended(origin)
 
     def copy_lost(self, place: int, order: str | None) -> None:
-        """Record that the copy at *place*, which was not read, is deleted or damaged. If its message
-        is unknown, it is the first one of *order*.
+        """Record that the copy at *place*, which was not read, is deleted or damaged. If its
+        message is unknown, it is the first one of *order*.
         """
         if (origin := self._origins.get(place)) is not None:
             if self._places.get(origin) == place:  # it is the last copy of its message, unfinished
