@@ -187,11 +187,11 @@ class CommittedOffsets:
         Epochs are not copied: they belong to an owner of the queue for *source*.
         """
         copies = {
-            (topic, queue_id): offset
+            (topic, queue.queue_id): self._offsets[queue]
             for topic in self._pairs.topics_of(source)
             if topic in topics
-            for queue_id in range(self._ends[source, topic])
-            if (offset := self.committed(source, topic, queue_id)) is not None
+            for queue in self._queues_of(source, topic)
+            if queue in self._offsets
         }
         self.commit_all(target, copies)
 
@@ -215,9 +215,20 @@ class CommittedOffsets:
             self.deletions = number
             self.change += 1
 
+    def _queues_of(self, group: Group, topic: Topic) -> list[_Queue]:
+        """Return the queues of *group* and *topic* in these tables: by their possible ids, or by a
+        scan of the tables if these are shorter.
+        """
+        end = self._ends.get((group, topic), 0)
+        if end <= len(self._offsets) + len(self._epochs):
+            possible = (_Queue(group, topic, queue_id) for queue_id in range(end))
+            return [each for each in possible if each in self._offsets or each in self._epochs]
+        return [each for each in self._offsets | self._epochs if each[:2] == (group, topic)]
+
     def _delete(self, group: Group, topic: Topic) -> None:
-        for queue_id in range(self._ends.pop((group, topic))):
-            queue = _Queue(group, topic, queue_id)
+        queues = self._queues_of(group, topic)
+        del self._ends[group, topic]
+        for queue in queues:
             for table in (self._offsets, self._epochs, self._epoch_lives):
                 if table.pop(queue, None) is not None:
                     self._note(queue)

@@ -69,6 +69,17 @@ def test_a_deletion_does_not_look_at_the_offsets_of_others() -> None:
     assert topic.times + group.times < 50
 
 
+def test_a_deletion_does_not_count_up_to_the_highest_queue_id() -> None:
+    """Two thousand million steps would take minutes."""
+    offsets, highest = CommittedOffsets(), 2**31 - 1
+    offsets.commit(GROUPS[0], TOPICS[0], highest, 5, epoch=7)
+    offsets.clone(GROUPS[0], GROUPS[1], {TOPICS[0]})
+    assert offsets.committed(GROUPS[1], TOPICS[0], highest) == 5
+    offsets.delete_topic(TOPICS[0])
+    assert len(offsets) == 0
+    assert offsets.epoch(GROUPS[0], TOPICS[0], highest) is None
+
+
 def test_offsets_read_from_a_table_are_deleted_with_their_topic() -> None:
     offsets = CommittedOffsets()
     offsets.commit(GROUPS[0], TOPICS[0], 2, 5, epoch=7)
