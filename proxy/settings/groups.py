@@ -142,7 +142,9 @@ class GroupSettings(SettingsGroup):
     ] = "earliest"
     """Where a group without a committed offset begins in existing queues: earliest, latest or a
     time with its zone, such as 2026-01-31T12:00:00Z. earliest loses nothing. Queues added later are
-    always read from their first message, as is a topic created while the group waited for it."""
+    always read from their first message, as is a topic created while the group waited for it. A
+    topic that it did not find because brokers were away is read, with latest, from five minutes
+    before that on: the clocks of proxy and brokers may differ so much."""
     mode: Literal["clustering", "broadcast"] = "clustering"
     """clustering: each message goes to one client of the group. broadcast: each message goes to all
     clients; each clientId is a group of its own, `billing%clientId`, which continues where it was,
