@@ -183,12 +183,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
     _signal(process, signal.SIGTERM)
-    try:
-        async with asyncio.timeout(_GRACE_S):
-            await process.wait()
-    except TimeoutError:
+    ended = spawn(process.wait(), name="end of a command")
+    # This task may have been cancelled. Then asyncio.timeout raises no TimeoutError in Python 3.11.2.
+    await asyncio.wait([ended], timeout=_GRACE_S)
+    if not ended.done():
         _signal(process, signal.SIGKILL)
-        await process.wait()
+    await ended
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

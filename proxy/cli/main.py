@@ -16,7 +16,7 @@ import typer
 from broker_core.errors import RemotingError, StoreError
 from proxy.cli.examples import add_examples
 from proxy.cli.output import print_text, say
-from proxy.cli.streams import hold_closed_streams
+from proxy.cli.streams import drop_output, hold_closed_streams
 from proxy.errors import OrderlaneError
 from proxy.observe.logs import configure_logs
 
@@ -165,7 +165,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
             app = app_of(
                 (verb,) if verb in _VERBS else _VERBS
             )  # an unknown verb needs the full list
-        sys.exit(app(args=words, prog_name="orderlane", standalone_mode=False))
+        code = app(args=words, prog_name="orderlane", standalone_mode=False)
+        sys.stdout.flush()  # at the exit a failure would be a traceback
+        sys.exit(code)
     except typer.TyperException as error:
         _say_usage(error)
         sys.exit(2)
@@ -173,9 +175,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
         say(f"orderlane: {_no_text(error, words)}")
         sys.exit(2)
     except BrokenPipeError:
+        drop_output()
         sys.exit(1)  # the reader of stdout has closed it
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            drop_output()
             say(f"orderlane: the output cannot be written: {error.strerror}")
         elif _is_for_a_person(error):
             say(f"orderlane: {error}")

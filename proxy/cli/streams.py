@@ -1,7 +1,8 @@
-"""Standard streams that are closed, as by ``<&-`` in a shell."""
+"""Standard streams that are closed, as by ``<&-`` in a shell, or cannot be written."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TextIO
@@ -28,6 +29,16 @@ def hold_closed_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # as long as the process
     if sys.stdout is None:
         raise OrderlaneError("stdout is closed: redirect it, to /dev/null if you need no output")
+
+
+def drop_output() -> None:
+    """Put the null device in the place of stdout, which cannot be written: the interpreter would
+    report at the exit that it could not write what is left in the buffer.
+    """
+    with contextlib.suppress(OSError):  # stdout is not a file
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def stdin() -> TextIO:
