@@ -184,7 +184,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     _signal(process, signal.SIGTERM)
     ended = spawn(process.wait(), name="end of a command")
-    # This task may have been cancelled. Then asyncio.timeout raises no TimeoutError in Python 3.11.2.
+    # asyncio.timeout raises no TimeoutError in a cancelled task of Python 3.11.2, as this may be.
     await asyncio.wait([ended], timeout=_GRACE_S)
     if not ended.done():
         _signal(process, signal.SIGKILL)
