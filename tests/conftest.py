@@ -104,9 +104,13 @@ def orderlane(
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the account's key for stored groups out of the developer's home."""
+def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start programs as a user does: their output is buffered, whatever this shell exports.
+
+    The account's key for stored groups stays out of the developer's home.
+    """
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -71,7 +71,8 @@ class AsyncConsumer(BaseConsumer):
         self._idle: deque[asyncio.Future[None]] = deque()  # tasks that wait for a message
         self._waking = False  # one of them was woken and has not run yet
         self._changed = asyncio.Event()
-        self._drain_limit: asyncio.Timeout | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None  # of the wait that drains
+        self._out_of_time = False
         self._feeder: AsyncFeeder = AsyncFeeder(
             self._session,
             self._servers,
@@ -104,9 +105,8 @@ class AsyncConsumer(BaseConsumer):
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(self.stop)
             return
-        if self._session.stopping and self._drain_limit is not None:
-            with contextlib.suppress(RuntimeError):  # the time-out is already expiring
-                self._drain_limit.reschedule(0)
+        if self._session.stopping and self._drain_timer is not None:
+            self._end_wait()
         self._session.stop(now_ns())
         self._turn()
 
@@ -389,16 +389,27 @@ class AsyncConsumer(BaseConsumer):
             await self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
 
     async def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """Wait for *condition*; return False after *limit_s*, or once ``stop`` is called again.
+
+        It also drains tasks that were cancelled. There ``asyncio.timeout`` of Python before 3.11.3
+        cancels the task once more instead of raising TimeoutError.
+        """
+        self._out_of_time = False
+        self._drain_timer = asyncio.get_running_loop().call_later(limit_s, self._end_wait)
         try:
-            async with asyncio.timeout(limit_s) as self._drain_limit:
-                while not condition():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
+            while not condition():
+                if self._out_of_time:
+                    return False
+                self._changed.clear()
+                await self._changed.wait()
         finally:
-            self._drain_limit = None
+            self._drain_timer.cancel()
+            self._drain_timer = None
         return True
+
+    def _end_wait(self) -> None:
+        self._out_of_time = True
+        self._changed.set()
 
 
 def _wake(waiter: asyncio.Future[None]) -> bool:

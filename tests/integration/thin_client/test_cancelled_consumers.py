@@ -10,7 +10,7 @@ import pytest
 from broker_core.tasks import spawn
 from testkit.eventually import eventually
 from testkit.scripted_proxy import ScriptedProxy
-from thin_client import App, AsyncConsumer, Message
+from thin_client import App, AsyncConsumer, Message, Timing
 
 
 @pytest.fixture
@@ -82,6 +82,27 @@ async def test_cancelled_again_a_consumer_leaves_no_task_and_no_connection(
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 20)
 
+    await nothing_left(proxy)
+
+
+async def test_a_cancelled_drain_has_the_deadline_of_any_other(proxy: ScriptedProxy) -> None:
+    """Messages of handlers that do not end in time are given back, on every supported Python."""
+    started = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    await proxy.put("a")
+    timing = Timing(drain_timeout_s=0.05, request_timeout_s=20)
+    each = AsyncConsumer(proxy.address, group="g", timing=timing, concurrency=1, prefetch=0)
+    task = spawn(each.run(handle, handle_signals=False), name="application")
+    await asyncio.wait_for(started.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 20)
+
+    assert proxy.verdicts == [(1, "defer")]
     await nothing_left(proxy)
 
 
