@@ -43,8 +43,18 @@ def release_socket(inherited: object) -> None:
 
 
 def _in_child() -> None:
-    for each in list(_registered):
-        each.forked()
+    """Reset every object, also if one fails: the interpreter prints what is raised here."""
+    clients, failures = list(_registered), list[Exception]()
+    for each in clients:
+        try:
+            each.forked()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise RuntimeError(
+            f"{len(failures)} of {len(clients)} clients still share sockets with the process that"
+            f" forked: {failures[0]}"
+        ) from failures[0]
 
 
 if hasattr(os, "register_at_fork"):  # missing on Windows

@@ -24,6 +24,7 @@ from proxy.cli.options import (
     ProxyOption,
     TokenOption,
     client_tls,
+    finite,
 )
 from proxy.cli.output import print_json, say
 from proxy.cli.serving import open_history
@@ -41,13 +42,17 @@ def consume(
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="exit after N messages")] = None,
     until_idle: Annotated[
-        float | None, typer.Option(min=0.1, help="exit after N idle seconds")
+        float | None,
+        typer.Option(min=0.1, help="exit after N idle seconds", callback=finite),
     ] = None,
     concurrency: Annotated[
         int, typer.Option(min=1, help="maximum number of messages handled at the same time")
     ] = 8,
     work_ms: Annotated[
-        float, typer.Option(min=0, max=1e9, help="simulated handling time per message, ms")
+        float,
+        typer.Option(
+            min=0, max=1e9, help="simulated handling time per message, ms", callback=finite
+        ),
     ] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print messages")] = False,
     command: Annotated[

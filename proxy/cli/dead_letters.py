@@ -11,7 +11,7 @@ import typer
 from proxy.cli.confirmation import Yes, confirm, may_ask
 from proxy.cli.connect import actor, ask_proxy, body_of, given_reason
 from proxy.cli.exports import print_export
-from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption, finite
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import say_unanswered
 from proxy.cli.times import given_ms, shown_time
@@ -38,7 +38,9 @@ Limit = Annotated[
     int, typer.Option(min=1, max=_MOST, help="maximum number of dead letters, oldest first")
 ]
 Everything = Annotated[bool, typer.Option("--all", help="include redriven dead letters")]
-Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
+Rate = Annotated[
+    float, typer.Option(help="maximum messages per second; 0 for no limit", callback=finite)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="count only, change nothing")]
 Skip = Annotated[
     list[str] | None,

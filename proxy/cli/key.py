@@ -21,7 +21,7 @@ from proxy.cli.connect import (
     one_of,
     proxy_groups,
 )
-from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption, finite
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import path_of
 from proxy.cli.times import time_text
@@ -54,7 +54,9 @@ Queue = Annotated[
     str | None, typer.Option(help="queue, such as broker-a_0, if the key is in several")
 ]
 Reason = Annotated[str, typer.Option(help="reason, stored in the audit topic")]
-Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
+Rate = Annotated[
+    float, typer.Option(help="maximum messages per second; 0 for no limit", callback=finite)
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="count parked messages only, change nothing")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,14 @@ import typer
 
 if TYPE_CHECKING:
     from thin_client import Tls
+
+
+def finite(value: float | None) -> float | None:
+    """Callback of options that are numbers: "nan" and "inf" pass every minimum and maximum."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
+
 
 GroupArgument = Annotated[str, typer.Argument(help="consumer group")]
 ProxyOption = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from proxy.cli.options import (
     GroupArgument,
     HttpOption,
     NameserverOption,
+    finite,
 )
 from proxy.cli.order_key_handling import handling_of, measured_round_trip_ns
 from proxy.cli.order_key_sample import Known, known, take_sample
@@ -130,6 +130,7 @@ def simulate(
             "--round-trip-ms",
             min=0.0,
             max=60_000.0,
+            callback=finite,
             help="time from a client's request to the answer, ms (default: as measured by the"
             " group's clients, or from here)",
         ),
@@ -148,10 +149,6 @@ def simulate(
     "waiting" and its percentiles are the wait behind other messages of the same key.
     """
     service = None if service_ms == OBSERVED else _service(service_ms, seed)
-    if round_trip_ms is not None and not math.isfinite(round_trip_ms):
-        raise OrderlaneError(
-            f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds"
-        )
     of = known(http, group, topic)
     plan = _plan(http, of, service, workers=workers, round_trip_ms=round_trip_ms, seed=seed)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))

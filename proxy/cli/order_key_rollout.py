@@ -11,7 +11,7 @@ import typer
 
 from proxy.cli.connect import actor, ask_proxy, body_of, one_of
 from proxy.cli.groups import check_served
-from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption, finite
 from proxy.cli.order_key_handling import handling_of
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
@@ -91,7 +91,8 @@ def rollout(
         bool, typer.Option("--dry-run", help="show the change without making it")
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.0, help="maximum wait for completion, s")
+        float,
+        typer.Option("--timeout", min=0.0, help="maximum wait for completion, s", callback=finite),
     ] = 600.0,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,

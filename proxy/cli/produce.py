@@ -24,6 +24,7 @@ from proxy.cli.options import (
     ProxyOption,
     TokenOption,
     client_tls,
+    finite,
 )
 from proxy.cli.output import print_json
 from proxy.cli.serving import STOPPED_AT_ONCE, open_history
@@ -57,10 +58,16 @@ def produce(
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages per request")] = 100,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.1, max=1e9, help="maximum messages per second (default: no limit)"),
+        typer.Option(
+            min=0.1,
+            max=1e9,
+            help="maximum messages per second (default: no limit)",
+            callback=finite,
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="timeout per request including retries, s")
+        float,
+        typer.Option(min=0.1, help="timeout per request including retries, s", callback=finite),
     ] = 30.0,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,

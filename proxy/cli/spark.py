@@ -21,6 +21,7 @@ from proxy.cli.options import (
     KeyOption,
     ProxyOption,
     TokenOption,
+    finite,
 )
 from proxy.cli.output import print_json
 from proxy.errors import OrderlaneError
@@ -202,7 +203,8 @@ def backfill(
     ],
     topic: Annotated[str, typer.Argument(help="topic to send to")],
     rate: Annotated[
-        float | None, typer.Option(help="maximum rows per second (default: no limit)")
+        float | None,
+        typer.Option(help="maximum rows per second (default: no limit)", callback=finite),
     ] = None,
     select: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from proxy.cli.options import (
     KeyOption,
     ProxyOption,
     TokenOption,
+    finite,
 )
 from proxy.cli.output import Output, OutputFormat, print_json
 from proxy.cli.spark import (
@@ -49,7 +50,10 @@ def key_profile(
     ],
     out: OutOption,
     group: GroupOption = "key-profile",
-    window: Annotated[float, typer.Option(help="assumed time for which a key is stuck, s")] = 60.0,
+    window: Annotated[
+        float,
+        typer.Option(help="assumed time for which a key is stuck, s", callback=finite),
+    ] = 60.0,
     window_messages: Annotated[
         int, typer.Option(help="assumed number of messages of a queue in memory")
     ] = 10_000,

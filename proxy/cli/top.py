@@ -22,7 +22,7 @@ from rich.text import Text
 
 from broker_core.clock import now_ns, wall_ms
 from proxy.cli.connect import NoAnswerInTime, ask_proxy, one_of
-from proxy.cli.options import DEFAULT_HTTP
+from proxy.cli.options import DEFAULT_HTTP, finite
 from proxy.cli.owner_requests import path_of
 from proxy.cli.top_frame import HotKey, Look, figures_of, frame, hot_key_of
 from proxy.errors import OrderlaneError
@@ -36,7 +36,9 @@ _PIPE_WIDTH, _PIPE_HEIGHT = 80, 200
 def top(
     group: Annotated[str | None, typer.Argument(help="show only this group")] = None,
     once: Annotated[bool, typer.Option("--once", help="print one frame and exit")] = False,
-    every: Annotated[float, typer.Option(help="refresh interval, s", min=0.1, max=3600)] = 1.0,
+    every: Annotated[
+        float, typer.Option(help="refresh interval, s", min=0.1, max=3600, callback=finite)
+    ] = 1.0,
     http: Annotated[
         str, typer.Option("--http", help="host:port of a proxy's HTTP port; comma-separated list")
     ] = DEFAULT_HTTP,

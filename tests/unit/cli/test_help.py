@@ -39,6 +39,28 @@ def test_an_invalid_example_is_found() -> None:
             typed(words)
 
 
+NUMBERS = [
+    (verb, each.opts[0])
+    for verb, command in VERBS.items()
+    if not verb.startswith("bench")
+    for each in command.params
+    if each.type_descriptor.annotation is float
+]
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("verb", "option"), NUMBERS)
+def test_options_that_are_numbers_are_finite(verb: str, option: str, given: str) -> None:
+    """Most ranges have no maximum, and a wait without end or of no length is never meant."""
+    words = shlex.split(EXAMPLES[verb][0].partition(" > ")[0].partition(" < ")[0])
+    with pytest.raises(typer.TyperException, match=r"finite number|greater than|less than"):
+        typed([*words, f"{option}={given}"])
+
+
+def test_there_are_options_that_are_numbers() -> None:
+    assert ("order-key rollout", "--timeout") in NUMBERS
+
+
 def _completed(**environment: str) -> list[str]:
     """Return completions of ``orderlane`` for a shell, each with its own timeout."""
     given = {"PYTHONPATH": str(ROOT), **environment}

@@ -33,7 +33,8 @@ from thin_client.spark.option_values import OptionError
 
 #: Spark's column for what does not fit; no column of a schema may have its name.
 _MISFIT = "_misfit"
-_PARSED, _AGAIN = "_parsed", "_again"
+#: Columns that are dropped again, with a character that no column of a schema has.
+_PARSED, _AGAIN = "parsed ", "again "
 #: Types without parts.
 _STORED = (
     *(NumericType, StringType, BinaryType, BooleanType),
