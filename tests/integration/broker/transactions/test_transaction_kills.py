@@ -43,6 +43,8 @@ class Work:
     outcomes: dict[str, TransactionState] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
+    stored: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    """One for each half message that was stored."""
 
     async def check(self, half: StoredMessage) -> TransactionState:
         self.asked.add(half.message_id)
@@ -61,6 +63,7 @@ class Work:
                 self.running.add(name)
                 try:
                     transaction = await producer.prepare(message, timeout_s=5)
+                    self.stored.release()
                     outcome = self.outcomes[name] = self.chooser.choice((COMMIT, ROLLBACK))
                 finally:
                     self.running.discard(name)
@@ -131,7 +134,8 @@ async def test_transactions_end_as_their_producers_say_over_kills(tmp_path: Path
             if life == KILLS:
                 break
             senders = [spawn(work.send(producer), name="sender") for _ in range(6)]
-            await asyncio.sleep(work.chooser.uniform(0.02, 0.25))
+            for _ in range(work.chooser.randrange(10, 120)):
+                await work.stored.acquire()
             await broker.kill()
             await asyncio.gather(*senders)
             await producer.close()
