@@ -145,9 +145,16 @@ class Sends:
                 message.life = UNKNOWN  # perhaps it is in the copy
 
     def life_of(self, event: Event) -> int:
-        """Return the life of the topic in which the message of *event* was sent, or ``UNKNOWN``."""
+        """Return the life of the topic in which the message of *event* was sent, or ``UNKNOWN``.
+
+        It is unknown for another copy of a message whose send was repeated: a proxy that stood
+        still may have stored it in a later life.
+        """
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
         if message is None or message.life == UNKNOWN:
+            return UNKNOWN
+        place = (event.get("queue"), event.get("offset"))
+        if message.outcome_unknown and place not in self._places(event["msg"], message):
             return UNKNOWN
         return self._lives.of(message.topic, event.get("queue"), message.life)
 
@@ -289,9 +296,13 @@ class Sends:
         queue, offset, name = event["queue"], event["offset"], event["msg"]
         if message.offset == offset and message.queue == queue:
             return
+        if (queue, offset) in self._further_places.get(name, ()):
+            return
         log = self._log_of(message.topic, queue)
         if message.life != UNKNOWN and not self._is_present(message, queue):
             log = _Log(log.queue)  # the log of its life is deleted
+            if message.outcome_unknown:
+                message.life = UNKNOWN  # another try may have stored this copy later
         if message.queue is None:
             message.queue, message.offset = log.queue, offset
         else:

@@ -227,6 +227,28 @@ def test_g1_an_old_message_is_delivered() -> None:
     ]
 
 
+def repeated(story: Story) -> Story:
+    """Note a failed try of the last message; another try stored it in this life."""
+    return story.add("send_info", msg="m9", topic="orders")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_try_that_was_given_up_may_store_its_message_in_the_next_life(named: bool) -> None:
+    """Found by exploring: a proxy stands still while the topic is deleted, and stores it then."""
+    story = anew(repeated(first_life(10)), 2)
+    place = {"queue": LANE["queue"], "offset": 2} if named else {}
+    story.add("send_ok", msg="m9", topic="orders", key="k", **place)
+    through(story, 0, 1).ack(2, story.deliver(2, msg="m9"), outcome="retry")
+    story.wait(2).ack(2, story.deliver(2, msg="m9"))
+    assert found(story.commit(3)) == set()
+
+
+def test_g1_the_copy_of_the_former_life_is_delivered_although_a_try_was_given_up() -> None:
+    story = through(anew(repeated(first_life(10))), 0, 1, 2, 3)
+    story.ack(9, story.deliver(9)).commit(4)
+    assert found(story) == {"G1"}
+
+
 def test_g1_an_old_message_in_the_place_of_a_new_one() -> None:
     story = anew(first_life(10))
     story.ack(0, story.deliver(0))
