@@ -8,7 +8,7 @@ import orjson
 
 from broker_core.broker.groups.configs import checked
 from broker_core.broker.groups.directory import GroupDirectory
-from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets import CommittedOffsets, clients_group
 from broker_core.broker.table_saver import Saver
 from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError
@@ -63,7 +63,7 @@ class GroupProcessor:
 
     async def _delete(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = DeleteGroupHeader.from_ext(request.ext)
-        group = Group(header.group_name)
+        group = clients_group(header.group_name)
         try:
             await self._groups.delete(group)
             self._traffic.forget({group})

@@ -21,11 +21,12 @@ PULL = {
     "commit_offset": 5,
 }
 CLONE = {"srcGroup": GROUP, "destGroup": TRANSACTION_GROUP, "topic": HALF.topic, "offline": "true"}
+DELETE = {"groupName": TRANSACTION_GROUP, "cleanOffset": "true"}
 COMMIT = {"topic": HALF.topic, "queueId": "0", "commitOffset": "5"}
 RESET = {"group": TRANSACTION_GROUP, "topic": HALF.topic, "timestamp": "-1", "isForce": "true"}
 
 
-@pytest.mark.parametrize("way", ["pull", "commit", "reset", "clone"])
+@pytest.mark.parametrize("way", ["pull", "commit", "reset", "clone", "delete"])
 async def test_no_client_changes_them_and_so_hides_a_transaction(tmp_path: Path, way: str) -> None:
     async with run_broker(tmp_path) as cluster:
         queues = await cluster.create_topic(TOPIC)
@@ -42,8 +43,10 @@ async def test_no_client_changes_them_and_so_hides_a_transaction(tmp_path: Path,
             answer = await raw.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
         elif way == "reset":
             answer = await raw.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
-        else:
+        elif way == "clone":
             answer = await raw.ask(RequestCode.CLONE_GROUP_OFFSET, CLONE)
+        else:
+            answer = await raw.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, DELETE)
         assert (answer.code, "are the broker's own" in (answer.remark or "")) == (16, True)
         await raw.pool.close()
         await cluster.restart_broker()
