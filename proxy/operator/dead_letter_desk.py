@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -93,7 +94,7 @@ class DeadLetterDesk:
         for queue in given.keys() - queues:
             ask.note(queue.broker, no_route(queue))
         bounds = await self._all_bounds(ask, group, queues)
-        found: list[DeadLetter] = []
+        found: list[tuple[int, DeadLetter]] = []  # with the latest store time so far in its queue
         complete, room = True, _MOST_READ
         for queue, (start, first, end) in bounds.items():
             begin = start if wish.everything else first
@@ -105,20 +106,21 @@ class DeadLetterDesk:
             if read is None:
                 continue
             letters, read_to = read
-            found += letters
+            # A page ends at an offset of each queue, also if a broker's clock was set back.
+            found += zip(accumulate((each.store_ms for each in letters), max), letters, strict=True)
             reached[queue] = read_to
             room -= read_to - begin
             complete = complete and read_to >= end
         ask.refuse_if_silent({queue.broker for queue in queues})
-        found.sort(key=lambda letter: (letter.store_ms, letter.queue, letter.offset))
-        for letter in found[wish.limit :] if wish.limit is not None else ():
+        found.sort(key=lambda each: (each[0], each[1].queue, each[1].offset))
+        for _, letter in found[wish.limit :] if wish.limit is not None else ():
             reached[letter.queue] = min(reached[letter.queue], letter.offset)
         waiting = sum(end - first for _, first, end in bounds.values())
         return {
             "group": group,
             "positions": positions_text(reached),
             "waiting": None if ask.unanswered else waiting,
-            "dead_letters": [_row(letter) for letter in found[: wish.limit]],
+            "dead_letters": [_row(letter) for _, letter in found[: wish.limit]],
             "complete": complete and (wish.limit is None or len(found) <= wish.limit),
             "redrive": self._view(group),
             "unanswered": ask.unanswered,
