@@ -33,8 +33,8 @@ class AuditQuery(RequestModel):
         str | None,
         Field(
             description='the "position" of an earlier answer',
-            pattern=r"^([A-Za-z0-9_-]+_[0-9]{1,9}:[0-9]{1,18}(,|$))+$",
-            max_length=1000,
+            pattern=r"^([^,]+_[0-9]{1,10}:[0-9]{1,18}(,|$))+$",
+            max_length=65_536,  # a queue of each broker
         ),
     ] = None
 
