@@ -12,6 +12,10 @@ from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.pipeline.effects import Effects
+from proxy.settings.groups import TopicSettings
+
+#: Settings of a topic that leave messages out.
+_FILTERS = ("tags", "actions", "pressure_traffic")
 
 
 @dataclass(slots=True)
@@ -56,6 +60,13 @@ class TopicCounts:
     def failed(self) -> int:
         """Failed deliveries: nacked, expired, or failed at an action."""
         return self.nacked + self.expired + self.failed_actions
+
+    def follow(self, before: TopicSettings, after: TopicSettings) -> None:
+        """Begin again to count messages in a row whose fate other settings decide from now on."""
+        if before.order_key != after.order_key:
+            self.keyless_in_a_row = 0
+        if any(getattr(before, name) != getattr(after, name) for name in _FILTERS):
+            self.filtered_in_a_row = 0
 
     def count_delivered(self, messages: int) -> None:
         """Count *messages* delivered to clients."""

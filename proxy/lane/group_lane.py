@@ -312,7 +312,11 @@ class GroupLane:
 
         New topics are joined, removed ones are handed over; another order key follows soon.
         """
+        before = self.topics
         self._follow(settings)
+        for topic, counts in self.counts.items():
+            if topic in before and topic in self.topics:
+                counts.follow(before[topic], self.topics[topic])
         self.rates.follow(settings)
         self.buffer.hand_out_by(HandOut(settings.hand_out))
         other_limit = self.leases_of_group.limit != settings.max_leased_jobs

@@ -160,6 +160,20 @@ async def test_messages_without_the_order_key_are_counted_until_one_has_it() -> 
     bench.lane.close()
 
 
+async def test_messages_under_other_settings_do_not_count_against_new_ones() -> None:
+    bench = Bench(tags="paid", order_key="$.id")
+    bench.own(0, *(message(n, tag="paid") for n in range(3)), message(3, tag="open"))
+    assert (bench.counts.keyless_in_a_row, bench.counts.filtered_in_a_row) == (3, 1)
+    bench.lane.apply(group_settings(tags="paid", order_key="$.id", max_deliveries=3))
+    assert (bench.counts.keyless_in_a_row, bench.counts.filtered_in_a_row) == (3, 1)
+    bench.lane.apply(group_settings(tags="paid", order_key="KEY"))
+    assert (bench.counts.keyless_in_a_row, bench.counts.filtered_in_a_row) == (0, 1)
+    bench.lane.apply(group_settings(tags="paid || open", order_key="KEY"))
+    assert (bench.counts.keyless_in_a_row, bench.counts.filtered_in_a_row) == (0, 0)
+    assert (bench.counts.filtered, bench.counts.missing_keys) == (1, {"by_queue": 3})
+    bench.lane.close()
+
+
 async def test_the_life_of_a_lease_is_in_the_history(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), keyed(1, "k"), keyed(2, "l"))
     bench.lease()
