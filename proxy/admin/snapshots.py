@@ -129,7 +129,7 @@ class StateView(Answer):
 class QueueView(BaseModel):
     """The figures of an owned queue. ``sure``: the proxy trusts its lock; otherwise it delivers
     nothing. ``for_topic`` and ``name``: under these, operations address it; the ``name`` of a queue
-    of parked messages ends with ``p``.
+    of parked messages ends with ``p``. ``parked_keys``: number of its parked keys.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -431,4 +431,5 @@ def _queue_view(pipeline: QueuePipeline, figures: PipelineStatistics) -> dict[st
         "for_topic": pipeline.topic,
         "name": pipeline.place,
         "sure": pipeline.is_owned(now_ns()),
+        "parked_keys": 0 if pipeline.is_twin else len(pipeline.parked),
     }

@@ -39,8 +39,12 @@ def known_queues(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 found[row["topic"], row["queue"]] = {
                     **row,
                     "owned": "here",
-                    "lag": max(0, row["end"] - row["committed"]),
-                    "parked": parked.get(twin, 0),
+                    # The broker may have more by now if it serves no reads.
+                    "lag": None
+                    if row.get("read_trouble")
+                    else max(0, row["end"] - row["committed"]),
+                    # Unknown until the queue of the copies is open, if there are any.
+                    "parked": parked.get(twin, None if row.get("parked_keys") else 0),
                 }
     return [found[place] for place in sorted(found)]
 

@@ -162,7 +162,7 @@ class Console:
             with _noisy.confined(lane.name, "no sample of a group taken", group=lane.name):
                 known = None if lane.recent else self._at_rest.get(lane.name)
                 gauges = await _gauges(lane) if known is None else known
-                if not lane.recent:  # they stay until something changes
+                if not (lane.recent or math.isnan(gauges["lag"])):  # until something changes
                     at_rest[lane.name] = gauges
                 sampled = {**gauges, **_totals(lane)}
                 if self._unowned is not None:
@@ -234,7 +234,8 @@ async def _gauges(lane: GroupLane) -> dict[str, float]:
         if lane.settings.topic(pipeline.topic) is None:
             continue  # a twin with parked messages does not count as lag
         queue = pipeline.statistics()
-        found["lag"] += max(0, queue.end - queue.committed)
+        lag = max(0, queue.end - queue.committed)
+        found["lag"] += math.nan if queue.read_trouble else lag  # the broker may have more by now
         for name in ("unfinished", "ready", "leased", "blocked"):
             found[name] += getattr(queue, name)
     return found

@@ -113,7 +113,7 @@ function rowsOf(group, nowMs) {
 function rowOfOwn(group, own, nowMs) {
   return {
     ...own,
-    lag: Math.max(0, own.end - own.committed),
+    lag: own.read_trouble ? null : Math.max(0, own.end - own.committed),
     state: own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned",
     owner: "this proxy",
     http: null,
@@ -135,10 +135,10 @@ function rowOfOther(other, nowMs) {
   };
 }
 
-/** Return the parked messages of an owned queue. */
+/** Return the parked messages of an owned queue; null: unknown until the queue of the copies is open. */
 function parkedIn(group, own) {
   const twin = group.queues.find((queue) => queue.for_topic === own.topic && queue.name === `${own.queue}p`);
-  return twin ? twin.unfinished + Math.max(0, twin.end - twin.position) : 0;
+  return twin ? twin.unfinished + Math.max(0, twin.end - twin.position) : own.parked_keys ? null : 0;
 }
 
 function columns(reset) {

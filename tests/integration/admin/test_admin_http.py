@@ -196,6 +196,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "change_waits_for_parked": False,
                         "reading_paused": "",
                         "sure": True,
+                        "parked_keys": 0,
                     }
                 ],
                 "others": [],

@@ -7,6 +7,8 @@ from typing import Any
 
 from broker_core.clock import now_ns, wall_ms
 from proxy.admin.snapshots import GroupsView, groups_view
+from proxy.cli.known_figures import known_queues
+from proxy.core.records.parked_key import ParkedKey
 from testkit.lanes import GROUP, group_settings, make_lane
 from testkit.pipelines import pipeline, queue
 
@@ -36,3 +38,13 @@ async def test_a_group_is_not_caught_up_while_a_broker_confirms_none_of_its_lock
     assert "broker-a" in view["state"]["sentence"]
     assert [each["sure"] for each in view["queues"]] == [True, False]
     assert 39_000 < wall_ms() - view["figures"]["at_ms"] < 60_000
+
+
+async def test_parked_keys_of_a_queue_are_shown_before_their_messages_are_known() -> None:
+    lane = make_lane()
+    lane.add(owned := pipeline(of=queue(0)))
+    owned.parked[b"k"] = ParkedKey(0, owned.epoch)
+    view = (await groups_view([lane]))[lane.name]
+    assert (view["figures"]["parked"], view["figures"]["parked_keys"]) == (None, 1)
+    (row,) = known_queues([view])
+    assert (row["parked"], row["parked_keys"]) == (None, 1)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.cli.known_figures import known_queues
 from proxy.cli.top_frame import GroupFigures, HotKey, Look, figures_of, frame, hot_key_of, short
 
 S = 1_000_000_000
@@ -75,6 +76,18 @@ KEY = hot_key_of(
 def looked(*rows: tuple[str, dict[str, Any]], at_s: int = 0, **more: Any) -> Look:
     groups = figures_of(rows)
     return Look(at_ns=at_s * S, time="12:00:00", groups=groups, wall_ms=31_001, **more)
+
+
+def test_what_an_owner_does_not_know_is_unknown() -> None:
+    """Its broker serves no reads, or the queue of its parked messages is not open yet."""
+    rows = (
+        queue("a_0", end=9, committed=9, read_trouble="no permission"),
+        queue("a_1", end=7, committed=4, parked_keys=2),
+        queue("a_2", end=7, committed=4, parked_keys=1),
+        twin("a_2", unfinished=5),
+    )
+    known = known_queues([group(*rows)])
+    assert [(row["lag"], row["parked"]) for row in known] == [(None, 0), (3, None), (3, 5)]
 
 
 def test_a_frame() -> None:
