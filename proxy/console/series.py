@@ -42,6 +42,7 @@ class Series:
         self._samples = samples
         self._most_groups = most_groups
         self._at_ms = array("q", [0] * samples)
+        self._last_ns = 0
         self._groups: dict[str, _GroupSeries] = {}
         self._next = 0
         self.count = 0
@@ -51,10 +52,19 @@ class Series:
         """Number of groups with figures."""
         return len(self._groups)
 
-    def add(self, at_ms: int, figures: Mapping[str, Mapping[str, float]]) -> None:
-        """Add a sample of *figures*, by group and name, taken *at_ms* (since 1970)."""
-        last_ms = self._at_ms[self._next - 1] if self.count else at_ms
-        seconds = max(0.001, (at_ms - last_ms) / 1000)
+    def add(
+        self,
+        at_ms: int,
+        figures: Mapping[str, Mapping[str, float]],
+        *,
+        at_ns: int | None = None,
+    ) -> None:
+        """Add a sample of *figures*, by group and name, taken *at_ms* (since 1970), *at_ns* by a
+        clock that is never set (default: the same one).
+        """
+        now_ns = at_ms * 1_000_000 if at_ns is None else at_ns
+        seconds = max(0.001, (now_ns - self._last_ns) / 1e9)
+        self._last_ns = now_ns
         place = self._next
         self._at_ms[place] = at_ms
         for group in [*self._groups]:

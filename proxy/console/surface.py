@@ -11,7 +11,7 @@ import orjson
 import structlog
 from pydantic import Field
 
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.tasks import Turns, cancel_and_wait, spawn
 from proxy.admin.operations import EVENTS, Call, Operation, get
 from proxy.admin.snapshots import GroupView, Unowned
@@ -169,7 +169,7 @@ class Console:
                     _add_unowned(sampled, self._unowned, lane)
                 figures[lane.name] = sampled
         self._at_rest = at_rest
-        self.series.add(wall_ms(), figures)
+        self.series.add(wall_ms(), figures, at_ns=now_ns())
 
     def _count_slow(self) -> None:
         self._load.dropped["slow_reader_s"] += 1

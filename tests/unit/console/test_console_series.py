@@ -16,6 +16,15 @@ def test_samples_are_returned_oldest_first_with_rates_per_second() -> None:
     assert found["acked"] == [None, 5.0, 0.0]  # the first has no predecessor
 
 
+def test_rates_are_those_of_the_time_that_has_passed_when_the_wall_clock_is_set() -> None:
+    series, hour = Series(samples=4), 3_600_000
+    for step, at_ms in enumerate((2 * hour, hour, 3 * hour)):
+        series.add(at_ms, {"g": {"acked": 50 * step}}, at_ns=step * 10_000_000_000)
+    found = series.of("g")
+    assert found is not None
+    assert found["acked"] == [None, 5.0, 5.0]
+
+
 def test_the_ring_keeps_only_the_newest_samples() -> None:
     series = Series(samples=3)
     for step in range(8):
