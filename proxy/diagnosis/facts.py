@@ -289,6 +289,15 @@ class Facts:
     """Whether all of them are counted: a broker that does not answer may have more."""
     queues: Sequence[QueueFacts] = ()
     proxies: Sequence[ProxyFacts] = ()
+    _ends: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    """End offsets by queue: rules ask for that of each owned queue."""
+
+    def __post_init__(self) -> None:
+        ends: dict[str, int] = {}
+        for each in self.queues:
+            if each.end is not None:
+                ends[each.place] = max(each.end, ends.get(each.place, each.end))
+        object.__setattr__(self, "_ends", ends)
 
     @property
     def answering(self) -> Iterator[tuple[ProxyFacts, HeldGroup]]:
@@ -311,8 +320,7 @@ class Facts:
 
     def end_of(self, place: str, default: int) -> int:
         """Return the end offset of a queue from the broker, or *default*."""
-        ends = (each.end for each in self.queues if each.place == place)
-        return max((end for end in ends if end is not None), default=default)
+        return self._ends.get(place, default)
 
     @property
     def waiting(self) -> int:

@@ -50,6 +50,35 @@ def test_a_working_group_has_no_findings() -> None:
     )
 
 
+def test_thousands_of_queues_are_each_looked_at_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A diagnosis took the square of the number of queues, and kept the proxy from its clients."""
+    looks = 0
+
+    def counted(queue: QueueFacts) -> str:
+        nonlocal looks
+        looks += 1
+        return f"{queue.topic}/{queue.queue}"
+
+    monkeypatch.setattr(QueueFacts, "place", property(counted))
+    costs = []
+    for count in (100, 200):
+        ours = tuple(replace(OWNED, queue=f"broker-a_{n}") for n in range(count))
+        others = tuple(replace(FREE, queue=f"broker-b_{n}", state="owned") for n in range(count))
+        found = facts(replace(PROXY, group=replace(HERE, queues=ours)), queues=others)
+        looks = 0
+        assert diagnose(found) == []
+        costs.append(looks)
+    assert costs[1] <= 2.5 * costs[0]
+
+
+def test_the_end_of_a_queue_is_the_latest_that_a_broker_told() -> None:
+    told = (replace(FREE, end=7), replace(FREE, end=9), replace(FREE, end=None))
+    assert facts(queues=told).end_of(FREE.place, 3) == 9
+    assert facts(queues=told[2:]).end_of(FREE.place, 3) == 3
+
+
 def test_without_waiting_messages_there_are_no_findings() -> None:
     done = replace(FREE, committed=7)
     assert diagnose(facts(replace(PROXY, group=HeldGroup()), queues=(done,))) == []
