@@ -133,7 +133,7 @@ class Diagnoses:
 
     def known(self) -> list[tuple[Group, _Made | None]]:
         """Return the latest diagnosis of each group, and begin to make stale ones again."""
-        names = [lane.name for lane in self._groups()]
+        names = {lane.name: None for lane in self._groups()}
         self._made = {name: made for name, made in self._made.items() if name in names}
         stale = [name for name in names if not self._is_fresh(name)]
         if stale and (self._refreshing is None or self._refreshing.done()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
@@ -251,20 +252,19 @@ async def _group_view(
     missed: frozenset[str] = frozenset() if unowned is None else unowned.missed(lane)
     dead_letters = (None, None) if unowned is None else unowned.dead_letters(lane.name)
     queues: list[dict[str, Any]] = []
-    figures_here: list[tuple[QueuePipeline, PipelineStatistics]] = []
+    owned: list[tuple[QueuePipeline, PipelineStatistics]] = []
+    known: list[KnownQueue] = []
     for pipeline in list(lane.buffer):
         await turns.step()
-        if not pipeline.closed:
-            figures_here.append((pipeline, seen := pipeline.statistics()))
-            queues.append(_queue_view(pipeline, seen))
-    owned = [(each, figures) for each, figures in figures_here if each.origin is each]
-    known = [
-        *(
-            known_here(each, figures, wall_ms=wall - each.unconfirmed_ns(now) // _MS)
-            for each, figures in owned
-        ),
-        *others,
-    ]
+        if pipeline.closed:
+            continue
+        seen = pipeline.statistics()
+        queues.append(_queue_view(pipeline, seen))
+        if pipeline.origin is pipeline:
+            at_ms = wall - pipeline.unconfirmed_ns(now) // _MS
+            owned.append((pipeline, seen))
+            known.append(known_here(pipeline, seen, wall_ms=at_ms))
+    known += others
     pause = lane.buffer.paused_whole or next((each.pause for each in known if each.pause), None)
     topics = _topics(lane, known, missed)
     figures = figures_of(known, complete=not missed)
@@ -384,6 +384,9 @@ def _topics(
     lane: GroupLane, known: Sequence[KnownQueue], missed: Container[str]
 ) -> list[dict[str, Any]]:
     held_back = lane.rates.held_back(lane.buffer.ready_topics())
+    by_topic: defaultdict[str, list[KnownQueue]] = defaultdict(list)
+    for each in known:
+        by_topic[each.queue.topic].append(each)
     return [
         {
             "name": topic.name,
@@ -393,12 +396,7 @@ def _topics(
             "wanted": topic.name in lane.presence.shown,
             "missing_key": topic.missing_key,
             **_passing(lane.counts.get(Topic(topic.name))),
-            "figures": asdict(
-                figures_of(
-                    (each for each in known if each.queue.topic == topic.name),
-                    complete=topic.name not in missed,
-                )
-            ),
+            "figures": asdict(figures_of(by_topic[topic.name], complete=topic.name not in missed)),
         }
         for topic in lane.settings.topics
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -74,7 +75,7 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
     last ownership records show ("age" says how old these are); orderlane lag shows each queue.
     """
     found = sorted(proxy_groups(http).items())
-    rows = [_row(name, group, topic) for name, group in found for topic in group["topics"]]
+    rows = [row for name, group in found for row in _rows(name, group)]
     if output is not OutputFormat.JSON:
         now_ms = wall_ms()
         rows = [{**row, "age": _age(row, now_ms)} for row in rows]
@@ -368,10 +369,28 @@ def _age(row: dict[str, Any], now_ms: int) -> str | None:
     return span((now_ms - row["at_ms"]) / 1000)
 
 
-def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, Any]:
-    owned = [queue for queue in group["queues"] if queue["topic"] == topic["name"]]
-    ours = [row for row in known_queues([group]) if row["topic"] == topic["name"]]
-    ours = [row for row in ours if row["owned"] != "elsewhere"]
+def _rows(name: str, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each topic of a group."""
+    owned, ours = (
+        defaultdict[str, list[dict[str, Any]]](list),
+        defaultdict[str, list[dict[str, Any]]](list),
+    )
+    for queue in group["queues"]:
+        owned[queue["topic"]].append(queue)
+    for row in known_queues([group]):
+        if row["owned"] != "elsewhere":
+            ours[row["topic"]].append(row)
+    for topic in group["topics"]:
+        yield _row(name, group, topic, owned[topic["name"]], ours[topic["name"]])
+
+
+def _row(
+    name: str,
+    group: dict[str, Any],
+    topic: dict[str, Any],
+    owned: list[dict[str, Any]],
+    ours: list[dict[str, Any]],
+) -> dict[str, Any]:
     figures = topic.get("figures", {})  # an older proxy has none
     state = group.get("state", {"word": None})
     return {

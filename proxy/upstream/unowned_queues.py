@@ -11,7 +11,7 @@ had then until it is looked at, within a second or two.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -142,9 +142,13 @@ class UnownedQueues:
         """
         found: dict[tuple[Group, Topic], int] = {}
         for lane in self._lanes:
-            missed, known = self.missed(lane), self.of(lane)
-            for topic in _without_clients(lane):
-                queues = [each for each in known if each.queue.topic == topic.name]
+            if not (topics := _without_clients(lane)):
+                continue
+            missed, known = self.missed(lane), defaultdict[str, list[KnownQueue]](list)
+            for each in self.of(lane):
+                known[each.queue.topic].append(each)
+            for topic in topics:
+                queues = known[topic.name]
                 lags = [each.lag for each in queues if not each.trouble and each.lag is not None]
                 if topic.name not in missed and queues and len(lags) == len(queues):
                     found[lane.name, Topic(topic.name)] = sum(lags)

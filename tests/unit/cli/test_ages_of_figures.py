@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from broker_core.clock import wall_ms
+from proxy.cli.known_figures import known_queues
 from proxy.errors import OrderlaneError
 from tests.support.command_line import CommandLine
 
@@ -59,3 +60,28 @@ def test_the_table_of_groups_has_ages(
     head, row = (line.split() for line in orderlane("groups", "ls").out.splitlines())
     place = head.index("age")
     assert row[place : place + 2] == ["2", "h"]
+
+
+def test_the_queues_of_a_group_are_put_together_once_for_all_its_topics(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand topics the list took minutes."""
+    group, calls = _group(0), 0
+    names = [f"t{number}" for number in range(30)]
+    for part in ("topics", "queues", "others"):
+        (only,) = group[part]
+        field = "name" if part == "topics" else "topic"
+        group[part] = [{**only, field: name} for name in names]
+
+    def counted(groups: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return known_queues(groups)
+
+    monkeypatch.setattr("proxy.cli.groups.proxy_groups", lambda _: {"billing": group})
+    monkeypatch.setattr("proxy.cli.groups.known_queues", counted)
+    rows = orjson.loads(orderlane("groups", "ls", "-o", "json").out)
+    assert [(row["topic"], row["queues"], row["unowned"]) for row in rows] == [
+        (name, 1, 1) for name in names
+    ]
+    assert calls == 1

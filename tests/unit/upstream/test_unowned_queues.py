@@ -77,6 +77,27 @@ async def test_a_topic_with_clients_is_left_out_at_once() -> None:
     assert lag.lag_without_clients() == {(GROUP, ORDERS): 3, (GROUP, REFUNDS): 0}
 
 
+async def test_the_lag_costs_as_much_as_there_are_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scrape took the square of the number of topics, in which no client was served."""
+    looks, slot = 0, KnownQueue.queue
+
+    def counted(known: KnownQueue) -> QueueName:
+        nonlocal looks
+        looks += 1
+        return slot.__get__(known)  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setattr(KnownQueue, "queue", property(counted, slot.__set__))  # type: ignore[attr-defined]
+    costs = []
+    for count in (10, 20):
+        names = {f"t{number}": 1 for number in range(count)}
+        lag = looking(FakeBrokerClient(**names), make_lane(group_settings(topics=tuple(names))))
+        await lag.look()
+        looks = 0
+        assert lag.lag_without_clients() == {(GROUP, Topic(name)): 0 for name in names}
+        costs.append(looks)
+    assert costs[1] <= 2 * costs[0]
+
+
 async def test_broadcast_groups_have_no_offsets_of_their_own() -> None:
     lag = looking(broker_with(3), make_lane(group_settings(mode="broadcast")))
     await lag.look()
