@@ -84,6 +84,11 @@ class LiveGroups:
         """Removed groups whose queues are being handed over."""
         return sorted(self._leaving)
 
+    @property
+    def unfinished(self) -> frozenset[str]:
+        """Groups whose change failed half-way; the next ``give`` continues it."""
+        return frozenset(self._unfinished)
+
     def shadowed(self) -> list[str]:
         """Stored groups that the settings file overrides."""
         both = self._given.get(Source.FILE, {}).keys() & self._given.get(Source.STORE, {}).keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -72,14 +73,52 @@ class StoreWatch:
     def serve(self) -> None:
         """Apply the known groups to the lanes."""
         known = self.store.known
-        changed = [name for name, value in known.items() if self._looked.get(name) != value]
-        for name in sorted(changed):
-            self._looked[name] = known[name]
-            self._take(name, known[name])
+        changed = {name: value for name, value in known.items() if self._looked.get(name) != value}
+        self._looked |= changed
+        self._take_all(sorted(changed))
         # A group refused because of a served one may be accepted after that has changed.
-        for name in [each for each in self.state.refused if each not in changed]:
-            if name in known:
-                self._take(name, known[name], again=True)
+        waiting = [each for each in self.state.refused if each not in changed and each in known]
+        self._take_all(waiting, again=True)
+
+    def _take_all(self, names: Sequence[str], *, again: bool = False) -> None:
+        """Apply the values of *names*, as many at once as possible, since each step costs as much
+        as there are groups. One that is refused holds up no other.
+        """
+        if len(names) == 1:
+            self._take(names[0], self.store.known[names[0]], again=again)
+        elif names and not self._take_at_once(names):
+            half = len(names) // 2
+            self._take_all(names[:half], again=again)
+            self._take_all(names[half:], again=again)
+
+    def _take_at_once(self, names: Sequence[str]) -> bool:
+        """Apply the values of *names*; return False if nothing changed, as one of them is refused
+        or has to be removed first.
+        """
+        groups, failed, reason = dict(self._good), set[str](), ""
+        try:
+            for name in names:
+                settings, former = self.store.known[name].settings, groups.pop(name, None)
+                if settings is not None:
+                    new = groups[name] = group_of(name, settings)
+                    if former is not None and any(refusals(former, new)):
+                        return False
+            self._live.give(Source.STORE, groups.values())
+        except SettingsError:
+            return False
+        except Exception as error:  # of these groups; the others have changed
+            failed, reason = self._live.unfinished.intersection(names), str(error)
+            if not failed:
+                return False
+        self._good = groups
+        for name in names:
+            if name in failed:
+                self.state.refused[name] = reason or "an error: see the proxy's log"
+            else:
+                self.state.refused.pop(name, None)
+        self.state.refusals += len(failed)
+        self.state.applied += len(set(names) - failed)
+        return True
 
     def _take(self, name: str, value: StoredGroup, *, again: bool = False) -> None:
         groups = dict(self._good)

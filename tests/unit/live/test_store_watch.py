@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from proxy.live.live_groups import LiveGroups
+import pytest
+
+from proxy.live.group_changes import GroupChanges
+from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.store_watch import StoreWatch
 from proxy.live.stored_group import StoredGroup
+from proxy.settings.groups import GroupSettings
 
 
 class _Lanes:
@@ -67,3 +72,54 @@ async def test_all_proxies_serve_a_group_that_was_deleted_and_created_with_anoth
     await _hand_overs()
     modes = [str(each.by_name["billing"].settings.mode) for each in (at_often, at_seldom)]
     assert modes == ["broadcast", "broadcast"], (modes, seldom.state.refused)
+
+
+async def test_many_groups_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start with n stored groups took n² steps; one that is refused costs a few more."""
+    costs, give = [], LiveGroups.give
+
+    def counted(live: LiveGroups, source: Source, groups: Iterable[GroupSettings]) -> GroupChanges:
+        given = list(groups)
+        costs[-1] += len(given)
+        return give(live, source, given)
+
+    monkeypatch.setattr(LiveGroups, "give", counted)
+    topics = [{"name": "orders"}]
+    for count in (50, 100):
+        known = {f"g{n}": StoredGroup(1, {"topics": topics}) for n in range(count)}
+        store: Any = SimpleNamespace(known=known)
+        watch, lanes = _watching(store)
+        costs.append(0)
+        watch.serve()
+        assert lanes.by_name.keys() == known.keys()
+        store.known = known | {f"g{n}": StoredGroup(2, {"topics": topics}) for n in range(count)}
+        store.known["g7"] = StoredGroup(2, {"topics": []})
+        watch.serve()
+        assert watch.state.refused.keys() == {"g7"}
+        assert (watch.state.applied, watch.state.refusals) == (2 * count - 1, 1)
+        assert lanes.by_name.keys() == known.keys()
+    assert costs[1] < 3 * costs[0]
+
+
+async def test_of_many_groups_one_that_fails_holds_up_no_other() -> None:
+    names = [f"g{n}" for n in range(8)]
+    topics = [{"name": "orders"}]
+    store: Any = SimpleNamespace(known={name: StoredGroup(1, {"topics": topics}) for name in names})
+    lanes: Any = _Lanes()
+    add, broken = lanes.add, {"g3"}
+
+    def failing(settings: Any) -> None:
+        if settings.name in broken:
+            raise OSError("no room")
+        add(settings)
+
+    lanes.add = failing
+    watch = StoreWatch(store, LiveGroups(lanes, changed=lambda _: None, give_up=_give_up))
+    watch.serve()
+    assert watch.state.refused == {"g3": "no room"}
+    assert sorted(lanes.by_name) == [name for name in names if name != "g3"]
+    watch.serve()
+    assert watch.state.refused == {"g3": "no room"}
+    broken.clear()
+    watch.serve()
+    assert (watch.state.refused, sorted(lanes.by_name)) == ({}, names)
