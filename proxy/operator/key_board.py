@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
 from broker_core.names import Group, Topic
 from proxy.core.access.audit_record import AuditWish
-from proxy.core.keys.order_key import known_as
+from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.keys.retry_policy import MS
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
@@ -82,18 +83,28 @@ class KeyBoard:
         return [view.row() for view in found]
 
     async def paused(self, group: str, topic: str, limit: int) -> Listed:
-        """Return paused keys, with or without messages."""
-        found = [
-            _view(pipeline, key).row()
-            for pipeline in self._pipelines(group, topic)
-            for key in pipeline.paused
-            if key is not None
-        ]
+        """Return paused keys, with or without messages. O(paused keys of all queues)."""
+        first: list[tuple[str, str, Callable[[], dict[str, Any]]]] = []
+
+        async def add(
+            place: str, keys: Iterable[bytes | None], row: Callable[[bytes], dict[str, Any]]
+        ) -> None:
+            nonlocal first
+            for some in slices([key for key in keys if key is not None]):
+                more = ((key_text(key) or "", place, partial(row, key)) for key in some)
+                first = heapq.nsmallest(limit, (*first, *more), key=lambda each: each[:2])
+                await asyncio.sleep(0)
+
+        owned = list(self._pipelines(group, topic))
+        for pipeline in owned:
+            await add(pipeline.place, pipeline.paused, partial(_row, pipeline))
+        ours = {pipeline.place for pipeline in owned}
         recorded = await self._unowned(group, topic)
         for queue in recorded.queues:
-            found += [queue.row(key) for key in queue.last.paused if key is not None]
-        found = sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
-        return Listed(found, recorded.unanswered)
+            if queue.place not in ours:  # one may have been handed over meanwhile
+                await add(queue.place, queue.last.paused, queue.row)
+        rows = (row() for _, _, row in first)
+        return Listed([row for row in rows if row["paused"]], recorded.unanswered)
 
     async def show(self, group: str, topic: str, text: str) -> Listed:
         """Return a key in every owned queue where it is unfinished, parked or paused, and in queues
@@ -164,6 +175,10 @@ class KeyBoard:
 
 def _view(pipeline: ParkingPipeline, key: bytes) -> KeyView:
     return KeyViews(pipeline, now_ns=now_ns(), wall_ms=wall_ms()).of(key)
+
+
+def _row(pipeline: ParkingPipeline, key: bytes) -> dict[str, Any]:
+    return _view(pipeline, key).row()
 
 
 def _events(parking: Parking, key: bytes) -> Iterator[dict[str, Any]]:
