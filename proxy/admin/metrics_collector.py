@@ -117,8 +117,11 @@ class ProxyCollector(Collector):
         put = found.put
         put(BUILD, build_labels("proxy"), 1)
         queues = _Queues(found, per_queue=self.per_queue)
-        for lane in list(self.lanes):
+        lanes = list(self.lanes)
+        served = _with_clients(lanes)
+        for lane in lanes:
             with _without(lane):
+                put(JOINED, [lane.name], lane.name in served)
                 yield from _lane(found, lane, queues)
         if self.unowned is not None:
             yield from _unowned(found, self.lanes, self.unowned, queues)
@@ -191,6 +194,21 @@ class _Queues:
                 self._found.put(self._definitions[name], [*labels], value)
 
 
+def _with_clients(lanes: Iterable[GroupLane]) -> set[str]:
+    """Return the groups that this proxy is in because it has clients for them. Those of a broadcast
+    group are groups of their own.
+    """
+    broadcast, joined = set[str](), set[str]()
+    for lane in lanes:
+        with _without(lane):
+            if lane.is_broadcast:
+                broadcast.add(lane.name)
+            if lane.presence.joined:
+                joined.add(lane.name)
+    ends = ((name, end) for name in joined for end, char in enumerate(name) if char == "%")
+    return {*joined, *(broadcast & {name[:end] for name, end in ends})}
+
+
 def _place(definition: MetricDefinition, labels: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return name and labels of the sum that a sample belongs to."""
     group, topic, _, *more = labels
@@ -209,7 +227,6 @@ def _lane(found: MetricFamilies, lane: GroupLane, queues: _Queues) -> Iterator[N
     """Add the samples of a group, those of a queue in each step."""
     put = found.put
     put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
-    put(JOINED, [lane.name], lane.presence.joined)
     found.put_histogram(TAKE_OVERS, [lane.name], lane.take_overs)
     for topic, counts in lane.counts.items():
         _topic(found, [lane.name, topic], counts)

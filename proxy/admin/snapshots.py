@@ -281,6 +281,7 @@ async def _group_view(
         silent=_silent([each for each, _ in owned], others, now),
         ever_owned=any(each.ever_owned is not False for each in known),
         dead_letters=dead_letters[0],
+        broadcast=lane.is_broadcast,
         handled=Handled(
             sum(topic["delivered"] for topic in topics),
             sum(topic["filtered"] for topic in topics),

@@ -202,7 +202,10 @@ TOPIC_QUEUES = MetricDefinition(
 )
 
 JOINED = MetricDefinition(
-    "group_joined", "1 while this proxy is in the group because it has clients for it", ("group",)
+    "group_joined",
+    "1 while this proxy is in the group because it has clients for it; of a broadcast group, while"
+    " it is in the group of a client",
+    ("group",),
 )
 
 #: From the measures of a topic; by field.

@@ -49,7 +49,7 @@ class GroupPicture:
     in the queues of this proxy. ``complete``: all queues are known; ``silent``: brokers that do not
     answer for some of them, whose figures are the last known ones; ``unread``: stored, but not
     read yet; ``dead_letters``: not redriven yet, None if unknown; ``ever_owned``: False if no queue
-    ever had an owner.
+    ever had an owner; ``broadcast``: its clients have the queues, each as a group of its own.
     """
 
     figures: Figures
@@ -72,6 +72,7 @@ class GroupPicture:
     ever_owned: bool = True
     dead_letters: int | None = None
     handled: Handled = Handled()
+    broadcast: bool = False
 
 
 def state_of(group: GroupPicture) -> GroupState:
@@ -140,6 +141,9 @@ def _at_rest(group: GroupPicture) -> Iterator[GroupState]:
     if handled.filtered and not handled.delivered:
         sentence = f"all messages since the proxy started were filtered: {handled.filtered:,}"
         yield GroupState("filtered", Kind.WARN, sentence)
+    if group.broadcast:
+        sentence = "each of its clients has the queues, as a group of its own, GROUP%CLIENT"
+        yield GroupState("broadcast", Kind.IDLE, sentence)
     if not figures.queues:
         yield GroupState("no queues", Kind.IDLE, "no topic of the group exists yet")
     if not group.ever_owned:

@@ -33,6 +33,12 @@ async def test_a_group_whose_figures_cannot_be_read_is_named_and_hides_no_other(
     assert found[GROUP] == (await groups_view([sound]))[GROUP]
 
 
+async def test_a_broadcast_group_is_not_said_to_lack_its_topics() -> None:
+    lane = make_lane(group_settings(mode="broadcast"))
+    state = (await groups_view([lane]))[lane.name]["state"]
+    assert (state["word"], state["kind"]) == ("broadcast", "idle")
+
+
 async def test_a_group_is_not_caught_up_while_a_broker_confirms_none_of_its_locks() -> None:
     lane = make_lane()
     lane.add(pipeline(of=queue(0)))

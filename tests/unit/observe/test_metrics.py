@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, Topic
 from proxy.admin.metrics_collector import ProxyCollector
+from proxy.core.broadcast.member_group import member_group
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.group.known_queue import KnownQueue, QueueOwner, Source
 from proxy.core.jobs.measures import Measures
@@ -401,6 +402,19 @@ async def test_queues_of_a_topic_are_counted_while_the_proxy_is_in_its_group() -
     _, values = scrape(lane, memory=memory)
     assert Sample("orderlane_topic_queues", (GROUP, "orders")) not in values
     assert values[Sample("orderlane_group_joined", (GROUP,))] == 0
+
+
+async def test_a_broadcast_group_is_joined_while_one_of_its_clients_is() -> None:
+    broadcast, member = (
+        make_lane(group_settings("all", mode="broadcast")),
+        make_lane(group_settings(member_group("all", "desk 1"))),
+    )
+    place = Sample("orderlane_group_joined", ("all",))
+    assert scrape(broadcast, member, memory=Budget(1000))[1][place] == 0
+    member.presence.show([ORDERS], shows_all=True)
+    assert scrape(broadcast, member, memory=Budget(1000))[1][place] == 1
+    clustering = make_lane(group_settings("all"))
+    assert scrape(clustering, member, memory=Budget(1000))[1][place] == 0
 
 
 async def test_nothing_waits_for_a_commit_where_all_is_committed() -> None:

@@ -78,6 +78,7 @@ def test_states_of_a_group_with_owned_queues(
         ("unknown", {}, {"complete": False}),
         ("at other proxies", {"queues": 0, "unowned": 0, "elsewhere": 2, "lag": None}, {}),
         ("no queues", {"queues": 0, "unowned": 0, "lag": None}, {}),
+        ("broadcast", {"queues": 0, "unowned": 0, "lag": None}, {"broadcast": True}),
     ],
 )
 def test_states_of_a_group_without_owned_queues(
