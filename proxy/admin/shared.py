@@ -9,7 +9,7 @@ from proxy.admin.operations import Call, Handler, Operation
 from proxy.errors import OwnedElsewhere
 
 #: Operations on one process: requests to the shared address would reach a different worker each
-#: time, so counters would jump and a drained worker could not be resumed.
+#: time, so counters would jump, a drained worker could not be resumed, nor a redrive be stopped.
 _OF_ONE = {
     "/metrics",
     "/api/process",
@@ -18,6 +18,9 @@ _OF_ONE = {
     "/api/diagnoses",
     "/api/groups/{group}/diagnosis",
     "/api/groups/{group}/series",
+    "/api/groups/{group}/handling",
+    "/api/groups/{group}/leases",
+    "/api/groups/{group}/dead-letters/stop",
     "/api/clients",
     "/api/principals",
     "/api/refusals",

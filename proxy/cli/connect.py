@@ -120,6 +120,17 @@ def one_of(http: str) -> str:
     return http
 
 
+def each_of(http: str) -> list[str]:
+    """Return the addresses of all processes behind *http*: several if workers share it."""
+    try:
+        ask_proxy(http, _PROCESS)
+    except OwnedElsewhere as elsewhere:
+        return list(elsewhere.addresses) or [http]
+    except OrderlaneError:
+        pass  # the next request reports the error
+    return [http]
+
+
 def _answers(http: str) -> bool:
     try:
         ask_proxy(http, _PROCESS)

@@ -9,13 +9,14 @@ import orjson
 import typer
 
 from proxy.cli.confirmation import Yes, confirm, may_ask
-from proxy.cli.connect import actor, ask_proxy, body_of, given_reason
+from proxy.cli.connect import actor, ask_proxy, body_of, each_of, given_reason
 from proxy.cli.exports import print_export
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption, finite
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import say_unanswered
 from proxy.cli.times import given_ms, shown_time
 from proxy.diagnosis.findings import number
+from proxy.errors import OrderlaneError
 
 app = typer.Typer(no_args_is_help=True, help="List, export and redrive dead letters of a group.")
 
@@ -181,8 +182,18 @@ def stop(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Stop the redrive; the next one continues with the rest."""
-    _act(http, group, "stop", output, reason=reason)
+    """Stop the redrive of the proxy, or of one of its workers; the next one continues with the
+    rest.
+    """
+    refusals: list[str] = []
+    for each in each_of(http):
+        try:
+            _act(each, group, "stop", output, reason=reason)
+        except OrderlaneError as error:
+            refusals.append(str(error))
+        else:
+            return
+    raise OrderlaneError("\n".join(refusals))
 
 
 def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from proxy.cli.connect import each_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.cli.owner_requests import ReasonOption, change, look, path_of
@@ -33,12 +34,17 @@ def ls(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the live leases at the proxy, the next to expire first."""
+    """List the live leases at the proxy and its workers, the next to expire first."""
     wish = {"topic": topic, "queue": queue, "key": key, "client": client, "limit": limit}
-    found = look(http, path_of("groups", group, "leases"), **wish)
-    print_rows(found["leases"], columns=_COLUMNS, output=output)
-    if len(found["leases"]) < found["live"]:
-        say(f"{found['live']:,} leases are live, {len(found['leases']):,} shown: raise --limit")
+    path = path_of("groups", group, "leases")
+    found = [look(each, path, **wish) for each in each_of(http)]
+    rows = sorted(
+        (row for each in found for row in each["leases"]),
+        key=lambda row: (row["ends_in_ms"], row["lease"]),
+    )[:limit]
+    print_rows(rows, columns=_COLUMNS, output=output)
+    if len(rows) < (live := sum(each["live"] for each in found)):
+        say(f"{live:,} leases are live, {len(rows):,} shown: raise --limit")
 
 
 @app.command("show")
