@@ -10,7 +10,7 @@ import typer
 
 from broker_core.printable import printable
 from proxy.cli.connect import checked_address, proxy_groups
-from proxy.cli.group_facts import group_facts
+from proxy.cli.group_facts import Views, group_facts
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.output import OutputFormat, print_json, print_text
 from proxy.cli.times import time_text
@@ -30,7 +30,13 @@ def diagnose_group(
     Raises OrderlaneError for invalid addresses and unknown groups.
     """
     found = asyncio.run(
-        _diagnosis(group, topics=topics, nameserver=nameserver, http=_addresses(nameserver, http))
+        _diagnosis(
+            group,
+            Views(),
+            topics=topics,
+            nameserver=nameserver,
+            http=_addresses(nameserver, http),
+        )
     )
     if output is OutputFormat.JSON:
         print_json([finding.row() for finding in found.findings])
@@ -79,13 +85,13 @@ async def _names(addresses: Sequence[str]) -> tuple[set[str], list[str]]:
 
 
 async def _all(names: Sequence[str], nameserver: str, http: Sequence[str]) -> AllDiagnoses:
-    turns = asyncio.Semaphore(_AT_ONCE)
+    turns, views = asyncio.Semaphore(_AT_ONCE), Views()
     failed: dict[str, str] = {}
 
     async def one(name: str) -> Diagnosis | None:
         async with turns:
             try:
-                return await _diagnosis(name, topics=(), nameserver=nameserver, http=http)
+                return await _diagnosis(name, views, topics=(), nameserver=nameserver, http=http)
             except Exception as error:  # also a bug: it hides no other group
                 failed[name] = str(error) or type(error).__name__
                 return None
@@ -103,11 +109,16 @@ def _addresses(nameserver: str, http: str) -> list[str]:
 
 
 async def _diagnosis(
-    group: str, *, topics: Sequence[str], nameserver: str, http: Sequence[str]
+    group: str, views: Views, *, topics: Sequence[str], nameserver: str, http: Sequence[str]
 ) -> Diagnosis:
     return diagnosis(
         await group_facts(
-            group, http=http, nameserver=nameserver, topics=topics, default=DEFAULT_HTTP
+            group,
+            http=http,
+            nameserver=nameserver,
+            views=views,
+            topics=topics,
+            default=DEFAULT_HTTP,
         )
     )
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from broker_core.clock import wall_ms
 from broker_core.names import Group
-from proxy.cli.connect import NoAnswerInTime, ask_proxy, broker_client
+from proxy.cli.connect import NoAnswerInTime, ask_proxy, broker_client, proxy_groups
 from proxy.cli.owner_requests import path_of
 from proxy.diagnosis.facts import (
     Facts,
@@ -30,6 +31,7 @@ from proxy.diagnosis.facts import (
 )
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.broker_facts import BrokerFacts
+from proxy.operator.readers import SharedAnswers
 
 #: Keys of each kind that a proxy is asked for, per topic.
 _LISTS = {"blocked": 1_000, "paused": 1_000, "parked": 10_000, "top": 20}
@@ -37,15 +39,31 @@ _LISTS = {"blocked": 1_000, "paused": 1_000, "parked": 10_000, "top": 20}
 _LIST_WITHIN_S = 10.0
 
 
+class Views(SharedAnswers[dict[str, Any]]):
+    """The views of all groups, by the address of a proxy, for those that are diagnosed together: a
+    view is long, and a proxy with a thousand groups would be asked for it a thousand times.
+    """
+
+    async def at(self, http: str) -> dict[str, Any]:
+        """Return that of the proxy at *http*. Raises OrderlaneError."""
+        return await self.of(http, partial(asyncio.to_thread, proxy_groups, http))
+
+
 async def group_facts(
-    group: str, *, http: Sequence[str], nameserver: str, topics: Iterable[str] = (), default: str
+    group: str,
+    *,
+    http: Sequence[str],
+    nameserver: str,
+    views: Views,
+    topics: Iterable[str] = (),
+    default: str,
 ) -> Facts:
     """Return the facts about *group* from all proxies and brokers.
 
     *http* are proxies to ask first, *topics* further topics of the group. No proxy needs to run at
     the address *default*. Raises OrderlaneError if all answer and the group is unknown.
     """
-    asked = await _ask_all(group, http)
+    asked = await _ask_all(group, http, views)
     wanted = {*topics, *(name for each in asked.values() for name in _topics_of(each))}
     brokers = None
     try:
@@ -53,7 +71,7 @@ async def group_facts(
             latest = any(_from_latest(each) for each in asked.values())
             brokers = BrokerFacts(client, Group(group), from_latest=latest)
             await brokers.look(wanted)
-            asked |= await _ask_all(group, sorted(brokers.addresses - asked.keys()))
+            asked |= await _ask_all(group, sorted(brokers.addresses - asked.keys()), views)
             late = {name for each in asked.values() for name in _topics_of(each)}
             if late := late - brokers.topics:
                 await brokers.look(late)
@@ -127,12 +145,14 @@ def _brokers_named(proxies: Iterable[ProxyFacts]) -> set[str]:
 # ---- proxies -------------------------------------------------------------------------------------
 
 
-async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts]:
+async def _ask_all(group: str, addresses: Sequence[str], views: Views) -> dict[str, ProxyFacts]:
     """Ask the proxies at *addresses*; of workers that share an address, each one."""
     found: dict[str, ProxyFacts] = {}
     left = list(dict.fromkeys(addresses))
     while left:
-        answers = await asyncio.gather(*(_proxy(at, group) for at in left), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(_proxy(at, group, views) for at in left), return_exceptions=True
+        )
         more: list[str] = []
         for at, answer in zip(left, answers, strict=True):
             if isinstance(answer, OwnedElsewhere):
@@ -148,12 +168,12 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
     return found
 
 
-async def _proxy(http: str, group: str) -> ProxyFacts:
+async def _proxy(http: str, group: str, views: Views) -> ProxyFacts:
     """Ask one proxy. Raises OwnedElsewhere if workers share the address, OrderlaneError."""
     before_ms = wall_ms()
     process = orjson.loads(await asyncio.to_thread(ask_proxy, http, path_of("process")))
     after_ms = wall_ms()
-    held = await asyncio.to_thread(_held, http, group)
+    held = await _held(http, group, views)
     topics = () if held is None or not held.queues else held.topics
 
     keys = KeyLists()
@@ -189,14 +209,15 @@ def _refused(http: str) -> tuple[Refused, ...]:
     return tuple(refused_of(row) for row in answer["refusals"] if row["port"] == "thrift")
 
 
-def _held(http: str, group: str) -> HeldGroup | None:
+async def _held(http: str, group: str, views: Views) -> HeldGroup | None:
     """Return *group* as the proxy has it; None if it has not."""
-    row = orjson.loads(ask_proxy(http, path_of("groups"))).get(group)
+    row = (await views.at(http)).get(group)
     if row is None:
         return None
     held = group_of(row)
     if any(topic.rate_limited for topic in held.topics):
-        described = orjson.loads(ask_proxy(http, path_of("groups", group)))
+        place = path_of("groups", group)
+        described = orjson.loads(await asyncio.to_thread(ask_proxy, http, place))
         held = replace(held, stored=bool(described["version"]))
     return held
 
