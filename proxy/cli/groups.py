@@ -94,10 +94,18 @@ def describe(
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    say(f"group {group}: from {found['source']}, version {found['version']}")
+    settings = found["settings"]
+    where = f"from {found['source']}, version {found['version']}"
+    say(f"group {group}: {'no settings are in use' if settings is None else where}")
     if found["refused"]:
         say(f"the stored settings were refused: {found['refused']}")
-    typer.echo(yaml.safe_dump(found["settings"], sort_keys=False).rstrip())
+    if found.get("unsigned") is not None:
+        say(
+            "its settings in the store are not signed, so they are not used: see orderlane groups"
+            " sign"
+        )
+    if settings is not None:
+        typer.echo(_text(settings))
 
 
 @app.command("create")

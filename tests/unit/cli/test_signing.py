@@ -65,3 +65,25 @@ def test_a_groups_name_is_not_among_its_settings(
     update = ("groups", "update", "a", "--set", "name=b", "--reason", "x", "--http", "a")
     ended = orderlane(*update)
     assert (ended.code, "a group cannot be renamed" in ended.err) == (2, True)
+
+
+def test_a_group_without_settings_in_use_is_not_described_as_one_of_clients(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: dict[str, Any] = {"source": "clients", "version": 0, "refused": None, "settings": None}
+    unsigned = {"topics": [{"name": "orders"}]}
+
+    def described(**more: Any) -> tuple[str, list[str]]:
+        monkeypatch.setattr(groups, "ask_proxy", lambda *_, **__: orjson.dumps({**known, **more}))
+        ended = orderlane("groups", "describe", "a", "--http", "a")
+        assert ended.code == 0
+        return ended.out, ended.err.splitlines()
+
+    not_signed = "its settings in the store are not signed, so they are not used: see orderlane"
+    assert described(unsigned=unsigned) == (
+        "",
+        ["group a: no settings are in use", f"{not_signed} groups sign"],
+    )
+    assert described(unsigned=None) == ("", ["group a: no settings are in use"])
+    out, err = described(unsigned=None, settings=unsigned, source="store", version=4)
+    assert (out, err) == ("topics:\n- name: orders\n", ["group a: from store, version 4"])
