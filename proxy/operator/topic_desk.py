@@ -130,7 +130,8 @@ class TopicDesk:
             brokers = await asyncio.gather(
                 *(self._broker(ask, topic, data) for data in sorted(route.queues, key=_broker_of))
             )
-            groups, all_groups = await self._groups(ask, topic, ends)
+            is_whole = len(ends) == len(queues)
+            groups, all_groups = await self._groups(ask, topic, ends, is_whole=is_whole)
         return {
             **_row(topic, route, queues, ends),
             "queue_list": [
@@ -277,9 +278,16 @@ class TopicDesk:
         }
 
     async def _groups(
-        self, ask: BrokerQuestions, topic: Topic, ends: Mapping[QueueName, _Ends]
+        self,
+        ask: BrokerQuestions,
+        topic: Topic,
+        ends: Mapping[QueueName, _Ends],
+        *,
+        is_whole: bool,
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Return the consumer groups of *topic* with their lags, and whether these are all."""
+        """Return the consumer groups of *topic* with their lags, and whether these are all.
+        *is_whole*: *ends* has all queues; otherwise lags are unknown.
+        """
         client = self._context.client
         brokers = sorted({queue.broker for queue in ends})
         answers = await asyncio.gather(
@@ -290,7 +298,7 @@ class TopicDesk:
         left = _MOST_COMMITTED
         for group in names[:MOST_GROUPS]:
             left -= len(ends)
-            if left < 0:
+            if left < 0 or not is_whole:
                 rows.append({"group": group, "lag": None})
                 continue
             ranges = await self._ranges(ask, ends, group)
