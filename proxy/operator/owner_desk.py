@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,7 @@ class OwnerDesk:
         self._ownerships = ownerships
         self._book = book
         self._doors = doors
+        self._turn = asyncio.Lock()  # of operators who drain or resume
 
     async def rows(self, group: str | None) -> dict[str, Any]:
         """Return the queues of this proxy's groups (or of *group*) with their owners. Those of
@@ -91,29 +93,33 @@ class OwnerDesk:
         Returns once this is done, or after ``ownership.drain_s`` with the queues left. Raises
         WrongState.
         """
-        away = self._context.away
-        if away:
-            raise WrongState(f"this proxy is already drained: {away}")
-        async with self._context.audit.change(self._change("owners drain", "drained", by, reason)):
-            self._context.step_aside(reason)
-        self._doors.shut()
-        self._wake()
+        async with self._turn:
+            away = self._context.away
+            if away:
+                raise WrongState(f"this proxy is already drained: {away}")
+            change = self._change("owners drain", "drained", by, reason)
+            async with self._context.audit.change(change):
+                self._context.step_aside(reason)
+            self._doors.shut()
+            self._wake()
         deadline_ns = now_ns() + int((self._drain_s + _SLACK_S) * 1e9)
         while self._left and self._context.away and now_ns() < deadline_ns:
             await self._context.settled.wait(_LOOK_AGAIN_S)
-        if self._context.away and not self._left:
-            await self._doors.clear()
+        async with self._turn:
+            if self._context.away and not self._left:
+                await self._doors.clear()
         _log.warning("drained by an operator", by=by, reason=reason, queues_left=self._left)
         return self._state()
 
     async def resume(self, *, by: str, reason: str) -> dict[str, Any]:
         """Serve clients and own queues again. Raises WrongState, OSError if its port is taken."""
-        if not self._context.away:
-            raise WrongState("this proxy is not drained")
-        change = self._change("owners resume", "serving", by, reason)
-        async with self._context.audit.change(change):
-            await self._doors.open()
-            self._context.take_part()
+        async with self._turn:
+            if not self._context.away:
+                raise WrongState("this proxy is not drained")
+            change = self._change("owners resume", "serving", by, reason)
+            async with self._context.audit.change(change):
+                await self._doors.open()
+                self._context.take_part()
         self._wake()
         return self._state()
 
