@@ -84,6 +84,7 @@ class TopicDesk:
     def __init__(self, context: UpstreamContext, readers: Readers) -> None:
         self._context = context
         self._readers = readers
+        self._turn = asyncio.Lock()  # of operators who create or change a topic
 
     async def rows(self, wish: TopicsWish) -> dict[str, Any]:
         """Return a page of topics by name. ``next`` is the ``after`` of the following page.
@@ -154,15 +155,12 @@ class TopicDesk:
         if wish.broker is not None and wish.broker not in await self._brokers():
             known = ", ".join(await self._brokers()) or "none"
             raise UnknownName(f"no broker {wish.broker!r} is registered; registered: {known}")
-        if (route := await self._route(topic)) is not None:
-            raise WrongState(
-                f"topic {topic!r} exists, with {len(_queues(topic, route))} readable queues"
-            )
+        await self._check_is_new(topic)
         made = {"queues": wish.queues, "perm": perm_text(wish.perm), "broker": wish.broker}
         if not wish.dry_run:
-            async with self._context.audit.change(
-                _change("topics create", topic, wish, None, made)
-            ):
+            change = _change("topics create", topic, wish, None, made)
+            async with self._turn, self._context.audit.change(change):
+                await self._check_is_new(topic)  # still, after the wait for the audit record
                 await self._context.client.create_topic(
                     topic, queues=wish.queues, broker=wish.broker, perm=wish.perm
                 )
@@ -175,20 +173,16 @@ class TopicDesk:
         UnknownName; WrongState if nothing is to be changed, or queues would be hidden;
         RemotingError.
         """
-        topic, route = await self._known(_of_applications(name))
+        topic = _of_applications(name)
         if wish.queues is None and wish.perm is None:
             raise WrongState("nothing to change: give the number of queues, or perm")
-        before = [
-            each
-            for each in sorted(route.queues, key=_broker_of)
-            if wish.broker in (None, each.broker)
-        ]
-        if not before:
-            known = ", ".join(sorted({each.broker for each in route.queues}))
-            raise UnknownName(
-                f"broker {wish.broker!r} does not have topic {topic!r}; brokers that have it:"
-                f" {known}"
-            )
+        if wish.dry_run:
+            return await self._update(topic, wish)
+        async with self._turn:
+            return await self._update(topic, wish)
+
+    async def _update(self, topic: Topic, wish: TopicUpdate) -> dict[str, Any]:
+        before = await self._shapes(topic, wish.broker)
         after = [_updated(each, wish) for each in before]
         if not wish.dry_run:
             shown = {each.broker: _shape(each) for each in before}
@@ -196,6 +190,10 @@ class TopicDesk:
                 "topics update", topic, wish, shown, {each.broker: _shape(each) for each in after}
             )
             async with self._context.audit.change(change):
+                if await self._shapes(topic, wish.broker) != before:
+                    raise WrongState(
+                        f"topic {topic!r} was changed meanwhile: look at it, then repeat the change"
+                    )
                 await self._context.client.define_topic(topic, after)
         return {
             "topic": topic,
@@ -236,6 +234,23 @@ class TopicDesk:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             return None
+
+    async def _check_is_new(self, topic: Topic) -> None:
+        if (route := await self._route(topic)) is not None:
+            raise WrongState(
+                f"topic {topic!r} exists, with {len(_queues(topic, route))} readable queues"
+            )
+
+    async def _shapes(self, name: str, broker: str | None) -> list[QueueData]:
+        """Return a topic as it is at *broker* (None: at each that has it). Raises UnknownName."""
+        topic, route = await self._known(name)
+        found = sorted(route.queues, key=_broker_of)
+        if there := [each for each in found if broker in (None, each.broker)]:
+            return there
+        known = ", ".join(sorted({each.broker for each in found}))
+        raise UnknownName(
+            f"broker {broker!r} does not have topic {topic!r}; brokers that have it: {known}"
+        )
 
     async def _known(self, name: str) -> tuple[Topic, TopicRoute]:
         topic = _checked(name)
