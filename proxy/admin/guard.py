@@ -161,7 +161,7 @@ class Guard:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         shown = token.strip() if scheme.lower() == "bearer" else None
         who, reason = self._principals.identify(shown or None, certificate)
-        if who is None and shown and "expired" in reason:
+        if who is None and shown and ("expired" in reason or "JWT" in reason):
             raise NotAllowed(f"the token {reason}")
         if who is None:
             raise NotAllowed(

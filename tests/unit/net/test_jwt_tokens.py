@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from proxy.admin.guard import Guard
+from proxy.errors import NotAllowed
 from proxy.net.jwt_tokens import JwtTokens
 from proxy.net.principals import Principals, quotas_of
 from proxy.settings.proxy_settings import Settings
@@ -255,3 +257,19 @@ def test_names_of_the_provider_are_not_those_of_the_settings() -> None:
     assert principals.of(signed(), None) == "oidc:ann"
     assert principals.of("other", None) is None
     assert quotas_of(settings, principals.names)
+
+
+def test_the_http_port_says_why_a_token_is_refused() -> None:
+    """An operator was told to send a token, although it had, whatever was wrong with it."""
+    made = tokens()
+    guard = Guard(Principals(Settings(), jwt=made), loopback=False)
+    why = {
+        signed(aud="other"): "the token is no valid JWT for this gateway: Audience doesn't match",
+        signed(kid="r9"): "the token is a JWT of an unknown key: the keys are being read again",
+        signed(iat=NOW_S + 900): r"the token is a JWT of the future \(iat\): check the clocks",
+        signed(exp=NOW_S - 900): "the token is an expired JWT: get a new one",
+        "x": "missing or unknown token: send Authorization: Bearer TOKEN",
+    }
+    for token, sentence in why.items():
+        with pytest.raises(NotAllowed, match=sentence):
+            guard.check("/api/groups", {}, {"Authorization": f"Bearer {token}"})
