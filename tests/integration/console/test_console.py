@@ -293,7 +293,7 @@ async def test_one_failed_sample_does_not_end_the_series(
 ) -> None:
     taken: list[int] = []
 
-    def add(at_ms: int, _figures: object) -> None:
+    def add(at_ms: int, _figures: object, **_: object) -> None:
         taken.append(at_ms)
         if len(taken) == 1:
             raise ValueError("a bug")
