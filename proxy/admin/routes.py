@@ -109,13 +109,14 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
         if isinstance(answer, web.StreamResponse):
             return answer
         if operation.media == NDJSON:
-            return await _stream(request, answer)
+            return await _stream(request, answer, partial(guard.spend, who))
         if operation.media == EVENTS:
             names, headers = request.match_info, request.headers
             return await _follow(
                 request,
                 answer,
                 partial(guard.still_allows, operation.path, names, headers, certificate=shown),
+                partial(guard.spend, who),
             )
         if isinstance(answer, Listed):
             response = _json(answer.rows)
@@ -186,7 +187,9 @@ async def _read(request: web.Request, within_s: float | None) -> bytes:
         raise Malformed(_WRONG_ENCODING) from None
 
 
-async def _stream(request: web.Request, streamed: Streamed) -> web.StreamResponse:
+async def _stream(
+    request: web.Request, streamed: Streamed, spend: Callable[[int], None]
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     pieces: Any = streamed.pieces
     async with aclosing(pieces):
@@ -195,8 +198,10 @@ async def _stream(request: web.Request, streamed: Streamed) -> web.StreamRespons
         try:
             await response.prepare(request)
             await response.write(first)
+            spend(len(first))
             async for piece in pieces:
                 await response.write(piece)
+                spend(len(piece))
             await response.write_eof()
         except (OrderlaneError, RemotingError) as error:
             # Too late for an error status: abort, so that the reader notices.
@@ -209,7 +214,10 @@ async def _stream(request: web.Request, streamed: Streamed) -> web.StreamRespons
 
 
 async def _follow(
-    request: web.Request, events: Following, may_go_on: Callable[[], bool]
+    request: web.Request,
+    events: Following,
+    may_go_on: Callable[[], bool],
+    spend: Callable[[int], None],
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": EVENTS})
     # Tells reverse proxies not to buffer the stream.
@@ -223,6 +231,7 @@ async def _follow(
             if not may_go_on():
                 break
             await response.write(piece)
+            spend(len(piece))
         await response.write_eof()
     except ConnectionError:
         pass  # the reader has disconnected

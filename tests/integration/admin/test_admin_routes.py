@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,11 +16,15 @@ from aiohttp import web
 from pydantic import Field
 
 from broker_core.errors import ConnectionLost
+from proxy.admin.guard import Guard
 from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
+from proxy.core.limits.quotas import Quota, Quotas
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
+from proxy.net.principals import Principals
 from proxy.operator.request_models import Answer, ChangeBody, Listed, RequestModel, Streamed
+from proxy.settings.proxy_settings import Settings
 from testkit.eventually import eventually
 from testkit.lanes import open_guard
 
@@ -113,8 +118,9 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[Asking]:
-    runner = web.AppRunner(application(OPERATIONS, open_guard()), access_log=None)
+async def asking(guard: Guard | None = None) -> AsyncIterator[Asking]:
+    served = application(OPERATIONS, guard or open_guard())
+    runner = web.AppRunner(served, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -136,6 +142,24 @@ async def test_handlers_receive_validated_requests() -> None:
         )
         del body["by"]
         assert await it.ask("POST", "/api/g/turn", json=body) == (200, {"said": "127.0.0.1 why 2"})
+
+
+async def test_an_export_is_charged_to_its_caller() -> None:
+    """It has most of the bytes, and cost nothing of a quota of bytes."""
+    ann = {"name": "ann", "sha256": hashlib.sha256(b"ann").hexdigest()}
+    quotas = Quotas(Quota(bytes_per_s=1_000))
+    principals = Principals(Settings.model_validate({"tokens": [ann]}))
+    async with asking(Guard(principals, loopback=False, quotas=quotas)) as it:
+        shown = {"Authorization": "Bearer ann"}
+        place = f"http://127.0.0.1:{it.port}/api"
+        async with it.http.get(f"{place}/g/export", headers=shown) as got:
+            assert (got.status, await got.read()) == (200, b"1\n2\n")
+        ((name, account),) = quotas.accounts()
+        assert (name, account.usage.bytes) == ("ann", 4)
+        async with it.http.get(f"{place}/endless/export", headers=shown) as got:
+            assert len(await got.content.readexactly(20_000)) == 20_000
+            status, refused = await it.ask("GET", "/api/g", headers=shown)
+            assert (status, "bytes_per_s" in refused["error"]) == (429, True)
 
 
 LIMIT = "limit should be a number from 1 to 9"

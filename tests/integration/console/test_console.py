@@ -293,13 +293,13 @@ async def test_one_failed_sample_does_not_end_the_series(
 ) -> None:
     taken: list[int] = []
 
-    def add(at_ms: int, _figures: object, **_: object) -> None:
-        taken.append(at_ms)
+    def add(_series: object, at_ms: int, _figures: object, *, at_ns: int) -> None:
+        taken.append(at_ms + at_ns)
         if len(taken) == 1:
             raise ValueError("a bug")
 
     monkeypatch.setattr(surface, "EVERY_S", 0.001)
-    monkeypatch.setattr(surface.Series, "add", lambda _self, at_ms, figures: add(at_ms, figures))
+    monkeypatch.setattr(surface.Series, "add", add)
     with structlog.testing.capture_logs() as logs:
         async with served(tmp_path):
             await eventually(lambda: len(taken) > 2)
