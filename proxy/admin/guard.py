@@ -74,10 +74,12 @@ class Guard:
         *path* is the operation's path, *names* the values of its parameters, *client* an address.
         Raises NotAllowed or Forbidden, and Overloaded above a quota.
         """
+        who = None
         try:
-            who = self._check(path, names, headers, certificate)
+            who = self._identify(path, headers, certificate)
+            self._authorize(who, names)
         except NotAllowed as error:
-            self._refuse(client, "", path, error)
+            self._refuse(client, who or "", path, error)
             self._charge(None, client)
             raise
         if who is not None:
@@ -94,7 +96,7 @@ class Guard:
     ) -> bool:
         """Return whether an answer that lasts may go on: its token may have expired meanwhile."""
         try:
-            self._check(path, names, headers, certificate)
+            self._authorize(self._identify(path, headers, certificate), names)
         except NotAllowed:
             return False
         return True
@@ -120,7 +122,14 @@ class Guard:
         self.refused += 1
         self._refusals.note(client=client, principal=who, port="http", what=what, why=str(error))
 
-    def check_topics(self, who: str | None, names: Mapping[str, str], asked: Sequence[str]) -> None:
+    def check_topics(
+        self,
+        who: str | None,
+        names: Mapping[str, str],
+        asked: Sequence[str],
+        *,
+        client: str = "",
+    ) -> None:
         """Raise Forbidden unless *who*, as returned by ``check``, has a right to the topics that a
         request concerns: *asked*, those in its query or body, or else all topics of its group.
 
@@ -136,16 +145,13 @@ class Guard:
                 who, Access(Right.ADMIN, names["group"], tuple(topics)), ", ".join(topics[:10])
             )
         except NotAllowed as error:
-            self._refuse("", who, f"topics of {names['group']}", error)
+            self._refuse(client, who, f"topics of {names['group']}", error)
             raise
 
-    def _check(
-        self,
-        path: str,
-        names: Mapping[str, str],
-        headers: Mapping[str, str],
-        certificate: str | None,
+    def _identify(
+        self, path: str, headers: Mapping[str, str], certificate: str | None
     ) -> str | None:
+        """Return the principal of a request, None without authentication. Raises NotAllowed."""
         if self._loopback:
             _refuse_other_names(headers.get("Host", ""))
         if path in OPEN:
@@ -168,11 +174,16 @@ class Guard:
                 "missing or unknown token: send Authorization: Bearer TOKEN (the command orderlane"
                 " takes it from ORDERLANE_ADMIN_TOKEN)"
             )
+        return who
+
+    def _authorize(self, who: str | None, names: Mapping[str, str]) -> None:
+        """Raise Forbidden unless *who* has a right to the group and topic of the path."""
+        if who is None:
+            return
         topic = names.get("topic")
         act = Access(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
         about = " ".join(f"{name} {value}" for name, value in names.items()) or "all groups"
         self._check_access(who, act, about)
-        return who
 
     def _check_access(self, who: str, act: Access, about: str) -> None:
         if why := too_large(act):

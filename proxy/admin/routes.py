@@ -104,7 +104,7 @@ def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> 
             client=request.remote or "unknown",
         )
         call = await _call(request, operation, who, body_within_s)
-        guard.check_topics(who, call.path, call.named_topics)
+        guard.check_topics(who, call.path, call.named_topics, client=call.remote)
         answer = await operation.handle(call)
         if isinstance(answer, web.StreamResponse):
             return answer

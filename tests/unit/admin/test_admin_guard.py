@@ -11,6 +11,7 @@ from proxy.admin.groups import GroupBody
 from proxy.admin.guard import Guard, is_loopback
 from proxy.errors import Forbidden, NotAllowed
 from proxy.net.principals import Principals
+from proxy.net.refusal_log import RefusalLog
 from proxy.settings.proxy_settings import Settings
 
 KEYS = "/api/groups/{group}/topics/{topic}/keys"
@@ -194,14 +195,22 @@ def test_topics_outside_the_path_need_a_right_too(
 ) -> None:
     rule = {"principals": ["anna"], "may": ["admin"], "topics": list(topics)}
     settings = Settings.model_validate({"tokens": [token("anna")], "access": [rule]})
-    made = Guard(Principals(settings), loopback=False, topics_of=lambda name: READERS.get(name, ()))
+    refusals = RefusalLog()
+    made = Guard(
+        Principals(settings),
+        loopback=False,
+        topics_of=lambda name: READERS.get(name, ()),
+        refusals=refusals,
+    )
     who = made.check("/api/groups/{group}/leases", {"group": group}, shown("anna"))
     if may:
         made.check_topics(who, {"group": group}, asked)
     else:
         with pytest.raises(Forbidden, match=r"anna has no right admin for .*%DLQ%billing"):
-            made.check_topics(who, {"group": group}, asked)
+            made.check_topics(who, {"group": group}, asked, client="10.0.0.7")
         assert made.refused == 1
+        (refusal,) = refusals.book
+        assert (refusal.client, refusal.principal) == ("10.0.0.7", "anna")
 
 
 def test_settings_of_a_group_name_their_topics() -> None:
@@ -237,3 +246,15 @@ def test_a_topic_without_a_group_needs_a_right_to_all_groups(
         else:
             with pytest.raises(Forbidden):
                 checked.check(path, names, shown(name))
+
+
+def test_a_refusal_names_the_caller_as_far_as_it_is_known() -> None:
+    settings = Settings.model_validate(
+        {"tokens": [token("anna")], "access": [{"principals": ["anna"], "may": ["pull"]}]}
+    )
+    refusals = RefusalLog()
+    made = Guard(Principals(settings), loopback=False, refusals=refusals)
+    for name in ("anna", "bob"):
+        with pytest.raises(NotAllowed):
+            made.check(KEYS, NAMES, shown(name), client="10.0.0.7")
+    assert [each.principal for each in refusals.book] == ["anna", ""]
