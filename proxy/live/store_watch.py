@@ -95,7 +95,7 @@ class StoreWatch:
         """Apply the values of *names*; return False if nothing changed, as one of them is refused
         or has to be removed first.
         """
-        groups, failed, reason = dict(self._good), set[str](), ""
+        groups, failed, reason = dict(self._good), frozenset[str](), ""
         try:
             for name in names:
                 settings, former = self.store.known[name].settings, groups.pop(name, None)
