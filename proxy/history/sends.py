@@ -153,7 +153,7 @@ class Sends:
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
         if message is None or message.life == UNKNOWN:
             return UNKNOWN
-        place = (event.get("queue"), event.get("offset"))
+        place = (event["queue"], event["offset"])
         if message.outcome_unknown and place not in self._places(event["msg"], message):
             return UNKNOWN
         return self._lives.of(message.topic, event.get("queue"), message.life)

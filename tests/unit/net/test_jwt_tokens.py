@@ -260,7 +260,7 @@ def test_names_of_the_provider_are_not_those_of_the_settings() -> None:
 
 
 def test_the_http_port_says_why_a_token_is_refused() -> None:
-    """An operator was told to send a token, although it had, whatever was wrong with it."""
+    """A refused token is not a missing one."""
     made = tokens()
     guard = Guard(Principals(Settings(), jwt=made), loopback=False)
     why = {
