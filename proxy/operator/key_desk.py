@@ -322,9 +322,14 @@ class KeyDesk:
             [{"queue": each.pipeline.place, **after} for each in able],
         )
         async with self._context.audit.change(change) as entry:
+            # Queues taken over meanwhile began with the pauses of the others.
+            known = {each.pipeline for each in owned}
+            news = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
+            news = [each for each in news if each.pipeline not in known]
+            able += [each for each in news if verb.may(each, _named_at(each, text))]
             wish = Wish(asked, Act(by, asked.reason, entry.id))
             failed = await _in_all(able, verb, text, wish)
-            if failed:
+            if failed or news:
                 entry.ended_as([_state_of(verb, each, text) for each in able])
         if failed:
             raise failed[0]

@@ -23,6 +23,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.actions import MAX_WORK
 from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey
 
@@ -59,6 +60,7 @@ class GroupBuffer:
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
+    _with_paused_keys: dict[QueueName, Pauses] = field(default_factory=dict)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
     # Those of each topic by their longest chains, if the policy asks for it.
@@ -81,9 +83,7 @@ class GroupBuffer:
             pipeline.hand_out_by(self._hand_out)
         pipeline.share_work(self._work)
         if not pipeline.is_twin:  # a twin is paused with its queue
-            pipeline.pauses.register_in(self._paused_queues)
-            if (pause := pipeline.pauses.whole) is not None:
-                self._paused_queues[pipeline.queue] = pause
+            pipeline.pauses.register_in(pipeline.queue, self._paused_queues, self._with_paused_keys)
         self.refresh(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
@@ -92,7 +92,8 @@ class GroupBuffer:
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
             self._paused_queues.pop(pipeline.queue, None)
-            pipeline.pauses.register_in({})  # later changes of it do not matter here
+            self._with_paused_keys.pop(pipeline.queue, None)
+            pipeline.pauses.register_in(pipeline.queue, {}, {})  # later changes do not matter here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
         if (longest := self._longest.get(pipeline.topic)) is not None:
             longest.note(pipeline)
@@ -114,6 +115,16 @@ class GroupBuffer:
     def paused_whole(self) -> PausedKey | None:
         """Pause of the group, if its queues here are paused. O(1): called at each take-over."""
         return next(iter(self._paused_queues.values()), None)
+
+    def paused_keys(self, topic: Topic) -> dict[bytes, PausedKey]:
+        """Return the keys of *topic* that are paused in any of its queues here. O(queues of the
+        group with paused keys): called at the first take-over of a queue.
+        """
+        paused: dict[bytes, PausedKey] = {}
+        for queue, pauses in self._with_paused_keys.items():
+            if queue.topic == topic:
+                paused.update(pauses.single_keys())
+        return paused
 
     def hand_out_by(self, policy: HandOut) -> None:
         """Choose among ready jobs by *policy* from the next pull on. O(ready) if it changes."""

@@ -7,6 +7,8 @@ pause never changes the order: the next job of a key depends on its chain only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker_core.names import QueueName
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.tracked_dict import TrackedDict
@@ -17,14 +19,15 @@ class Pauses:
     """Paused keys of one queue, and the jobs set aside for them.
 
     Caller: the pipeline, for operator actions (pause, resume) and for dispatch (set aside).
-    Affects: ``keys``, which records and the parked twin share, and the group's list of paused
-    queues.
+    Affects: ``keys``, which records and the parked twin share, and the group's lists of paused
+    queues and of queues with paused keys.
     """
 
     def __init__(self, keys: TrackedDict[bytes | None, PausedKey]) -> None:
         #: Pauses by key, or ``EVERYTHING``. Read-only for others.
         self.keys = keys
         self._queues: dict[QueueName, PausedKey] = {}
+        self._with_keys: dict[QueueName, Pauses] = {}
         self._set_aside: dict[bytes, Job] = {}
 
     @property
@@ -32,9 +35,29 @@ class Pauses:
         """Pause of the whole queue; None if it is not paused."""
         return self.keys.get(EVERYTHING)
 
-    def register_in(self, queues: dict[QueueName, PausedKey]) -> None:
-        """Keep *queues* up to date with the pause of the whole queue. Caller: group buffer."""
-        self._queues = queues
+    def single_keys(self) -> Iterator[tuple[bytes, PausedKey]]:
+        """Return the paused keys, without a pause of the whole queue."""
+        return ((key, how) for key, how in self.keys.items() if key is not EVERYTHING)
+
+    def register_in(
+        self,
+        queue: QueueName,
+        queues: dict[QueueName, PausedKey],
+        with_keys: dict[QueueName, Pauses],
+    ) -> None:
+        """Keep *queues* up to date with the pause of the whole *queue*, and *with_keys*, which has
+        the queues with paused keys. Caller: group buffer.
+        """
+        self._queues, self._with_keys = queues, with_keys
+        if (pause := self.whole) is not None:
+            queues[queue] = pause
+        self._list(queue)
+
+    def _list(self, queue: QueueName) -> None:
+        if any(True for _ in self.single_keys()):
+            self._with_keys[queue] = self
+        else:
+            self._with_keys.pop(queue, None)
 
     def pause(self, queue: QueueName, key: bytes | None, how: PausedKey) -> bool:
         """Pause *key* (or ``EVERYTHING``) of *queue*; return False if it is paused already."""
@@ -43,6 +66,7 @@ class Pauses:
         if key in self.keys:
             return False
         self.keys[key] = how
+        self._list(queue)
         return True
 
     def resume(self, queue: QueueName, key: bytes | None) -> PausedKey | None:
@@ -50,6 +74,7 @@ class Pauses:
         if key is EVERYTHING:
             self._queues.pop(queue, None)
         how: PausedKey | None = self.keys.pop(key, None)
+        self._list(queue)
         return how
 
     # ---- jobs -----------------------------------------------------------------------------------

@@ -237,12 +237,21 @@ class OwnedQueue:
                 # the records of a queue long idle may just be deleted
                 self._lane.records_damaged(pipeline)
         self._report(begun, pipeline)
-        unknown = begun.last is None or begun.forgotten
-        if unknown and (pause := self._lane.buffer.paused_whole) is not None:
-            pipeline.pause(EVERYTHING, pause)  # a new queue of a paused group
+        if begun.last is None or begun.forgotten:
+            self._pause_as_others(pipeline)
         self._own, self._forgotten = begun.own, begun.forgotten
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
+
+    def _pause_as_others(self, pipeline: ParkingPipeline) -> None:
+        """Apply the pauses of other queues here to a queue without records, such as one that was
+        added to its topic: operators pause a group or a key in all queues.
+        """
+        buffer = self._lane.buffer
+        if (pause := buffer.paused_whole) is not None:
+            pipeline.pause(EVERYTHING, pause)
+        for key, how in buffer.paused_keys(self.queue.topic).items():
+            pipeline.pause(key, how)
 
     def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:
         """Log a new life of the topic and deleted ownership records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_core.names import QueueName
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.pipeline.pauses import Pauses
@@ -24,7 +25,7 @@ def test_a_key_is_paused_once_and_resumed_once() -> None:
 def test_the_group_lists_queues_paused_as_a_whole() -> None:
     pauses = Pauses(TrackedDict())
     told: dict[object, PausedKey] = {}
-    pauses.register_in(told)
+    pauses.register_in(queue(), told, {})
 
     pauses.pause(queue(), b"a", HOW)
     assert (told, pauses.whole) == ({}, None)
@@ -32,6 +33,18 @@ def test_the_group_lists_queues_paused_as_a_whole() -> None:
     assert (told, pauses.whole) == ({queue(): HOW}, HOW)
     pauses.resume(queue(), EVERYTHING)
     assert (told, pauses.whole) == ({}, None)
+
+
+def test_the_group_lists_queues_with_paused_keys() -> None:
+    pauses = Pauses(TrackedDict({b"a": HOW, EVERYTHING: HOW}))
+    told: dict[QueueName, Pauses] = {}
+    pauses.register_in(queue(), {}, told)
+    assert (told, dict(pauses.single_keys())) == ({queue(): pauses}, {b"a": HOW})
+
+    pauses.resume(queue(), b"a")
+    assert told == {}
+    pauses.pause(queue(), b"b", HOW)
+    assert told == {queue(): pauses}
 
 
 def test_a_job_is_set_aside_only_while_its_key_is_paused() -> None:
