@@ -217,7 +217,7 @@ class Jobs:
         are parked. O(unfinished).
         """
         self.change = KeyChange(
-            record, unfinished=self._all_read(), in_memory=self._in_memory(), parked=parked
+            record, unfinished=self.all_read(), in_memory=self._in_memory(), parked=parked
         )
         self.chains.wait_by(self.change.waits)
 
@@ -242,7 +242,7 @@ class Jobs:
     @property
     def older(self) -> int:
         """Number of unfinished messages whose keys follow an older rule. O(unfinished)."""
-        return 0 if self.change is None else bisect_left(self._all_read(), self.change.since)
+        return 0 if self.change is None else bisect_left(self.all_read(), self.change.since)
 
     def waits(self, job: Job) -> bool:
         """Return True if *job* waits for older messages, possibly of other chains."""
@@ -261,9 +261,10 @@ class Jobs:
     def _finished(self, offset: int) -> None:
         """Note that the message at *offset* has finished, possibly the last one of its new key."""
         if self.change is not None and not self.change.finished(offset):
-            self.change.recount(self._all_read(), self._in_memory())
+            self.change.recount(self.all_read(), self._in_memory())
 
-    def _all_read(self) -> list[int]:
+    def all_read(self) -> list[int]:
+        """Return the rising offsets of the unfinished jobs that were read. O(unfinished)."""
         spilled = (each.offsets[each.head :] for _, each in self.spilled_chains)
         return sorted([*self._tracker.unfinished(), *chain.from_iterable(spilled)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.tracked_dict import TrackedDict
@@ -66,6 +66,12 @@ class Failures:
         """Set the deliveries of the unfinished job at *offset*; 0 means that it never failed."""
         self.attempts[offset] = attempts
         self.given_up.discard(offset)
+
+    def forget_others(self, unfinished: Iterable[int]) -> None:
+        """Remove all jobs but the *unfinished* ones. O(unfinished), unless none has failed."""
+        if self.attempts:
+            for offset in self.attempts.keys() - set(unfinished):
+                self.forget(offset)
 
     def forget(self, offset: int) -> None:
         """Remove the finished job at *offset*."""

@@ -141,10 +141,21 @@ class Intake:
                 break
             else:
                 admit(message, effects)
+        self._advance(next_offset)
+        return effects
+
+    def _advance(self, next_offset: int) -> None:
+        """Move the read position to *next_offset*, perhaps past all that an earlier owner had.
+
+        Its messages that ended before they were jobs here, since tags filter them now, or because
+        they were deleted or are damaged, have no deliveries any more.
+        """
+        jobs = self._jobs
+        resumes = jobs.resumes
         jobs.advance(next_offset)
         if resumes and not jobs.resumes:
             self._leases.offer_fewest_deliveries_first()
-        return effects
+            self._leases.failures.forget_others(jobs.all_read())
 
     def _admit_together(self, messages: Iterator[StoredMessage]) -> Iterable[StoredMessage]:
         """Admit, all at once, the first of *messages* that surely become jobs in memory; return
@@ -249,7 +260,7 @@ class Intake:
                 effects.finished.append((offset, Outcome.SKIPPED))
                 effects.skips[offset] = Skip(audit, None)
             jobs.pass_over(offset)
-        jobs.advance(until)
+        self._advance(until)
         return effects
 
     def refilled(

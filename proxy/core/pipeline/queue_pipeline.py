@@ -182,10 +182,12 @@ class QueuePipeline:
             resume=resume,
             spill_all=self.is_twin,
         )
+        attempts = {} if resume is None else resume.attempts
+        begin = self.jobs.committable  # perhaps above the state: an administrator moved the group
         self.leases = LeaseBook(
             leases_of_group,
             memory,
-            Failures(rules.retry, {} if resume is None else resume.attempts),
+            Failures(rules.retry, {at: count for at, count in attempts.items() if at >= begin}),
             first_id=_first_lease(now_ns),
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )

@@ -48,6 +48,25 @@ def test_messages_finished_by_an_earlier_owner_are_not_jobs_and_attempts_continu
     assert (here.head("k0").attempts, here.head("k2").attempts) == (0, 3)
 
 
+def test_attempts_are_forgotten_of_messages_that_end_before_they_are_jobs_again() -> None:
+    """Of failed ones: 0 has an unwanted tag now, 1 is left out by the broker, 5 was deleted."""
+    resume = Snapshot(Epoch(1), 0, 6, (0, 1, 2, 5), {0: 9, 1: 8, 2: 7, 5: 6}, keys=KEYS)
+    here = components(resume=resume, tags=frozenset({"x"}))
+    here.intake.read([keyed(0, "a", tag="y"), keyed(2, "b", tag="x")], next_offset=3)
+    assert here.head("b").attempts == 7
+
+    here.intake.read([], next_offset=9)
+    assert here.leases.attempts == {2: 7}
+
+
+def test_attempts_are_forgotten_of_damaged_messages_that_are_skipped() -> None:
+    resume = Snapshot(Epoch(1), 0, 3, (1, 2), {1: 9, 2: 8}, keys=KEYS)
+    here = components(resume=resume)
+    here.intake.pass_damage(3, audit="a1")
+
+    assert here.leases.attempts == {}
+
+
 def test_a_message_with_another_tag_is_finished_as_it_is_read() -> None:
     here = components(tags=frozenset({"x"}))
     messages = [keyed(0, "a", tag="y"), keyed(1, "a", tag="x")]

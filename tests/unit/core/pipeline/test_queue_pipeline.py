@@ -43,6 +43,13 @@ def test_a_gap_at_the_end_of_a_read_moves_the_position() -> None:
     assert (queue.position, queue.committable) == (40, 40)
 
 
+def test_attempts_of_messages_before_the_start_do_not_count() -> None:
+    """An administrator moved the group on while its queue had no owner."""
+    resume = Snapshot(Epoch(1), 0, 6, (0, 4), {0: 9, 4: 3}, keys=KEYS)
+    assert pipeline(epoch=2, start=3, resume=resume).statistics().most_attempts == 3
+    assert pipeline(epoch=2, start=6, resume=resume).statistics().most_attempts == 0
+
+
 def test_a_message_of_another_tag_is_finished_at_once() -> None:
     queue = pipeline(rules(tags=frozenset({"x"})))
     effects = queue.on_messages(
