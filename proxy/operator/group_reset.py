@@ -68,6 +68,12 @@ class GroupReset:
             topics = [topic_named(lane, wish.topic)]
         queues = await self._book.queues_of(lane.name, topics)
         plan = await self._checked(group, sorted(queues), wish)
+        if wish.topic is None and lane.auto_created:
+            # Clients of other proxies may have asked for further topics there.
+            for row in await self._book.elsewhere(lane.name, but=topics):
+                plan.elsewhere.append(row.queue)
+                if row.last is not None and row.last.own.http:
+                    plan.owners.add(row.last.own.http)
         if not plan.rows and plan.elsewhere:
             raise OwnedElsewhere(
                 f"other proxies own all queues of group {group!r}: send the request there",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -151,6 +152,7 @@ class KeyDesk:
         Raises OwnedElsewhere if other proxies own queues that may have the key, another
         OrderlaneError if the verb does not apply.
         """
+        await self._check_known(group, topic)
         self._check_has_queues(group)
         able = self._able(verb, group, topic, asked)
         if not able and await self._take_unowned(group, topic, asked.place):
@@ -195,7 +197,7 @@ class KeyDesk:
         their copies, the other queues, and the addresses of their owners. Raises OrderlaneError, as
         while one of the queues is being handed over.
         """
-        self._ownership(group, topic)
+        await self._check_known(group, topic)
         self._check_has_queues(group)
         await self._take_unowned(group, topic, queue)
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
@@ -292,6 +294,7 @@ class KeyDesk:
         Without *text* it applies to whole queues. Returns once it is recorded, with the owners of
         other queues. Raises OrderlaneError.
         """
+        await self._check_known(group, topic)
         ownership = self._ownership(group, topic)
         self._check_has_queues(group)
         topics = [Topic(topic)] if topic is not None else ownership.topics
@@ -300,6 +303,8 @@ class KeyDesk:
         if free:
             await ownership.take_for_operator([row.queue for row in free])
             others, free = await self._others(Group(group), topics, why)
+        if topic is None and ownership.auto_created:
+            others += await self._of_other_topics(Group(group), topics)
         owned = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
         able = [each for each in owned if verb.may(each, _named_at(each, text))]
         if owned and not able:
@@ -365,6 +370,31 @@ class KeyDesk:
             places = ", ".join(map(str, sorted(lost)))
             raise WrongState(f"the owner of {places} changes: retry in a moment", passing=True)
         return without(rows, self._context.client.client_id)
+
+    async def _check_known(self, group: str, topic: str | None) -> None:
+        """Raise OwnedElsewhere if only other proxies know the group or its *topic*, as when clients
+        created it there; UnknownName if no proxy does.
+        """
+        try:
+            self._ownership(group, topic)
+        except UnknownName as unknown:
+            rows: list[OwnerRow] = []
+            with suppress(RemotingError):
+                rows = await self._book.elsewhere(Group(group), but=())
+            if rows := [each for each in rows if topic in (None, each.queue.topic)]:
+                raise _elsewhere(str(unknown), rows) from None
+            raise
+
+    async def _of_other_topics(self, group: Group, topics: Sequence[Topic]) -> list[OwnerRow]:
+        """Return the queues of other proxies of a group that clients created, beside those of
+        *topics*, for which clients asked here. Raises Unavailable.
+        """
+        try:
+            return await self._book.elsewhere(group, but=topics)
+        except RemotingError as error:
+            raise Unavailable(
+                f"the topics of group {group!r} at other proxies cannot be read: {error}"
+            ) from None
 
     def _ours(self, group: Group, topics: Sequence[Topic]) -> set[QueueName]:
         owned = (each.pipeline.queue for each in self._ownerships[group].parkings())

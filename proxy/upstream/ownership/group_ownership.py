@@ -198,6 +198,11 @@ class GroupOwnership:
         """True if its clients own the queues, each as a group of its own."""
         return self._lane.is_broadcast
 
+    @property
+    def auto_created(self) -> bool:
+        """True if clients created the group: other proxies may consume further topics of it."""
+        return self._lane.auto_created
+
     def consumes(self, topic: str) -> bool:
         """Return True if *topic* is one of the group's."""
         return topic in self._lane.topics

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from broker_core.client import BrokerClient
 from broker_core.errors import BrokerError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import INTERNAL_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
+from proxy.core.records.record import ownership_topic
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OwnedElsewhere, UnknownName
 from proxy.upstream.broker_questions import BrokerQuestions
@@ -73,6 +75,27 @@ class OwnerBook:
         if missing is not None and not found:
             raise missing
         return found
+
+    async def elsewhere(self, group: Group, *, but: Iterable[Topic]) -> list[OwnerRow]:
+        """Return the queues that other proxies own of the topics that have ownership records of
+        *group*, without the topics *but*. Raises RemotingError.
+        """
+        there, known = set(await self._client.topics()), set(but)
+        topics = [
+            topic
+            for topic in sorted(there - known)
+            if not topic.startswith(INTERNAL_PREFIX) and ownership_topic(group, topic) in there
+        ]
+        queues: list[QueueName] = []
+        with suppress(UnknownName):  # they were deleted meanwhile
+            queues = await self.queues_of(group, topics)
+        return [
+            row
+            for row in await self.rows(group, queues)
+            if row.state == "owned"
+            and row.last is not None
+            and row.last.own.owner != self._client.client_id
+        ]
 
     async def queue(self, group: Group, topic: Topic, qid: str) -> QueueName:
         """Return the queue *qid* of *topic*. Raises UnknownName with the existing queues;
