@@ -176,7 +176,9 @@ class Gate:
         if over is None and account.counts_names:
             meaning = interpretation_of(reply, arguments)
             reply.interpret_as(meaning)
-            over = account.admit_names("groups", meaning.groups(), now) or account.admit_names(
+            # Leases of a client of a broadcast group have a group that the caller did not choose.
+            groups = set(map(self._asked_as, meaning.groups()))
+            over = account.admit_names("groups", groups, now) or account.admit_names(
                 "topics", meaning.all_topics(self._topics_of), now
             )
         if over is not None:

@@ -128,6 +128,21 @@ async def test_each_limit_is_enforced(tmp_path: Path, limit: str) -> None:
             assert f"quota {limit} (2)" in text
 
 
+async def test_clients_of_a_broadcast_group_use_one_group(tmp_path: Path) -> None:
+    """Their leases have groups of their own, which are not names that a principal chooses."""
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        await gateway.send(["k"])
+        groups = [{"name": GROUP, "mode": "broadcast", "topics": [{"name": TOPIC}]}]
+        at = await start(gateway, quota={"groups": 1}, groups=groups)
+        async with connect(host_port(at.thrift)[1]) as client:
+            for name in ("one", "two"):
+                got = await client.pull(GROUP, token="ann", clientId=name, linger_ms=10_000)
+                assert got.messages
+                request = consumer.AckRequest(GROUP, [acked(got)], clientId=name, token="ann")
+                assert (await client.call("settle", request)).notHeld == []
+            assert len(gateway.events("ack_ok")) == 2
+
+
 async def test_a_connection_that_only_settles_does_not_count(tmp_path: Path) -> None:
     """A client has one besides that of its pulls, which wait."""
     async with run_gateway(tmp_path, queues=1) as gateway:
