@@ -214,8 +214,10 @@ class ConsumerService:
                 refuse_floods(acks=request.acks)
             void = self._apply_acks(request.acks, request.clientId, now_ns=now_ns())
             if request.figures is not None:
-                # The rights that were checked are those of the verdicts, or of a pull before.
-                checked = meaning.groups().union(reply.connection.pulled)
+                # The rights that were checked are those of the verdicts, or of a pull before. For
+                # clients of a broadcast group they are those of that group.
+                groups = meaning.groups().union(reply.connection.pulled)
+                checked = groups.union(map(self._lanes.asked_as, groups))
                 group = request.groupId if request.groupId in checked else None
                 if lane := self._lanes.holder_of(group, request.clientId):
                     self._note_figures(lane, request, reply)

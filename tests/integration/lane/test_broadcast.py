@@ -13,7 +13,7 @@ from proxy.settings.types import host_port
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
-from testkit.thrift_client import connect
+from testkit.thrift_client import acked, connect
 from tests.integration.lane.broadcast_site import broadcast, client, count, left
 from thrift_idl import consumer
 
@@ -85,3 +85,21 @@ async def test_a_pull_without_a_client_id_is_refused_and_acks_find_the_clients_o
             assert [each.offset for each in again.messages] == [1]
             done = consumer.AckBatch(context=again.context, acked=[again.messages[0].leaseId])
             assert await connection.settle(gateway.group, done) == []
+
+
+async def test_figures_that_come_with_verdicts_belong_to_the_client(tmp_path: Path) -> None:
+    """Those verdicts name the client's own group, its request the broadcast group."""
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        broadcast(gateway)
+        proxy, at = await gateway.start_proxy()
+        await gateway.send(["k"])
+        figures = consumer.ClientFigures(handlers=7, prefetch=0, handling={40: 2})
+        port = host_port(at.thrift)[1]
+        async with connect(port) as pulls, connect(port) as settles:
+            got = await pulls.pull(gateway.group, clientId="one", linger_ms=10_000)
+            acks = [acked(got)]
+            report = consumer.AckRequest(gateway.group, acks, clientId="one", figures=figures)
+            assert (await settles.call("settle", report)).notHeld == []
+            (lane,) = proxy.lanes.members()
+            observed = lane.figures.observed()
+            assert (observed.handlers, observed.handling) == (7, {40: 2})
