@@ -96,7 +96,7 @@ class TopicSettings(SettingsGroup):
     continues, which gives up the key's order. block: the message is retried for ever and its key
     waits."""
     max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
-    """Maximum messages in one answer; a client may ask for fewer."""
+    """Maximum messages of one queue in one answer; a client may ask for fewer."""
     max_jobs_in_memory: Count = 20_000
     """Maximum unfinished messages of one queue in memory. Half of them are read ahead; beyond that,
     the queue is read only while clients wait for messages that it can provide."""

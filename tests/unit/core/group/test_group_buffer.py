@@ -117,6 +117,12 @@ def test_the_limits_of_a_pull_a_topic_and_the_group_all_hold() -> None:
     assert buffer.lease(wish(), now_ns=0) == []
 
 
+def test_the_limit_of_a_topic_is_one_of_each_queue_in_an_answer() -> None:
+    buffer, _ = filled((TOPIC, 0), (TOPIC, 1), jobs=10, max_pull_batch=4)
+    answer = served(buffer.lease(wish(many=True), now_ns=0))
+    assert answer == [("orders/broker-a_0", 4), ("orders/broker-a_1", 4)]
+
+
 def test_the_last_job_of_an_answer_may_overshoot_its_bytes_but_none_follows() -> None:
     buffer, _ = filled((TOPIC, 0), (TOPIC, 1))
     assert served(buffer.lease(wish(max_bytes=EACH + 1, many=True), now_ns=0)) == [
