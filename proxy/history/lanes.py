@@ -32,6 +32,7 @@ class Lane:
 
     __slots__ = (
         "_answers",
+        "_audits",
         "_handler_acks",
         "_kept",
         "_keys",
@@ -74,6 +75,7 @@ class Lane:
         self.parking = Parking(facts)
         if former is not None and facts.kept:
             self.parking.restored(former.parking)
+        self._audits = audits
         self.pauses = Pauses(facts, audits)
         self._kept = KeptState(facts, self.parking)
         self._keys = KeyChanges(facts)
@@ -89,6 +91,7 @@ class Lane:
         if self._origin is not None:  # copies keep the order key of their time
             event = {name: each for name, each in event.items() if name != "order_key"}
         self.life.granted(event["epoch"])
+        self._reset_perhaps(event)
         self.take_overs.own(event)
         self.ownership.own(event, fenced=fenced)
         if event["epoch"] != self.facts.epoch:
@@ -236,6 +239,14 @@ class Lane:
             self.deliveries.reset(event["to"], event["t_ns"])
             self.handlings.reset()
             self.pauses.judge_reset(event)
+
+    def _reset_perhaps(self, event: Event) -> None:
+        """Apply a reset that no owner confirmed, if the new owner begins there."""
+        place = event["group"], event["topic"], event["queue"]
+        asked = self._audits.unconfirmed_reset(place)
+        if asked is not None and event.get("begin") == asked["after"]["base"]:
+            what = {"from": asked["before"]["base"], "to": event["begin"], "audit": asked["id"]}
+            self.reset({**what, "epoch": self.facts.epoch, "t_ns": event["t_ns"]})
 
     def window(self, event: Event) -> None:
         """Judge the number of jobs in memory."""

@@ -13,14 +13,33 @@ class Audits:
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}  # by id: names of its missing fields
+        #: Resets that may be stored although no owner confirmed it, by group, topic and queue.
+        self._resets: dict[tuple[str, str, str], Event] = {}
 
     def seen(self, event: Event) -> None:
         """Note a stored audit record."""
+        if event.get("verb") == "offsets reset":
+            self._note_reset(event)
         if event.get("phase") != "begin":
             return
         missing = [name for name in ("by", "reason") if not event.get(name)]
         missing += [name for name in ("before", "after") if event.get(name) is None]
         self._seen[event["id"]] = ", ".join(missing)
+
+    def _note_reset(self, event: Event) -> None:
+        place = str(event.get("group")), str(event.get("topic")), str(event.get("target"))
+        if event.get("phase") == "begin":
+            self._resets[place] = event
+        elif not event.get("failed"):
+            self._resets.pop(place, None)
+
+    def unconfirmed_reset(self, place: tuple[str, str, str]) -> Event | None:
+        """Return and forget the latest reset of a queue, by its group, topic and name, that may be
+        stored although no owner confirmed it.
+
+        Its proxy stopped, or the answer of the broker was lost.
+        """
+        return self._resets.pop(place, None)
 
     def problem(self, audit: Any) -> str | None:
         """Return the fault in the audit record named by an action; None if there is none."""

@@ -42,11 +42,12 @@ class NoOwnerNow(WrongState):
 
 
 class NotStored(Unavailable):
-    """The broker stored no record of a reset in time."""
+    """The broker confirmed no record of a reset in time; it may have stored one."""
 
     def __init__(self, queue: QueueName) -> None:
         super().__init__(
-            f"the reset of queue {queue.qid} is not stored, because its broker does not answer"
+            f"the reset of queue {queue.qid} may not be stored, because its broker does not answer:"
+            " look at the offsets of the group and reset again"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.histories import LANE, Story
 
 
@@ -22,6 +24,46 @@ def moved(story: Story, to: int, *, audit: str = "a", **fields: object) -> Story
     story.add("reset", **place, **{"from": 0, "to": to, "audit": audit, **fields})
     story.set_attempts({})
     return story.own(story.epoch + 1)
+
+
+def unconfirmed(to: int, *, begin: int, **ended: object) -> Story:
+    """Handle three messages, end the period for a reset to *to* that its proxy does not see stored,
+    and begin the next one at *begin*. *ended*: the end of its audit record.
+    """
+    story = story_of(3).through(0, 1, 2)
+    story.wait(1).add("record", **LANE, epoch=1, at=1, made_ns=story.now_ns)
+    about = {**LANE, "target": LANE["queue"], "id": "a", "verb": "offsets reset"}
+    why = {"by": "ann", "reason": "why", "before": {"base": 3}, "after": {"base": to}}
+    story.add("audit", **{**about, **why, "phase": "begin"})
+    story.add("own-", **LANE, epoch=1, reason="reset")
+    if ended:
+        story.add("audit", **{**about, **why, "phase": "end", **ended})
+    story.set_attempts({})
+    return story.own(2, begin=begin)
+
+
+@pytest.mark.parametrize("ended", [{}, {"failed": "its broker does not answer"}])
+@pytest.mark.parametrize("begin", [1, 3])
+def test_a_reset_without_an_answer_may_be_stored_or_not(
+    begin: int, ended: dict[str, object]
+) -> None:
+    """Found by exploring: its proxy was killed, or its broker, after the record was stored."""
+    story = unconfirmed(1, begin=begin, **ended)
+    assert story.through(*range(begin, 3)).commit(3).found() == set()
+
+
+def test_d4_such_a_reset_that_is_not_stored_repeats_nothing_later() -> None:
+    story = unconfirmed(1, begin=3)
+    story.add("own-", **LANE, epoch=2, reason="handed over").own(3, begin=1)
+    assert "D4" in story.through(1, 2).found()
+
+
+def test_d4_a_reset_does_not_allow_another_position() -> None:
+    assert "D4" in unconfirmed(1, begin=0).through(0, 1, 2).found()
+
+
+def test_d4_a_confirmed_reset_counts_where_it_is_confirmed() -> None:
+    assert "D4" in unconfirmed(1, begin=1, failed="").through(1, 2).found()
 
 
 def test_a_group_that_goes_back_gets_its_messages_again_in_order() -> None:
