@@ -141,21 +141,20 @@ class Intake:
                 break
             else:
                 admit(message, effects)
-        self._advance(next_offset)
+        jobs.advance(next_offset)
+        if resumes:
+            self._resumed()
         return effects
 
-    def _advance(self, next_offset: int) -> None:
-        """Move the read position to *next_offset*, perhaps past all that an earlier owner had.
+    def _resumed(self) -> None:
+        """Note that more of what an earlier owner had was read, perhaps all.
 
         Its messages that ended before they were jobs here, since tags filter them now, or because
         they were deleted or are damaged, have no deliveries any more.
         """
-        jobs = self._jobs
-        resumes = jobs.resumes
-        jobs.advance(next_offset)
-        if resumes and not jobs.resumes:
+        if not self._jobs.resumes:
             self._leases.offer_fewest_deliveries_first()
-            self._leases.failures.forget_others(jobs.all_read())
+            self._leases.failures.forget_others(self._jobs.all_read())
 
     def _admit_together(self, messages: Iterator[StoredMessage]) -> Iterable[StoredMessage]:
         """Admit, all at once, the first of *messages* that surely become jobs in memory; return
@@ -255,12 +254,15 @@ class Intake:
     def pass_damage(self, until: int, *, audit: str) -> Effects:
         """Skip the messages from the read position to below *until*, which cannot be read."""
         effects, jobs = Effects(), self._jobs
+        resumes = jobs.resumes
         for offset in range(jobs.position, until):
             if not jobs.knows(offset):
                 effects.finished.append((offset, Outcome.SKIPPED))
                 effects.skips[offset] = Skip(audit, None)
             jobs.pass_over(offset)
-        self._advance(until)
+        jobs.advance(until)
+        if resumes:
+            self._resumed()
         return effects
 
     def refilled(
