@@ -193,7 +193,7 @@ def stop(
             refusals.append(str(error))
         else:
             return
-    raise OrderlaneError("\n".join(refusals))
+    raise OrderlaneError("; ".join(dict.fromkeys(refusals)))
 
 
 def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:

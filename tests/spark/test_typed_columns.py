@@ -71,6 +71,17 @@ def test_bodies_become_typed_columns_and_later_schemas_add_some(
     assert len(lake.rows(spark)) == len(bodies) + 2
 
 
+def test_columns_may_have_the_names_of_intermediate_ones(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    lake, topic = Lake("parquet", tmp_path), gateway.a_topic(queues=1)
+    gateway.send(topic, [b'{"_parsed0": 7, "_again0": 8}'])
+    schemas = json.dumps({topic: "_parsed0 bigint, _again0 bigint"})
+    archive(spark, options(gateway, topic), lake.path, **lake.settings, schemas=schemas)
+    (row,) = lake.rows(spark)
+    assert (row["_parsed0"], row["_again0"], row["bodyFits"]) == (7, 8, True)
+
+
 def test_topics_with_schemas_and_without_share_a_table(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:

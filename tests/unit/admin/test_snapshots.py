@@ -11,10 +11,10 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.names import QueueName, Topic
 from proxy.admin.snapshots import GroupsView, groups_view
 from proxy.cli.known_figures import known_queues
-from proxy.core.group.known_queue import KnownQueue
 from proxy.core.records.parked_key import ParkedKey
 from testkit.lanes import GROUP, group_settings, make_lane
 from testkit.pipelines import pipeline, queue
+from tests.support.queue_looks import count_looks
 
 _S = 1_000_000_000
 
@@ -64,22 +64,15 @@ async def test_a_view_costs_as_much_as_there_are_topics_and_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a thousand topics it kept the proxy from its clients for a second."""
-    looks, slot = 0, KnownQueue.queue
-
-    def counted(known: KnownQueue) -> QueueName:
-        nonlocal looks
-        looks += 1
-        return slot.__get__(known)  # type: ignore[attr-defined, no-any-return]
-
-    monkeypatch.setattr(KnownQueue, "queue", property(counted, slot.__set__))  # type: ignore[attr-defined]
+    looks = count_looks(monkeypatch)
     costs = []
     for count in (20, 40):
         names = [f"t{number}" for number in range(count)]
         lane = make_lane(group_settings(topics=names))
         for name in names:
             lane.add(pipeline(of=QueueName(Topic(name), "broker-a", 0)))
-        looks = 0
+        looks.clear()
         view = (await groups_view([lane]))[lane.name]
         assert [topic["figures"]["queues"] for topic in view["topics"]] == [1] * count
-        costs.append(looks)
+        costs.append(len(looks))
     assert costs[1] <= 2 * costs[0]

@@ -49,6 +49,17 @@ def test_the_redrive_of_any_worker_is_stopped(orderlane: CommandLine) -> None:
     assert (ended.code, [row["state"] for row in ended.json]) == (0, ["stopped"])
 
 
+def test_without_a_redrive_anywhere_there_is_one_sentence(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "each_of", lambda _http: [WORKERS[0], WORKERS[0]])
+    ended = orderlane("dead-letters", "stop", "billing", "--reason", "enough")
+    assert (ended.code, ended.err) == (
+        2,
+        "orderlane: this proxy does not redrive the dead letters of 'billing'\n",
+    )
+
+
 async def test_the_shared_port_names_the_workers() -> None:
     async def of_this_one(_call: Call) -> None:
         raise AssertionError("it would be that of any worker")

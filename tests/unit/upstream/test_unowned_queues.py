@@ -20,6 +20,7 @@ from testkit.lanes import GROUP, group_settings, make_lane
 from testkit.messages import message
 from testkit.pipelines import pipeline
 from tests.support.fake_broker_client import FakeBrokerClient, queue
+from tests.support.queue_looks import count_looks
 
 ORDERS, REFUNDS = Topic("orders"), Topic("refunds")
 
@@ -79,22 +80,15 @@ async def test_a_topic_with_clients_is_left_out_at_once() -> None:
 
 async def test_the_lag_costs_as_much_as_there_are_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each scrape took the square of the number of topics, in which no client was served."""
-    looks, slot = 0, KnownQueue.queue
-
-    def counted(known: KnownQueue) -> QueueName:
-        nonlocal looks
-        looks += 1
-        return slot.__get__(known)  # type: ignore[attr-defined, no-any-return]
-
-    monkeypatch.setattr(KnownQueue, "queue", property(counted, slot.__set__))  # type: ignore[attr-defined]
+    looks = count_looks(monkeypatch)
     costs = []
     for count in (10, 20):
         names = {f"t{number}": 1 for number in range(count)}
         lag = looking(FakeBrokerClient(**names), make_lane(group_settings(topics=tuple(names))))
         await lag.look()
-        looks = 0
+        looks.clear()
         assert lag.lag_without_clients() == {(GROUP, Topic(name)): 0 for name in names}
-        costs.append(looks)
+        costs.append(len(looks))
     assert costs[1] <= 2 * costs[0]
 
 
