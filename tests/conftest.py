@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import shlex
 import shutil
@@ -61,10 +62,22 @@ settings.load_profile("explore" if EXPLORES else "same")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_failed_tasks: list[str] = []
+
+
+def _note_failed_task(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if event["event"] == "task failed":
+        _failed_tasks.append(f"{event['task']}: {event['exc_info']!r}")
+    return event
+
+
 # The default renders each traceback with all its variables: half a second for each failure that a
 # test provokes.
 structlog.configure(
     processors=[
+        _note_failed_task,
         *structlog.get_config()["processors"][:-1],
         structlog.dev.ConsoleRenderer(
             colors=False, exception_formatter=structlog.dev.plain_traceback
@@ -101,6 +114,21 @@ def orderlane(
 
     with command_line(monkeypatch, capsys) as run:
         yield run
+
+
+@pytest.fixture(autouse=True)
+def _logs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Restore the configuration of logs, and fail if a task failed, unless one fails on purpose:
+    what a caller expects must be a task's result, as everything it raises is logged as a bug.
+    """
+    before, root = structlog.get_config(), logging.getLogger()
+    _failed_tasks.clear()
+    yield
+    structlog.configure(**before)
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:  # those of pytest are of subclasses
+            root.removeHandler(handler)
+    assert not _failed_tasks or request.node.get_closest_marker("failing_tasks")
 
 
 @pytest.fixture(autouse=True, scope="session")

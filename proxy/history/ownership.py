@@ -121,6 +121,8 @@ class Ownership:
                     " began",
                 )
             return True
+        if self._superseded and what == "finish":
+            return True  # of a message that the queue has no more; nor does its verdict count
         if epoch > facts.epoch:
             self._enter(event)  # its own+ is in a history that was not given
         elif self.node is None and what == "deliver":

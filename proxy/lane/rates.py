@@ -36,12 +36,7 @@ class LaneRates:
         limits: dict[Topic | None, float | None] = {None: settings.max_rate}
         for name, rate in topics.items():
             limits[name] = rate
-        for topic in {**limits, **self._limits}:
-            if limits.get(topic) != self._limits.get(topic):
-                self.history.write(
-                    "rate", group=self.group, topic=topic, max_rate=limits.get(topic)
-                )
-        self._limits = limits
+        self._have(limits)
         self.queues = {topic: count for topic, count in self.queues.items() if topic in topics}
         self.gate.limit(settings.max_rate, topics, now_ns=now_ns())
 
@@ -66,8 +61,18 @@ class LaneRates:
             self._timer.set(now_ns() + wait_ns)
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timer, and end the limits: a group of this name may return without any."""
         self._timer.stop()
+        self._have({})
+
+    def _have(self, limits: dict[Topic | None, float | None]) -> None:
+        """Record in the history which *limits* are new and which have ended."""
+        for topic in {**limits, **self._limits}:
+            if limits.get(topic) != self._limits.get(topic):
+                self.history.write(
+                    "rate", group=self.group, topic=topic, max_rate=limits.get(topic)
+                )
+        self._limits = limits
 
     def shares(self) -> dict[Topic | None, float]:
         """Return this proxy's share of each limit in messages per second, by topic; None: the

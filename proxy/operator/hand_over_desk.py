@@ -79,7 +79,8 @@ class HandoffDesk:
         async with self._context.audit.change(
             _change(wish, "owners handoff", {"owner": us}, {"owner": to})
         ):
-            await asyncio.shield(ownership.give(queue, to))
+            if (refusal := await asyncio.shield(ownership.give(queue, to))) is not None:
+                raise refusal
         return _view(group, queue, to=to)
 
     # ---- inside ---------------------------------------------------------------------------------

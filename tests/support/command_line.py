@@ -43,12 +43,10 @@ class CommandLine:
 def command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
-    """Yield a command line whose logs go to the captured stderr; restore logging afterwards."""
-    before = structlog.get_config()
+    """Yield a command line whose logs go to the captured stderr."""
     monkeypatch.setattr(main, "configure_logs", lambda **_: None)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
     yield CommandLine(monkeypatch, capsys)
-    structlog.configure(**before)

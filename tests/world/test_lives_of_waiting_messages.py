@@ -93,6 +93,7 @@ async def test_a_delayed_message_of_an_unknown_future_does_not_come_after_severa
     assert await bodies(client, queue) == [b"last"]
 
 
+@pytest.mark.failing_tasks
 async def test_messages_sent_during_the_deletion_do_not_appear_in_the_next_life(
     cluster: Cluster,
 ) -> None:

@@ -445,8 +445,8 @@ class GroupOwnership:
             self._given_queues.known.expect(queue, now_ns=now_ns())
         self.wake()
 
-    def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
-        """Hand *queue* over to *to* and return the task, which raises WrongState if the queue is
+    def give(self, queue: QueueName, to: str) -> asyncio.Task[WrongState | None]:
+        """Hand *queue* over to *to* and return the task; its result is a refusal if the queue is
         lost meanwhile. Raises WrongState if it is not owned here now.
         """
         owned = self.owned(queue)
@@ -457,14 +457,17 @@ class GroupOwnership:
         self._given_queues.known.give(queue, to, now_ns=now_ns())
         return spawn(self._given(queue, to, handing_over), name=f"give {queue}")
 
-    async def _given(self, queue: QueueName, to: str, handing_over: asyncio.Task[None]) -> None:
+    async def _given(
+        self, queue: QueueName, to: str, handing_over: asyncio.Task[None]
+    ) -> WrongState | None:
         try:
             await asyncio.wait([handing_over])
             if handing_over.cancelled() or handing_over.exception() is not None:
-                raise WrongState(
+                return WrongState(
                     f"this proxy lost queue {queue.qid} while it handed it over to {to}: look who"
                     " owns it, and try again"
                 )
+            return None
         finally:
             # The member has yet to request the lock.
             self._given_queues.known.give(queue, to, now_ns=now_ns())

@@ -36,6 +36,7 @@ from proxy.upstream.ownership.resets import (
     LostMeanwhile,
     NoOwnerNow,
     NotStored,
+    Overtaken,
     moved_to,
     store_reset,
 )
@@ -345,7 +346,7 @@ class OwnedQueue:
         pipeline.drain()  # its commit would be wrong
         pipeline.ended()  # no record would contain later verdicts
 
-    async def _end_at(self, pipeline: ParkingPipeline, end: int) -> bool:
+    async def _end_at(self, pipeline: ParkingPipeline, end: int) -> None:
         """End the period of a queue whose messages from offset *end* on are lost.
 
         The twin, if any, is updated first: once *left* is stored, no owner would notice the loss.
@@ -356,7 +357,8 @@ class OwnedQueue:
         await record_lost_tail(
             self._context, self._lane, pipeline, end=end, until_ns=lambda: self._trust.until_ns
         )
-        return await self._end_with(pipeline, left)
+        if await self._end_with(pipeline, left) is not None:
+            self._log.warning("the next owner must notice that the queue is shorter", end=end)
 
     @property
     def pipeline(self) -> ParkingPipeline | None:
@@ -384,18 +386,20 @@ class OwnedQueue:
         await asyncio.wait([moving])
         if moving.cancelled():
             raise LostMeanwhile(self.queue)
-        if not moving.result():
-            raise NotStored(self.queue)
+        if (refusal := moving.result()) is not None:
+            raise refusal
 
-    async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:
+    async def _move(
+        self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]
+    ) -> Overtaken | NotStored | None:
         return await self._end_with(pipeline, moved_to(pipeline, offset), why)
 
     async def _end_with(
         self, pipeline: ParkingPipeline, last: Snapshot, why: dict[str, object] | None = None
-    ) -> bool:
+    ) -> Overtaken | NotStored | None:
         """End the period with *last* as its last record; *why* is recorded in the history.
 
-        Return False if it could not be stored. Raises Overtaken.
+        Return why it is not stored, if so. What these tasks raise would be logged as a bug.
         """
         assert self._own is not None, "it has a pipeline"
         await self._end("reset")  # its state is not recorded any more
@@ -409,9 +413,11 @@ class OwnedQueue:
                 )
             if stored and why is not None:
                 self._notes.period(pipeline, "reset", **why)
+        except Overtaken as error:
+            return error
         finally:
             await self._give_back("reset")
-        return stored
+        return None if stored else NotStored(self.queue)
 
     # ---- handing over ---------------------------------------------------------------------------
 

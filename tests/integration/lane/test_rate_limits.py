@@ -48,5 +48,5 @@ async def test_real_proxies_keep_to_one_limit_that_changes_while_one_of_them_lea
         await eventually(gateway.all_finished, within_s=30)
     report = gateway.verify()
     assert report.clean, report.violations
-    rates = sorted(event["max_rate"] for event in gateway.events("rate"))
-    assert rates == [40, 40, 40, 1000, 1000]
+    rates = Counter(event["max_rate"] for event in gateway.events("rate"))
+    assert rates == {40: 3, 1000: 2, None: 3}, "each proxy ends its limits"

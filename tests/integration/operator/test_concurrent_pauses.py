@@ -65,6 +65,7 @@ async def test_a_concurrent_pause_is_answered_once_it_is_recorded() -> None:
         assert last.snapshot.paused[KEY].by == "ann"
 
 
+@pytest.mark.failing_tasks
 async def test_a_pause_that_was_not_stored_is_confirmed_to_no_caller() -> None:
     async with _desks() as (_, verbs, broker):
         broker.fails = True

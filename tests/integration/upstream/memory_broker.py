@@ -245,6 +245,11 @@ class MemoryClient:
         await self._step("consumer_ids", group, topic)
         return [self.client_id]
 
+    async def subscribed(self, group: Group, client_id: str, topic: Topic) -> frozenset[Topic]:
+        """Answer for a member that wants *topic* only."""
+        await self._step("subscribed", group, client_id, topic)
+        return frozenset({topic})
+
     async def producer_ids(self, group: Group, topic: Topic) -> list[str]:
         await self._step("producer_ids", group, topic)
         return [self.client_id] if group in self.signs else []

@@ -66,6 +66,7 @@ async def test_where_there_is_little_to_do_all_is_done_at_once() -> None:
     assert [number for _, number in machine.done] == list(range(20))
 
 
+@pytest.mark.failing_tasks
 async def test_a_result_comes_back_and_so_does_what_went_wrong_also_later() -> None:
     machine = Machine()
 

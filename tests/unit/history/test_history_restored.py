@@ -114,3 +114,14 @@ def test_the_owner_in_the_former_life_ends_no_period_of_the_same_epoch() -> None
         verdict = {"offset": 3, "lease": lease, "outcome": "ok", "epoch": 5}
         story.add(event, node="other", **LANE, **verdict)
     assert found(story) == set()
+
+
+def test_a_message_that_is_gone_may_finish_after_the_next_owner_began() -> None:
+    """The former owner does not know yet that the queue has no such message, nor another owner."""
+    story = life(5, handled=3)
+    lease = story.deliver(3)
+    restored(story, 2)
+    story.add("own+", node="other", **LANE, epoch=8, owner="q", begin=2)
+    for event in ("ack_ok", "finish"):
+        story.add(event, **LANE, offset=3, lease=lease, outcome="ok", epoch=5)
+    assert found(story) == set()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -12,17 +11,6 @@ from structlog.testing import capture_logs
 
 from broker_core.names import QueueName, Topic
 from proxy.observe.logs import NoisyLog, configure_logs, queue_log
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_a_line_of_json_carries_group_topic_and_qid(capsys: pytest.CaptureFixture[str]) -> None:

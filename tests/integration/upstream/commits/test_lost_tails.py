@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
@@ -119,6 +120,22 @@ async def test_a_reset_without_effect_is_not_reported_as_done() -> None:
         assert again.epoch > pipeline.epoch
 
 
+async def test_a_lost_tail_that_a_later_owner_must_notice_is_no_failure() -> None:
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        write(brokers, queue, rival())
+        with capture_logs() as logs:
+            owned.lost_tail(5)
+            await eventually(lambda: owned.state is QueueState.GONE)
+    said = [(each["log_level"], each["event"]) for each in logs]
+    assert ("warning", "the next owner must notice that the queue is shorter") in said
+    assert "error" not in dict(said)
+
+
+@pytest.mark.failing_tasks
 async def test_a_queue_lost_during_a_reset_is_an_error_in_words() -> None:
     """Otherwise the request ends as cancelled, without any answer."""
     brokers, queue = one_queue()

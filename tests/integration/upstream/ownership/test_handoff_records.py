@@ -121,5 +121,4 @@ async def test_a_queue_that_is_lost_while_it_is_given_is_not_reported_as_given()
         await asked.wait()
         await owned.lose("another proxy has the lock")
         del us.client.before["send"]
-        with pytest.raises(WrongState, match="lost queue broker-a_0 while it handed it over"):
-            await giving
+        assert "lost queue broker-a_0 while it handed it over" in str(await giving)

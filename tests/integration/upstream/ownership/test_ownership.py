@@ -361,6 +361,7 @@ async def _churn(gateway: Gateway) -> None:
 
 
 @pytest.mark.feature("proxy: ownership")
+@pytest.mark.failing_tasks
 async def test_a_bug_while_reading_restarts_the_queue_and_loses_nothing(
     brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,6 +407,7 @@ async def test_needed_messages_that_retention_deleted_are_counted() -> None:
 # ---- serving ------------------------------------------------------------------------------------
 
 
+@pytest.mark.failing_tasks
 async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -424,6 +425,7 @@ async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
         assert len(us.lane.buffer) == 0
 
 
+@pytest.mark.failing_tasks
 async def test_a_bug_behind_a_take_over_does_not_keep_the_queue_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
