@@ -110,6 +110,7 @@ class HistoryChecker:
             "pause": lambda event: self._lane(event).pauses.pause(event),
             "resume": lambda event: self._lane(event).pauses.resume(event),
             "retry": lambda event: self._lane(event).retry(event),
+            "consumes": self._consumes,
             "pull_wait": lambda event: self._pull(event, 1),
             "pull_end": lambda event: self._pull(event, -1),
             "nemesis": self._nemesis,
@@ -359,6 +360,11 @@ class HistoryChecker:
     def _redrive_dead_letters(self, event: Event) -> None:
         if event["state"] == "started" and (problem := self._audits.problem(event.get("audit"))):
             self._findings.add("R5", f"a redrive of {event['topic']} {problem}")
+
+    def _consumes(self, event: Event) -> None:
+        node, group, topics, t_ns = event["node"], event["group"], event["topics"], event["t_ns"]
+        self._sites.of(node, group).consumes(topics, t_ns)
+        self._sites.demands.consumes(node, group, topics, t_ns)
 
     def _pull(self, event: Event, change: int) -> None:
         site = self._sites.of(event["node"], event["group"])

@@ -8,6 +8,7 @@ ends does not count. Demand is complete only at the end of the histories.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 from proxy.history.reader import Event
@@ -28,11 +29,15 @@ class Demands:
     def __init__(self, last_ns: Callable[[str], int]) -> None:
         """*last_ns* returns the time of a node's last event, at the end of the histories."""
         self._last_ns = last_ns
-        self._waits: dict[tuple[str, str | None], Spans] = {}  # by group and topic; None: any
+        self._waits: dict[tuple[str, str], Spans] = {}  # by group and topic
+        self._waits_for_any: dict[tuple[str, str], Spans] = {}  # by node and group
         self._open: dict[tuple[str, str], dict[_Pull, list[int]]] = {}  # by node and group
         self._holds: dict[tuple[str, str, str | None], Spans] = {}  # by node, group, topic
         self._held_since: dict[tuple[Limit, str, str, str | None], int] = {}
         self._started: dict[str, int] = {}  # last start of each node
+        # Topics of the group at each node and group, each list with the time from which it applies;
+        # None: unknown.
+        self._topics_since: dict[tuple[str, str], list[tuple[int, frozenset[str] | None]]] = {}
         self._total: dict[tuple[str, str], Spans] = {}  # at the end
 
     # ---- while the histories run ----------------------------------------------------------------
@@ -47,8 +52,11 @@ class Demands:
             pulls.setdefault(name, []).append(t_ns)
         elif begun := pulls.get(name):
             span = inner(begun.pop(), t_ns)
-            for topic in (None,) if topics is None else topics:
-                self.add_wait(group, topic, span)
+            if topics is None:
+                self.add_wait_for_any(node, group, span)
+            else:
+                for topic in topics:
+                    self.add_wait(group, topic, span)
             if not begun:
                 del pulls[name]
 
@@ -65,15 +73,39 @@ class Demands:
             self.add_hold(node, group, topic, outer(since, t_ns))
 
     def started(self, node: str, t_ns: int) -> None:
-        """Begin a new incarnation of *node*, without waiting pulls."""
+        """Begin a new incarnation of *node*, without waiting pulls. O(groups)."""
         self._started[node] = t_ns
+        for (of, _), changes in self._topics_since.items():
+            if of == node:
+                changes.append((t_ns, None))
+
+    def consumes(self, node: str, group: str, topics: Iterable[str], t_ns: int) -> None:
+        """Note that *group* consumes *topics* at *node* from now on: pulls for any topic are for
+        these.
+        """
+        self._topics_since.setdefault((node, group), []).append((t_ns, frozenset(topics)))
 
     def reads(self, group: str, topic: str) -> None:
         """Note that *group* reads *topic*, so pulls for any topic count for it as well."""
 
-    def add_wait(self, group: str, topic: str | None, span: Span) -> None:
-        """Add the wait of a pull for *topic* (None: any)."""
+    def add_wait(self, group: str, topic: str, span: Span) -> None:
+        """Add the wait of a pull for *topic*."""
         self._waits.setdefault((group, topic), Spans()).add(*span)
+
+    def add_wait_for_any(self, node: str, group: str, span: Span) -> None:
+        """Add the wait of a pull at *node* for any topic of the group."""
+        self._waits_for_any.setdefault((node, group), Spans()).add(*span)
+
+    def waits_of(self, node: str, group: str, topic: str, waits: Spans) -> Iterator[Span]:
+        """Yield those of *waits* for any topic of *group* at *node* in which *topic* was one of
+        them.
+        """
+        absent = Spans()
+        changes = [*self._topics_since.get((node, group), ()), (FOREVER_NS, None)]
+        for (since, topics), (until, _) in pairwise(changes):
+            if topics is not None and topic not in topics:
+                absent.add(*outer(since, until))
+        return waits.without(absent)
 
     def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
         """Add a time in which a limit of *node* held *topic* (None: all) back."""
@@ -103,19 +135,39 @@ class Demands:
         return sum(until - since - held.length(since, until) for since, until in waits)
 
     def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
-        """Yield node and start of each pull that still waits."""
+        """Yield node and start of each pull that still waits; of one for any topic, the time since
+        when *topic* is one of them.
+        """
         for (node, name), pulls in self._open.items():
             if name == group:
+                present_ns = self._present_since(node, group, topic)
                 for (_, topics), begun in pulls.items():
-                    if topics is None or topic in topics:
+                    if topics is None and present_ns is not None:
+                        yield from ((node, max(since, present_ns)) for since in begun)
+                    elif topics is not None and topic in topics:
                         yield from ((node, since) for since in begun)
+
+    def _present_since(self, node: str, group: str, topic: str) -> int | None:
+        """Return since when *topic* is one of *group* at *node*, 0 if that did not change; None if
+        it is not.
+        """
+        since = 0
+        for t_ns, topics in self._topics_since.get((node, group), ()):
+            if topics is None or topic in topics:
+                since = t_ns if since < 0 else since
+            else:
+                since = -1
+        return None if since < 0 else since
 
     def _all_waits(self, group: str, topic: str) -> Spans:
         total = self._total.get((group, topic))
         if total is None:
             total = self._total[group, topic] = Spans()
-            for name in (topic, None):
-                total.update(self._waits.get((group, name), Spans()))
+            total.update(self._waits.get((group, topic), Spans()))
+            for (node, name), waits in self._waits_for_any.items():
+                if name == group:
+                    for span in self.waits_of(node, group, topic, waits):
+                        total.add(*span)
             for node, since in self.open_waits(group, topic):
                 if since >= self._started.get(node, 0):
                     total.add(*inner(since, self._last_ns(node)))

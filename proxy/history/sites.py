@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -70,6 +70,7 @@ class Site:
     _none_since_ns: int | None = None  # when the last lease ended
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
     _limited: set[str | None] = field(default_factory=set)  # topics; None: all
+    _topics: frozenset[str] | None = None  # those of the group there; None: unknown
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
 
     def clock(self, topic: str, t_ns: int) -> WaitClock:
@@ -86,9 +87,15 @@ class Site:
             self._pulls[topic] = max(0, self._pulls[topic] + change)
         self._set(t_ns)
 
+    def consumes(self, topics: Iterable[str], t_ns: int) -> None:
+        """Note the topics of the group there: pulls for any topic are for these."""
+        self._topics = frozenset(topics)
+        self._set(t_ns)
+
     def restarted(self, t_ns: int) -> None:
         """Reset for a new process, without waiting pulls or limits."""
         self._pulls.clear()
+        self._topics = None
         for topic in list(self._limited):
             self.limit(topic, limited=False, t_ns=t_ns)
         self._set(t_ns)
@@ -143,7 +150,8 @@ class Site:
 
     def _wanted(self, topic: str) -> bool:
         held = self._full or None in self._limited or topic in self._limited
-        return not held and bool(self._pulls[None] or self._pulls[topic])
+        any_topic = self._pulls[None] if self._topics is None or topic in self._topics else 0
+        return not held and bool(any_topic or self._pulls[topic])
 
     @property
     def topics(self) -> list[str]:

@@ -51,6 +51,16 @@ class Spans:
                 break
             yield max(begin, self._begins[place]), min(end, self._ends[place])
 
+    def without(self, others: Spans) -> Iterator[Span]:
+        """Yield the parts that are not in *others*."""
+        for begin, end in self:
+            for since, until in others.within(begin, end):
+                if begin < since:
+                    yield begin, since
+                begin = until
+            if begin < end:
+                yield begin, end
+
     def length(self, begin: int, end: int) -> int:
         """Return the covered time between *begin* and *end*."""
         return sum(until - since for since, until in self.within(begin, end))

@@ -49,7 +49,7 @@ _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
 #: Events of a topic without a message: judged with the messages that are in no queue.
 _NOWHERE = frozenset({"dead_letter_redrive"})
 _EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit", "topic"})
-_PULLS = frozenset({"pull_wait", "pull_end"})
+_PULLS = frozenset({"pull_wait", "pull_end", "consumes"})
 #: Events by which rate limits are judged.
 RATED = frozenset({"rate", "own+", "own-", "deliver"})
 #: Events of lanes.
@@ -404,6 +404,9 @@ class _ReportedSite(Site):
     def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
         """Do nothing: the ``clock`` events include it."""
 
+    def consumes(self, topics: Iterable[str], t_ns: int) -> None:
+        """Do nothing: the ``clock`` events include it."""
+
     def restarted(self, t_ns: int) -> None:
         """Do nothing: the ``clock`` events include it."""
 
@@ -463,7 +466,8 @@ class _ReportingDemands(Demands):
         self._node = node
         self._reports = reports
         self._topics: dict[str, str] = {}  # by topic: its group
-        self._new_waits: dict[str | None, Spans] = {}
+        self._new_waits: dict[str, Spans] = {}
+        self._new_waits_for_any = Spans()
         self._new_holds: dict[str | None, Spans] = {}
         self._reported_ns = 0
 
@@ -478,15 +482,19 @@ class _ReportingDemands(Demands):
         """Report all waits for any topic so far under *topic*."""
         if topic not in self._topics:
             self._topics[topic] = group
-            waits = self._waits.get((group, None), ())
+            for_any = self._waits_for_any.get((self._node, group), Spans())
+            waits = self.waits_of(self._node, group, topic, for_any)
             holds = self._holds.get((self._node, group, None), ())
             self._report(topic, waits, holds)
 
-    def add_wait(self, group: str, topic: str | None, span: Span) -> None:
-        """Add a wait; those of named topics are reported without being kept."""
-        if topic is None:
-            super().add_wait(group, topic, span)
+    def add_wait(self, group: str, topic: str, span: Span) -> None:
+        """Add a wait, which is reported without being kept."""
         self._new_waits.setdefault(topic, Spans()).add(*span)
+
+    def add_wait_for_any(self, node: str, group: str, span: Span) -> None:
+        """Add a wait for any topic."""
+        super().add_wait_for_any(node, group, span)
+        self._new_waits_for_any.add(*span)
 
     def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
         """Add a hold; those of named topics are reported without being kept."""
@@ -509,9 +517,11 @@ class _ReportingDemands(Demands):
     def _report_new(self) -> None:
         waits, self._new_waits = self._new_waits, {}
         holds, self._new_holds = self._new_holds, {}
-        for topic in self._topics:
-            for name in (None, topic):
-                self._report(topic, waits.get(name, ()), holds.get(name, ()))
+        for_any, self._new_waits_for_any = self._new_waits_for_any, Spans()
+        for topic, group in self._topics.items():
+            those = self.waits_of(self._node, group, topic, for_any)
+            self._report(topic, those, holds.get(None, ()))
+            self._report(topic, waits.get(topic, ()), holds.get(topic, ()))
         for name in waits.keys() | holds.keys():
             if name is not None and name not in self._topics:  # until the group reads it
                 self._new_waits[name] = waits.get(name, Spans())

@@ -85,7 +85,7 @@ class GroupLane:
     #: the settings, which take longer to ask.
     is_broadcast: bool = field(init=False)
     #: The settings of its topics, by name.
-    topics: dict[str, TopicSettings] = field(init=False)
+    topics: dict[str, TopicSettings] = field(default_factory=dict, init=False)
     delivers: bool = field(init=False)
     presence: Presence = field(init=False)
     leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
@@ -109,6 +109,7 @@ class GroupLane:
 
     def __post_init__(self) -> None:
         self.name = Group(self.settings.name)
+        self._notes = LaneHistory(self.history, self.name)
         self._follow(self.settings)
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
@@ -120,7 +121,6 @@ class GroupLane:
         self.rates.follow(self.settings)
         self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
         self.buffer.hand_out_by(HandOut(self.settings.hand_out))
-        self._notes = LaneHistory(self.history, self.name)
 
     # ---- demand ---------------------------------------------------------------------------------
 
@@ -521,7 +521,9 @@ class GroupLane:
     def _follow(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.is_broadcast, self.delivers = settings.mode == "broadcast", settings.delivers
-        self.topics = {topic.name: topic for topic in settings.topics}
+        before, self.topics = self.topics, {topic.name: topic for topic in settings.topics}
+        if self.history.enabled and self.topics.keys() != before.keys():
+            self._notes.consumes(self.topics)
 
     def _forget(self, topic: Topic) -> None:
         """Forget a *topic* that the group no longer consumes, once its last queue is removed."""

@@ -219,6 +219,10 @@ class LaneHistory:
                 window["memory_full"] = True  # reading ahead has stopped
             self._record(pipeline, "window", [window])
 
+    def consumes(self, topics: Iterable[str]) -> None:
+        """Record the topics of the group: pulls for any topic are for these from now on."""
+        self.history.write("consumes", group=self.group, topics=sorted(topics))
+
     def pull(self, event: str, wish: PullWish) -> None:
         """Record that a pull begins (``pull_wait``) or stops (``pull_end``) waiting."""
         topics = None if wish.topics is None else sorted(wish.topics)

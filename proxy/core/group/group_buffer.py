@@ -10,6 +10,7 @@ turn it is, so each queue is in the next 2n; the bound in a queue is the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -61,6 +62,7 @@ class GroupBuffer:
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
     _with_paused_keys: dict[QueueName, Pauses] = field(default_factory=dict)
+    _queues: Counter[Topic] = field(default_factory=Counter)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
     # Those of each topic by their longest chains, if the policy asks for it.
@@ -83,6 +85,7 @@ class GroupBuffer:
             pipeline.hand_out_by(self._hand_out)
         pipeline.share_work(self._work)
         if not pipeline.is_twin:  # a twin is paused with its queue
+            self._queues[pipeline.topic] += 1
             pipeline.pauses.register_in(pipeline.queue, self._paused_queues, self._with_paused_keys)
         self.refresh(pipeline)
 
@@ -91,6 +94,7 @@ class GroupBuffer:
         pipeline.close()
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
+            self._queues[pipeline.topic] -= not pipeline.is_twin
             self._paused_queues.pop(pipeline.queue, None)
             self._with_paused_keys.pop(pipeline.queue, None)
             pipeline.pauses.register_in(pipeline.queue, {}, {})  # later changes do not matter here
@@ -103,6 +107,7 @@ class GroupBuffer:
         self._ready.pop(topic, None)
         self._longest.pop(topic, None)
         self._short.pop(topic, None)
+        self._queues.pop(topic, None)
 
     def expired(self, topic: Topic, leases: Iterable[Lease], *, now_ns: int) -> None:
         """Note *leases* that expired although their clients are connected: those that cannot extend
@@ -110,6 +115,10 @@ class GroupBuffer:
         """
         if unextended := [lease for lease in leases if not lease.holder.extends]:
             self._short.setdefault(topic, ShortBatches()).expired(unextended, now_ns=now_ns)
+
+    def has_queue_of(self, topic: Topic) -> bool:
+        """Return True if a queue of *topic* is owned here. O(1)."""
+        return self._queues[topic] > 0
 
     @property
     def paused_whole(self) -> PausedKey | None:

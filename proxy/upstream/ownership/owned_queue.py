@@ -31,6 +31,7 @@ from proxy.upstream.commits.hand_over import drained, write_end
 from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.lock_trust import LockTrust
+from proxy.upstream.ownership.pauses_elsewhere import paused_elsewhere
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
 from proxy.upstream.ownership.resets import (
     LostMeanwhile,
@@ -239,19 +240,23 @@ class OwnedQueue:
                 self._lane.records_damaged(pipeline)
         self._report(begun, pipeline)
         if begun.last is None or begun.forgotten:
-            self._pause_as_others(pipeline)
+            await self._pause_as_others(pipeline)
         self._own, self._forgotten = begun.own, begun.forgotten
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
 
-    def _pause_as_others(self, pipeline: ParkingPipeline) -> None:
-        """Apply the pauses of other queues here to a queue without records, such as one that was
-        added to its topic: operators pause a group or a key in all queues.
+    async def _pause_as_others(self, pipeline: ParkingPipeline) -> None:
+        """Apply the pauses of other queues to a queue without records, such as one that was added
+        to its topic: operators pause a group or a key in all queues.
         """
-        buffer = self._lane.buffer
+        buffer, topic = self._lane.buffer, self.queue.topic
+        if not buffer.has_queue_of(topic):
+            there = await paused_elsewhere(self._context, self._lane.name, self.queue)
+            for key, how in there.items():
+                pipeline.pause(key, how)
         if (pause := buffer.paused_whole) is not None:
             pipeline.pause(EVERYTHING, pause)
-        for key, how in buffer.paused_keys(self.queue.topic).items():
+        for key, how in buffer.paused_keys(topic).items():
             pipeline.pause(key, how)
 
     def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:

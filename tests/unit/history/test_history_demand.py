@@ -431,3 +431,60 @@ def test_a_newer_message_may_wait_for_copies_of_older_ones() -> None:
     story.add("park", **LANE, epoch=1, order="k", by="p", reason="so")
     waiting(story.finish(0, outcome="parked", order="k").commit(1), LONG_S)
     assert found(story.through(1, order="l")) == set()
+
+
+# ---- topics of the group -------------------------------------------------------------------------
+
+
+def consumes(story: Story, *topics: str, node: str = "far") -> Story:
+    return story.add("consumes", node=node, group="billing", topics=list(topics))
+
+
+def for_any(story: Story, seconds: float, *, node: str = "far") -> Story:
+    """Let a pull for any topic of the group wait."""
+    return waiting(story, seconds, topics=None, node=node)
+
+
+def test_a_pull_for_any_topic_does_not_want_one_that_is_removed_from_the_group() -> None:
+    story = consumes(owned("k"), "orders", "refunds").add("own-", **LANE, epoch=1, reason="lost")
+    for_any(consumes(story, "refunds"), LONG_S)
+    for_any(consumes(story, "orders", "refunds"), LIMITS.demand_s / 2)
+    assert found(story.own(2, **RULES).through(0)) == set()
+
+
+def test_n5_it_wants_one_that_is_added_again() -> None:
+    story = consumes(owned("k"), "orders").add("own-", **LANE, epoch=1, reason="lost")
+    for_any(consumes(story, "refunds"), LONG_S)
+    for_any(consumes(story, "orders"), LONG_S)
+    assert found(story.own(2, **RULES).through(0)) == {"N5"}
+
+
+def test_n5_another_proxy_does_not_know_yet_that_it_is_removed() -> None:
+    story = consumes(consumes(owned("k"), "orders"), "orders", node="other")
+    for_any(consumes(story, "refunds"), LONG_S, node="other")
+    assert found(story.through(0)) == {"N5"}
+
+
+@pytest.mark.parametrize(("added", "expected"), [(True, {"N5", "D1"}), (False, {"D1"})])
+def test_a_pull_that_waits_to_the_end_wants_it_only_from_its_addition(
+    added: bool, expected: set[str]
+) -> None:
+    story = consumes(owned("k", "l").through(0), "orders")
+    story.add("own-", **LANE, epoch=1, reason="lost")
+    pull(consumes(story, "refunds"), "pull_wait", topics=None).wait(LONG_S)
+    if added:
+        consumes(story, "orders")
+    assert found(consumes(story.wait(LONG_S), "orders")) == expected
+
+
+@pytest.mark.parametrize(("topics", "expected"), [(["orders"], {"N3", "N5"}), (["refunds"], set())])
+def test_the_owner_too_delivers_only_what_its_pulls_want(
+    topics: list[str], expected: set[str]
+) -> None:
+    story = for_any(consumes(owned("k"), *topics, node="n"), LONG_S, node="n")
+    assert found(story.through(0)) == expected
+
+
+def test_n5_a_new_process_has_the_topics_of_its_settings() -> None:
+    story = consumes(consumes(owned("k"), "orders"), "refunds").add("start", node="far", pid=2)
+    assert found(for_any(story, LONG_S).through(0)) == {"N5"}

@@ -1,0 +1,49 @@
+"""The pauses of a queue without records, at a proxy without other queues of its topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.errors import ConnectionLost
+from broker_core.names import QueueName
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Snapshot
+from proxy.core.records.snapshot_parts import parts
+from tests.integration.upstream.memory_broker import MemoryBrokers
+from tests.integration.upstream.upstreams import TOPIC, rival, twin_of, upstream, write
+
+PAUSE = PausedKey(1000, "ann", "a look")
+
+
+def _known(brokers: MemoryBrokers, queue: QueueName) -> None:
+    """Let a rival own *queue*, in which key ``a`` is paused."""
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 0, 0, paused={b"a": PAUSE})))
+
+
+@pytest.mark.parametrize("new", [("broker-a", 1), ("broker-b", 0)])
+async def test_it_begins_with_those_of_a_queue_of_another_proxy(new: tuple[str, int]) -> None:
+    brokers = MemoryBrokers()
+    _known(brokers, brokers.add_topic(TOPIC, 1)[0])
+    broker, number = new
+    queue = brokers.add_topic(TOPIC, number + 1, broker=broker)[number]
+    twin_of(brokers, queue)
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        assert dict(pipeline.pauses.keys) == {b"a": PAUSE}
+
+
+async def test_a_broker_that_does_not_answer_does_not_keep_a_queue_of_another_one_back() -> None:
+    brokers = MemoryBrokers()
+    there, queue = brokers.add_topic(TOPIC, 1)[0], brokers.add_topic(TOPIC, 1, broker="broker-b")[0]
+    _known(brokers, there)
+    twin_of(brokers, queue)
+
+    async def answers(of: QueueName) -> None:
+        if of == there:
+            raise ConnectionLost("no answer")
+
+    async with upstream(brokers) as us:
+        us.client.before["life"] = answers
+        _, pipeline = await us.owned(queue)
+        assert not pipeline.pauses.keys
