@@ -77,12 +77,12 @@ def application(
     made[_SEE] = see
     made.on_response_prepare.append(_secured)
     for operation in operations:
-        made.router.add_route(
-            operation.method,
-            operation.path,
-            _served(operation, guard, body_within_s),
-            expect_handler=_expected,
-        )
+        served = _served(operation, guard, body_within_s)
+        methods = [operation.method]
+        if operation.method == "GET" and operation.media == TEXT:
+            methods.append("HEAD")  # by which some load balancers probe
+        for method in methods:
+            made.router.add_route(method, operation.path, served, expect_handler=_expected)
     return made
 
 

@@ -99,6 +99,16 @@ async def test_readiness_reports_the_reason() -> None:
         assert (await proxy.get("/readyz"))[::2] == (503, "not ready: it is draining\n")
 
 
+async def test_a_load_balancer_may_probe_without_the_text() -> None:
+    async with admin() as proxy:
+        at = f"http://127.0.0.1:{proxy.port}"
+        async with aiohttp.ClientSession() as session:
+            for path, expected in (("/healthz", 200), ("/readyz", 503), ("/metrics", 200)):
+                proxy.reason = "it is draining" if expected == 503 else None
+                async with session.head(at + path) as answer:
+                    assert (answer.status, await answer.text()) == (expected, "")
+
+
 async def test_metrics_are_in_prometheus_text() -> None:
     async with admin() as proxy:
         status, content_type, text = await proxy.get("/metrics")
