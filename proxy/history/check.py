@@ -292,13 +292,16 @@ class HistoryChecker:
         present = self._present(event)
         lane, life = self._lane_in_life(event, present), present.life
         if lane is present or _decided_ns(event) > life.began_ns:
+            unheard = lane is not present and _decided_ns(event) <= _heard_ns(life, lane)
             if UNKNOWN < self._sends.life_of(event) < life.number:
-                if lane is not present and _decided_ns(event) <= _heard_ns(life, lane):
+                if unheard:
                     lane.deliver(event, self._sends.saw(event))
                 else:
                     life.report_delivery(event)
                 return
-            if lane is present or not present.facts.kept:
+            if unheard and self._is_left_over(event, life):
+                pass
+            elif lane is present or not present.facts.kept:
                 if lane is not present:  # a period of the previous life continues in this one
                     life.granted(event["epoch"])
                 lane = present
@@ -307,6 +310,13 @@ class HistoryChecker:
         if tag and lane.facts.never_wanted(tag):
             lane.facts.violation("D2", f"offset {event['offset']} was delivered with tag {tag}")
         lane.deliver(event, key, tag)
+
+    def _is_left_over(self, event: Event, life: Life) -> bool:
+        """Return True for a message whose send began before *life* and has had no answer: it may be
+        stored in either life, but here only beside others.
+        """
+        began_before = UNKNOWN < self._sends.began_in(event) < life.number
+        return began_before and event["offset"] > life.highest + 1
 
     def _commit(self, event: Event) -> None:
         present = self._present(event)

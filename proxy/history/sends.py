@@ -28,6 +28,7 @@ class _Message:
     queue: str | None = None  # where it is stored; None: not known yet
     offset: int = -1
     life: int = UNKNOWN  # of its topic
+    began: int = UNKNOWN  # life of its topic when it was sent
 
 
 @dataclass(slots=True, eq=False)
@@ -73,8 +74,9 @@ class Sends:
         """Record the start of a send."""
         message = self._of(event)
         message.sent = True
+        message.began = self._lives.now(message.topic)
         if not message.acknowledged:
-            message.life = self._lives.now(message.topic)
+            message.life = message.began
         self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
             plain = plain_key(key) or None
@@ -157,6 +159,15 @@ class Sends:
         if message.outcome_unknown and place not in self._places(event["msg"], message):
             return UNKNOWN
         return self._lives.of(message.topic, event.get("queue"), message.life)
+
+    def began_in(self, event: Event) -> int:
+        """Return the life of the topic in which the send of the message of *event* began, or
+        ``UNKNOWN``.
+        """
+        message = None if event.get("msg") is None else self._messages.get(event["msg"])
+        if message is None or message.began == UNKNOWN:
+            return UNKNOWN
+        return self._lives.of(message.topic, event.get("queue"), message.began)
 
     def tag_of(self, event: Event) -> str | None:
         """Return the tag of the message of *event*; None if it has none or its send is unknown."""

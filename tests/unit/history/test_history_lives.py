@@ -19,12 +19,14 @@ RULES: dict[str, Any] = {
 }
 
 
-def first_life(messages: int = 10) -> Story:
-    """Return a life in which *messages* messages were sent, handled and committed."""
+def first_life(messages: int = 10, **fields: Any) -> Story:
+    """Return a life in which *messages* messages were sent, handled and committed; *fields* are its
+    owner's.
+    """
     story = Story()
     for offset in range(messages):
         story.sent(offset)
-    return story.own(1).through(*range(messages)).commit(messages)
+    return story.own(1, **fields).through(*range(messages)).commit(messages)
 
 
 def topic(story: Story, what: str) -> Story:
@@ -240,6 +242,18 @@ def test_a_try_that_was_given_up_may_store_its_message_in_the_next_life(named: b
     through(story, 0, 1).ack(2, story.deliver(2, msg="m9"), outcome="retry")
     story.wait(2).ack(2, story.deliver(2, msg="m9"))
     assert found(story.commit(3)) == set()
+
+
+def test_a_message_without_an_answer_is_of_the_life_that_has_its_neighbours() -> None:
+    """Its owner has read it and does not know yet that the topic was created again."""
+    story = first_life(9, trust_ms=5000)
+    story.add("send", msg="m9", topic="orders", key="k")
+    story.add("send_info", msg="m9", topic="orders")
+    anew(story, own=False)
+    for offset in (9, 10):  # both tries have stored it
+        story.ack(offset, story.deliver(offset, msg="m9"))
+    story.set_attempts({}).own(2)
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
 
 def test_g1_the_copy_of_the_former_life_is_delivered_although_a_try_was_given_up() -> None:
