@@ -32,6 +32,19 @@ def test_messages_delivered_by_a_previous_owner_may_be_deleted_unread_at_the_nex
     assert deleted(story, 0, 2).through(2).commit(3).found() == set()
 
 
+def test_a_spilled_message_is_deleted_again_once_its_chain_needs_it() -> None:
+    story = story_of(3)
+    story.deliver(1)
+    deleted(story.own(2), 0, 2).finish(1, outcome="deleted")
+    assert story.through(2).commit(3).found() == set()
+
+
+def test_d3_a_deleted_message_is_finished_by_a_client() -> None:
+    story = story_of(3)
+    lease = story.deliver(1)
+    assert deleted(story, 0, 2).ack(1, lease).through(2).commit(3).found() == {"D3", "W3"}
+
+
 def test_d1_a_deleted_message_is_delivered() -> None:
     assert deleted(story_of(3), 0, 2).through(1, 2).commit(3).found() == {"D1"}
 
