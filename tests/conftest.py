@@ -128,7 +128,8 @@ def _logs(request: pytest.FixtureRequest) -> Iterator[None]:
     for handler in root.handlers[:]:
         if type(handler) is logging.StreamHandler:  # those of pytest are of subclasses
             root.removeHandler(handler)
-    assert not _failed_tasks or request.node.get_closest_marker("failing_tasks")
+    if request.node.get_closest_marker("failing_tasks") is None:
+        assert not _failed_tasks, "mark the test with failing_tasks if that is its purpose"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -251,7 +251,9 @@ class OwnershipLog:
         routed: set[QueueName] = set()
         for topic in sorted({twin.topic for twin in twins}):
             routed.update(await self._queues(topic))
-        found = await self._client.queue_ranges(twin for twin in twins if twin in routed)
+        if not (there := routed & twins.keys()):
+            return {}
+        found = await self._client.queue_ranges(sorted(there))
         return {twins[twin]: each.end for twin, each in found.items()}
 
     async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:

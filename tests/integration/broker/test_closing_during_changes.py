@@ -54,6 +54,7 @@ def slow(sync: Callable[[int], None], under_way: list[int]) -> Callable[[int], N
 
 
 @pytest.mark.parametrize("code", CHANGES, ids=lambda code: code.name)
+@pytest.mark.failing_tasks
 async def test_nothing_is_written_after_the_close(
     tmp_path: Path, slow_disk: list[int], code: RequestCode
 ) -> None:

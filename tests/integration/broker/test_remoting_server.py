@@ -200,6 +200,7 @@ async def test_a_late_answer_is_dropped_after_the_time_out(
     assert (await pool.request(address, RemotingCommand(ECHO), timeout_s=5)).code == 0
 
 
+@pytest.mark.failing_tasks
 async def test_a_lost_connection_fails_what_waits_and_is_opened_again(
     peer: Peer, pool: ConnectionPool
 ) -> None:
@@ -260,6 +261,7 @@ async def test_a_server_that_closes_serves_what_it_is_told_to(
 
 
 @pytest.mark.parametrize("released", [True, False])
+@pytest.mark.failing_tasks
 async def test_a_server_that_closes_ends_the_handlers_of_lost_connections_too(
     peer: Peer, released: bool
 ) -> None:
@@ -358,6 +360,7 @@ async def test_too_many_requests_in_hand_are_not_read(
 
 
 @pytest.mark.sockets
+@pytest.mark.failing_tasks
 async def test_closing_while_connecting_is_a_lost_connection() -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=0)
     host, port = listener.getsockname()

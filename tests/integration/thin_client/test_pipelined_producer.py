@@ -201,6 +201,7 @@ async def test_closed_without_await_it_sends_first(proxy: ScriptedProxy) -> None
     assert proxy.accepted == 2
 
 
+@pytest.mark.failing_tasks
 async def test_after_a_failure_of_its_key_what_waits_fails_and_later_sends_go(
     proxy: ScriptedProxy,
 ) -> None:
@@ -220,6 +221,7 @@ async def test_after_a_failure_of_its_key_what_waits_fails_and_later_sends_go(
     assert [body for (body,) in bodies(proxy)] == [b"1", b"3", b"4"]
 
 
+@pytest.mark.failing_tasks
 async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None:
     """Others go on: the connection stays, and the request is not sent again."""
     slow = Held(code=12)

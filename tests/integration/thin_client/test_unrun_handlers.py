@@ -210,6 +210,7 @@ def test_a_cursor_means_that_its_statement_has_run() -> None:
         check_result(database.execute("select 1"))
 
 
+@pytest.mark.failing_tasks
 async def test_the_result_of_wait_counts_as_what_it_waited_for() -> None:
     """Finished work counts by its end; a handler whose work is not finished acks nothing."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

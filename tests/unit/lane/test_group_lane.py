@@ -243,13 +243,14 @@ async def test_a_stored_ownership_record_is_in_the_history(bench: Bench) -> None
 
 
 async def test_a_waiting_pull_is_in_the_history(bench: Bench) -> None:
+    consumes = ("consumes", {"group": GROUP, "topics": ["orders"]})
     wish = PullWish(Holder(1, "c"), frozenset({ORDERS}), 1, 1)
     bench.lane.pull_waits(wish)
     assert bench.lane.presence.waiting_pulls == 1
     bench.lane.pull_ends(wish, now_ns=now_ns())
     assert bench.lane.presence.waiting_pulls == 0
     fields = {"group": GROUP, "topics": ["orders"], "consumer": "c"}
-    assert bench.notes.events == [("pull_wait", fields), ("pull_end", fields)]
+    assert bench.notes.events == [consumes, ("pull_wait", fields), ("pull_end", fields)]
 
 
 async def test_a_finish_is_written_before_the_delivery_that_it_allows(bench: Bench) -> None:

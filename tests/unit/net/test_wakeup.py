@@ -65,6 +65,7 @@ async def test_a_task_with_a_condition_sleeps_until_it_is_met() -> None:
     assert await waiting is True
 
 
+@pytest.mark.failing_tasks
 async def test_a_condition_that_fails_hits_its_own_task_alone() -> None:
     signal = Signal()
 

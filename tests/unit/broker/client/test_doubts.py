@@ -63,6 +63,7 @@ def test_the_message_is_not_stored(error: RemotingError) -> None:
         raise error
 
 
+@pytest.mark.failing_tasks
 async def test_a_client_that_closes_leaves_calls_in_doubt_that_it_has_sent() -> None:
     asked = asyncio.Event()
 

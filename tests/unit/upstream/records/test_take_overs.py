@@ -61,6 +61,7 @@ async def test_callers_during_a_request_share_the_next_answer(
     assert len(client.requests) == 2
 
 
+@pytest.mark.failing_tasks
 async def test_a_missing_answer_is_requested_by_the_next_caller(
     client: Client, take_overs: TakeOvers
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_missing_answer_is_requested_by_the_next_caller(
     assert await asking[1] == 2
 
 
+@pytest.mark.failing_tasks
 async def test_callers_that_waited_for_a_missing_answer_fail_together(
     client: Client, take_overs: TakeOvers
 ) -> None:
