@@ -31,7 +31,6 @@ from proxy.upstream.commits.hand_over import drained, write_end
 from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.lock_trust import LockTrust
-from proxy.upstream.ownership.pauses_elsewhere import paused_elsewhere
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
 from proxy.upstream.ownership.resets import (
     LostMeanwhile,
@@ -251,7 +250,7 @@ class OwnedQueue:
         """
         buffer, topic = self._lane.buffer, self.queue.topic
         if not buffer.has_queue_of(topic):
-            there = await paused_elsewhere(self._context, self._lane.name, self.queue)
+            there = await self._context.pauses.of(self._lane.name, self.queue)
             for key, how in there.items():
                 pipeline.pause(key, how)
         if (pause := buffer.paused_whole) is not None:
