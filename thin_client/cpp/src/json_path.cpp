@@ -107,9 +107,10 @@ JsonPath::JsonPath(std::string_view text) {
 }
 
 std::optional<std::string> JsonPath::find(std::string_view body) const {
-    const bool is_marked = body.starts_with("\xef\xbb\xbf");  // a mark that the parser would skip
-    const auto document = is_marked ? Json(Json::value_t::discarded)
-                                    : Json::parse(body, nullptr, false);
+    // The parser would skip a mark at the beginning, and take a null character for the end.
+    const bool is_text = !body.starts_with("\xef\xbb\xbf") && body.find('\0') == body.npos;
+    const auto document = is_text ? Json::parse(body, nullptr, false)
+                                  : Json(Json::value_t::discarded);
     if (document.is_discarded()) {
         throw std::invalid_argument(
             "cannot read the sharding key: the body is not JSON");

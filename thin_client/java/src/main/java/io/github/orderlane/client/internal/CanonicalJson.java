@@ -2,6 +2,7 @@ package io.github.orderlane.client.internal;
 
 import java.math.BigDecimal;
 import java.math.MathContext;
+import java.math.RoundingMode;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -13,6 +14,8 @@ import java.util.TreeMap;
  */
 final class CanonicalJson {
     private static final int MAX_DEPTH = 100;
+    private static final List<RoundingMode> CLOSEST_FIRST =
+            List.of(RoundingMode.HALF_EVEN, RoundingMode.UP, RoundingMode.DOWN);
 
     private CanonicalJson() {}
 
@@ -115,15 +118,21 @@ final class CanonicalJson {
         return sign + digits.substring(0, point) + "." + digits.substring(point);
     }
 
-    /** The fewest digits that identify this double. */
+    /**
+     * The fewest digits that identify this double, and of several such numbers the closest; of two
+     * equally close ones the even one, as in the other languages. A power of two has more room
+     * above than below, so that the number on the far side may be the only one.
+     */
     private static BigDecimal shortest(double value) {
         BigDecimal exact = new BigDecimal(value);
         for (int digits = 1; digits < 17; digits++) {
-            BigDecimal rounded = exact.round(new MathContext(digits));
-            if (rounded.doubleValue() == value) {
-                return rounded.stripTrailingZeros();
+            for (RoundingMode mode : CLOSEST_FIRST) {
+                BigDecimal rounded = exact.round(new MathContext(digits, mode));
+                if (rounded.doubleValue() == value) {
+                    return rounded.stripTrailingZeros();
+                }
             }
         }
-        return exact.round(new MathContext(17)).stripTrailingZeros();
+        return exact.round(new MathContext(17, RoundingMode.HALF_EVEN)).stripTrailingZeros();
     }
 }
