@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -22,6 +22,7 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import all_results
+from broker_core.time_slices import TimeSlices
 from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_letter
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
@@ -40,6 +41,7 @@ AT_ONCE = 256
 #: Messages, and the next offset; what stands for a batch behind the last one.
 _Batch = tuple[Sequence[StoredMessage], int]
 _END: _Batch = ((), -1)
+_SHOWN = tuple(each.name for each in fields(DeadLetter) if each.name not in ("queue", "offset"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class DeadLetterDesk:
         self._context = context
         self._is_known = is_known
         self._runs: dict[Group, RedriveRun] = {}  # the last one of each group
+        self._slices = TimeSlices()
         #: Redriven messages, by group and topic.
         self.counts: Counter[tuple[str, str]] = Counter()
 
@@ -116,11 +119,12 @@ class DeadLetterDesk:
         for _, letter in found[wish.limit :] if wish.limit is not None else ():
             reached[letter.queue] = min(reached[letter.queue], letter.offset)
         waiting = sum(end - first for _, first, end in bounds.values())
+        shown = [letter for _, letter in found[: wish.limit]]
         return {
             "group": group,
             "positions": positions_text(reached),
             "waiting": None if ask.unanswered else waiting,
-            "dead_letters": [_row(letter) for _, letter in found[: wish.limit]],
+            "dead_letters": [await self._slices.result(partial(_row, each)) for each in shown],
             "complete": complete and (wish.limit is None or len(found) <= wish.limit),
             "redrive": self._view(group),
             "unanswered": ask.unanswered,
@@ -170,11 +174,13 @@ class DeadLetterDesk:
                 batch = await ask.ask(queue.broker, partial(_next, batches))
                 if batch is None or batch is _END:
                     break
-                lines = [
-                    orjson.dumps(_whole(stored, queue)) + b"\n"
-                    for stored in batch[0]
-                    if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
-                ][:left]
+                lines = []
+                for stored in batch[0]:
+                    if len(lines) == left or stored.queue_offset >= end:
+                        break
+                    line = await self._slices.result(partial(_line, stored, queue, wish))
+                    if line:
+                        lines.append(line)
                 left = None if left is None else left - len(lines)
                 yield b"".join(lines) or SEARCHING
         if ask.unanswered:
@@ -327,7 +333,10 @@ class DeadLetterDesk:
         found: list[DeadLetter] = []
         read_to = start
         async for messages, read_to in self._batches(queue, start, end):  # noqa: B007
-            found += filter(wish.takes, (dead_letter(each, queue) for each in messages))
+            for each in messages:
+                letter = await self._slices.result(partial(dead_letter, each, queue))
+                if wish.takes(letter):
+                    found.append(letter)
             if wish.limit is not None and len(found) > wish.limit:
                 break
         return found, read_to
@@ -395,10 +404,18 @@ def _positions(wish: Wish, queues: Sequence[QueueName]) -> dict[QueueName, int]:
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
-    row = asdict(letter)
-    del row["queue"], row["offset"]
-    return {"dead_letter": f"{letter.queue.qid}@{letter.offset}", **row}
+    row: dict[str, Any] = {"dead_letter": f"{letter.queue.qid}@{letter.offset}"}
+    for name in _SHOWN:
+        row[name] = getattr(letter, name)
+    return row
 
 
 def _whole(stored: StoredMessage, queue: QueueName) -> dict[str, Any]:
     return {**_row(dead_letter(stored, queue)), **content_of(stored)}
+
+
+def _line(stored: StoredMessage, queue: QueueName, wish: Wish) -> bytes:
+    """Return *stored* as a line of JSON; nothing if it is not selected."""
+    if not wish.takes(dead_letter(stored, queue)):
+        return b""
+    return orjson.dumps(_whole(stored, queue)) + b"\n"

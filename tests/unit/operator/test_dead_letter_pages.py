@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from broker_core.names import Topic
+from broker_core.tasks import spawn
 from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
 from testkit.messages import message
 from tests.support.fake_broker_client import FakeBrokerClient
@@ -32,3 +37,35 @@ async def test_all_are_shown_once_although_the_broker_s_clock_was_set_back() -> 
     for queue in ("broker-a_0", "broker-a_1"):
         of_it = [each for each in seen if each.startswith(queue)]
         assert of_it == [f"{queue}@{n}" for n in range(5)]
+
+
+@pytest.mark.sockets  # time slices need real time
+@pytest.mark.parametrize("exported", [False, True], ids=["list", "export"])
+async def test_ten_thousand_do_not_hold_the_event_loop(exported: bool) -> None:
+    client = FakeBrokerClient(**{LETTERS: 1})
+    client.store(
+        *(message(n, topic=LETTERS, key=f"k{n}", ORDERLANE_REASON="r" * 99) for n in range(10_000))
+    )
+    context: Any = SimpleNamespace(client=client)
+    desk = DeadLetterDesk(context, is_known=lambda _: True)
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+
+    async def look() -> int:
+        if not exported:
+            return len((await desk.show("billing", Wish(limit=10_000)))["dead_letters"])
+        pieces = [each async for each in desk.export("billing", Wish(limit=None)).pieces]
+        return b"".join(pieces).count(b"\n")
+
+    watching = spawn(watch(), name="watch")
+    await asyncio.sleep(0)
+    assert await look() == 10_000
+    await asyncio.sleep(0)
+    watching.cancel()
+    assert longest < 0.15
