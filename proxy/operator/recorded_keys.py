@@ -156,9 +156,9 @@ class RecordedKeys:
 
 def without(rows: Sequence[OwnerRow], us: str) -> tuple[list[OwnerRow], list[OwnerRow]]:
     """Split *rows* into the queues that other proxies than *us* own, and those without an owner."""
-    others = [
-        row
-        for row in rows
-        if row.state == "owned" and row.last is not None and row.last.own.owner != us
-    ]
-    return others, [row for row in rows if row not in others]
+    others: list[OwnerRow] = []
+    free: list[OwnerRow] = []
+    for row in rows:
+        owner = row.last.own.owner if row.last is not None and row.state == "owned" else us
+        (free if owner == us else others).append(row)
+    return others, free
