@@ -279,8 +279,9 @@ class AsyncConsumer(BaseConsumer):
     async def __anext__(self) -> Message:
         """Return the next message.
 
-        Raises RuntimeError if this task has not settled its previous message, unless another task
-        has entered its scope, or if another process or event loop started the consumer.
+        Raises RuntimeError if this task, or one that has ended, has not settled its previous
+        message, unless another task has entered its scope, or if another process or event loop
+        started the consumer.
         """
         self._check_process()
         self._check_loop()
@@ -301,11 +302,19 @@ class AsyncConsumer(BaseConsumer):
 
     async def _check_yielded(self) -> None:
         me = asyncio.current_task()
-        if any(task is me and message.unentered for message, task in self._yielded.items()):
+        if any(map(self._is_left, self._yielded)):
             await asyncio.sleep(0)  # lets a task that was just created enter the scope
         for message, task in self._yielded.items():
-            if task is me and (message.unentered or message.entered_by is me):
+            if self._is_left(message) or (task is me and message.entered_by is me):
                 raise NotSettled(message, "async with")
+
+    def _is_left(self, message: Message) -> bool:
+        """Return whether nothing has entered the scope of *message*, and its task is this one, or
+        has ended: then no other step would report it.
+        """
+        task = self._yielded[message]
+        is_ours = task is asyncio.current_task() or (isinstance(task, asyncio.Task) and task.done())
+        return is_ours and message.unentered
 
     # ---- settling, waking, draining --------------------------------------------------------------
 

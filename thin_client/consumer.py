@@ -201,13 +201,13 @@ class Consumer(BaseConsumer):
     def __next__(self) -> Message:
         """Return the next message.
 
-        Raises RuntimeError if this thread has not settled its previous message, or if another
-        process started the consumer.
+        Raises RuntimeError if this thread has not settled its previous message, or if one has ended
+        whose message is in no scope, or if another process started the consumer.
         """
         self._check_process()
-        me = threading.get_ident()
+        me = threading.current_thread()
         for taken, thread in list(self._yielded.items()):
-            if thread == me:
+            if thread is me or (_has_ended(thread) and taken.unentered):
                 raise NotSettled(taken, "with")
         message = self._next(self._take)
         if message is None:
@@ -310,6 +310,10 @@ class Consumer(BaseConsumer):
             del in_child
             for each, handler in former.items():
                 signal.signal(each, handler)
+
+
+def _has_ended(thread: object) -> bool:
+    return isinstance(thread, threading.Thread) and not thread.is_alive()
 
 
 def _traced(handler: Callable[[H], object], tracer: Tracer) -> Callable[[H], object]:

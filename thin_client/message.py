@@ -229,7 +229,7 @@ class Message:
         return unentered
 
     def __enter__(self) -> Self:
-        self._enter(threading.get_ident())
+        self._enter(_task_or_thread())
         return self
 
     def __exit__(
@@ -263,6 +263,14 @@ class Message:
                 f"{self} cannot be entered: use 'with' once, and only on an iterator's message"
             )
         self._entered = who
+
+
+def _task_or_thread() -> object:
+    """Return the current task, or the ID of a thread without one."""
+    try:
+        return asyncio.current_task() or threading.get_ident()
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.get_ident()
 
 
 class NotSettled(RuntimeError):
