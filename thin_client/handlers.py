@@ -10,7 +10,9 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterator
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, ValuesView
 from types import FunctionType, MethodType
 
 from thin_client.key_batch import KeyBatch
@@ -22,6 +24,15 @@ PlainBatchHandler = Callable[[KeyBatch], None]
 #: Handler of ``AsyncConsumer``: a coroutine function, or a plain function, which runs in a thread.
 Handler = Callable[[Message], Awaitable[object] | None]
 BatchHandler = Callable[[KeyBatch], Awaitable[object] | None]
+
+#: Modules of iterators that do their work when they are iterated.
+_ITERATORS = ("builtins", "itertools", "asyncio.tasks")
+#: Attributes, by module, that are None until a process has ended.
+_PROCESSES = {
+    "subprocess": "returncode",
+    "asyncio.subprocess": "returncode",
+    "multiprocessing.process": "exitcode",
+}
 
 
 def check_handler(handler: object) -> None:
@@ -60,8 +71,9 @@ def check_result(result: object) -> None:
     """Raise TypeError if a handler's *result* represents work that has not finished.
 
     This is an awaitable, an iterator (such as a generator or ``map``), a function, what a
-    ``contextmanager`` returns, a pending future or result of a pool, or a collection with one of
-    these, also the sets that the functions ``wait`` return. The exception of a finished future is
+    ``contextmanager`` returns, a pending future or result of a pool, a scheduled callback, a thread
+    or process that has not ended, or a collection with one of these, also the sets that the
+    functions ``wait`` return. The exception of a finished future is
     raised, and so is a returned exception, also in a collection, as of ``gather(...,
     return_exceptions=True)``: a handler that returns a Retry does not mean an ack.
     """
@@ -86,7 +98,7 @@ def check_result(result: object) -> None:
 def _parts(result: object) -> Collection[object]:
     if isinstance(result, tuple) and all(isinstance(each, set) for each in result):
         return [each for some in result for each in some]  # of wait: what is done, and what is not
-    if isinstance(result, list | tuple | set | frozenset):
+    if isinstance(result, list | tuple | set | frozenset | deque | ValuesView):
         return result
     return result.values() if isinstance(result, dict) else (result,)
 
@@ -97,7 +109,7 @@ def _not_run(result: object) -> str | None:
         return f"a {type(result).__name__} that was not awaited"
     if _is_generator(result):
         return "a generator that was not iterated"
-    if isinstance(result, Iterator) and _is_of(result, "builtins", "itertools"):
+    if isinstance(result, Iterator) and _is_of(result, *_ITERATORS):
         return f"a {type(result).__name__} that was not iterated"
     if _is_of(result, "contextlib") and _is_generator(getattr(result, "gen", None)):
         return "a context manager that was not entered"
@@ -109,6 +121,19 @@ def _not_run(result: object) -> str | None:
         ready = getattr(result, "ready", None)
         if ready is not None and not ready():
             return f"a {type(result).__name__} that is not ready"
+    if isinstance(result, asyncio.Handle):
+        return "a callback that is only scheduled"
+    return _at_work(result)
+
+
+def _at_work(result: object) -> str | None:
+    """Return a description of *result* if it is a thread or process that has not ended."""
+    if isinstance(result, threading.Thread):
+        return "a thread that has not ended" if result.ident is None or result.is_alive() else None
+    for module, code in _PROCESSES.items():
+        if _is_of(result, module) and getattr(result, code, 0) is None:
+            poll = getattr(result, "poll", None)
+            return None if poll is not None and poll() is not None else "a process that runs"
     return None
 
 

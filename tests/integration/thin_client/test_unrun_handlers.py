@@ -10,7 +10,10 @@ import itertools
 import logging
 import multiprocessing.pool
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -187,6 +190,26 @@ def pooled(message: Message) -> Any:
         pool.close()
 
 
+def scheduled(message: Message) -> Any:
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.call_later(60, handle, message)
+    finally:
+        loop.close()
+
+
+def scheduled_together(message: Message) -> Any:
+    return deque([scheduled(message)])
+
+
+def timed(message: Message) -> Any:
+    return threading.Timer(60, handle, [message])
+
+
+def other_process(message: Message) -> Any:
+    return multiprocessing.get_context("spawn").Process(target=handle, args=[message])
+
+
 RESULTS: dict[str, Callable[[Message], Any]] = {
     "coroutine": decorated,
     "list of coroutines": in_a_list,
@@ -202,12 +225,34 @@ RESULTS: dict[str, Callable[[Message], Any]] = {
     "context manager": managed,
     "asynchronous context manager": managed_later,
     "pool": pooled,
+    "scheduled callback": scheduled,
+    "deque of scheduled callbacks": scheduled_together,
+    "thread": timed,
+    "process": other_process,
 }
 
 
 def test_a_cursor_means_that_its_statement_has_run() -> None:
     with sqlite3.connect(":memory:") as database:
         check_result(database.execute("select 1"))
+
+
+def test_threads_and_programs_that_have_ended_mean_that_their_work_has_run() -> None:
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    check_result(thread)
+    program = subprocess.Popen([sys.executable, "-c", ""])
+    program.wait()
+    check_result(program)
+    check_result(subprocess.run([sys.executable, "-c", ""], check=True))
+
+
+def test_a_program_that_runs_means_that_its_work_is_not_done() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        with pytest.raises(TypeError, match="the handler returned a process that runs"):
+            check_result(program)
+        program.kill()
 
 
 @pytest.mark.failing_tasks

@@ -1,5 +1,6 @@
 /** Checks handlers, and results whose work has not run. Pure. */
 
+import { ChildProcess } from "node:child_process";
 import { type Duplex, Stream } from "node:stream";
 import { types } from "node:util";
 
@@ -28,8 +29,8 @@ export function checkHandler(handler: unknown): void {
 
 /**
  * Throws for an awaited result whose work has not run, or may still run: a TypeError for a
- * generator, another iterator, a function, an observable, a stream that has not ended, a collection
- * with one of these or with promises, and an object with promises. A returned error is thrown, also
+ * generator, another iterator, a function, an observable, a stream, timer or process that has not
+ * ended, a collection with one of these or with promises, and an object with promises. A returned error is thrown, also
  * in a collection, and so is the reason of a rejection, as `Promise.allSettled` returns them.
  */
 export function checkResult(result: unknown): void {
@@ -63,8 +64,18 @@ function notRun(result: unknown): string | null {
     return "a generator that was not iterated";
   }
   if (Symbol.iterator in result && "next" in result) return "an iterator that was not iterated";
+  if (isPendingTimer(result)) return "a timer that has not fired";
+  if (result instanceof ChildProcess && result.exitCode === null && result.signalCode === null) {
+    return "a process that runs";
+  }
   if ("@@observable" in result) return "an observable that was not subscribed to";
   return null;
+}
+
+/** Whether it is the result of `setTimeout`, `setInterval` or `setImmediate`, still to be called. */
+function isPendingTimer(result: object): boolean {
+  const timer = result as { hasRef?: unknown; _destroyed?: unknown };
+  return typeof timer.hasRef === "function" && timer._destroyed === false;
 }
 
 /** Whether nothing is left to be read or written. */

@@ -1,6 +1,7 @@
 /** The consumer against a scripted proxy. */
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -364,7 +365,13 @@ test("a loop that does not settle fails, and its message is retried", async () =
   assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 defer"]);
 });
 
-test("a result whose work has not run does not ack", async () => {
+test("a result whose work has not run does not ack", async (t) => {
+  const timers = [setTimeout(() => {}, 60_000), setInterval(() => {}, 60_000)] as const;
+  const program = spawn(process.execPath, ["-e", "process.stdin.resume()"]);
+  t.after(() => {
+    for (const timer of timers) clearTimeout(timer);
+    program.kill();
+  });
   const results: unknown[] = [
     (function* () {})(),
     (async function* () {})(),
@@ -379,6 +386,8 @@ test("a result whose work has not run does not ack", async () => {
     [(function* () {})()],
     new PassThrough(),
     new Writable({ write() {} }),
+    ...timers,
+    program,
     new Retry(),
     [null, new Error("of one part")],
     [{ status: "fulfilled", value: 1 }, { status: "rejected", reason: new Error("no") }],
@@ -402,8 +411,13 @@ test("a result of finished work acks, whatever it is", async () => {
   await new Promise<void>((resolve) => written.end("x", resolve));
   const read = Readable.from(["x"]);
   for await (const _each of read);
+  const program = spawn(process.execPath, ["-e", ""]);
+  const timers = [setTimeout(() => {}, 1), setImmediate(() => {})];
+  await once(program, "exit");
   const results: unknown[] = [
     7,
+    ...timers,
+    program,
     [],
     [{ status: "fulfilled", value: 1 }],
     [{ status: "rejected", reason: "no stock", order: 7 }],
