@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class FormerHandlers:
-    """The handlers before a consumer's. A child process gets them back.
+    """The handlers before a consumer's. They are back after it, and in a child process.
 
     With the consumer's, a signal to the child would not end it. It would stop the consumers of the
     parent, if they run in an event loop, which learns of signals through a socket that both share.
@@ -32,6 +32,16 @@ class FormerHandlers:
             signal.set_wakeup_fd(-1)
             for number, handler in self._handlers.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Remove those of *loop*, and set the former ones again, except what was a handler of a
+        loop: only that loop knew it.
+        """
+        for number, handler in self._handlers.items():
+            of_loops = signal.getsignal(number)
+            loop.remove_signal_handler(number)
+            if handler is not None and handler is not of_loops:
+                signal.signal(number, handler)
 
 
 @dataclass(slots=True)
@@ -69,8 +79,7 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         if not handled.stops:
             del _loops[loop]
             if handled.former is not None:
-                for number in SIGNALS:
-                    loop.remove_signal_handler(number)
+                handled.former.end(loop)
 
 
 def _stop_all(stops: list[Callable[[], None]]) -> None:

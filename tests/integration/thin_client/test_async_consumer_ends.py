@@ -182,6 +182,30 @@ async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> Non
 
 
 @pytest.mark.sockets
+async def test_signal_handlers_of_the_application_are_back_after_the_end(
+    proxy: ScriptedProxy,
+) -> None:
+    """As those of a web server, or of ``asyncio.run``, whose SIGINT cancels the main task."""
+
+    def own(number: int, _frame: object) -> None:
+        raise AssertionError(f"signal {number}")
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    former = [signal.signal(number, own) for number in numbers]
+    try:
+        each = consumer_of(proxy)
+        running = asyncio.get_running_loop().create_task(each.run(print))
+        await proxy.until(lambda: proxy.waiting_pulls == 1)
+        assert signal.getsignal(signal.SIGTERM) is not own
+        each.stop()
+        await asyncio.wait_for(running, 30)
+        assert [signal.getsignal(number) for number in numbers] == [own, own]
+    finally:
+        for number, handler in zip(numbers, former, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.sockets
 async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
     """On SIGTERM run acks its messages and returns."""
     handled = asyncio.Event()
