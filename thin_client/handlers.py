@@ -27,7 +27,7 @@ BatchHandler = Callable[[KeyBatch], Awaitable[object] | None]
 
 #: Modules of iterators that do their work when they are iterated.
 _ITERATORS = ("builtins", "itertools", "asyncio.tasks")
-#: Attributes, by module, that are None until a process has ended.
+#: Attributes, by module, without a value until a process has ended.
 _PROCESSES = {
     "subprocess": "returncode",
     "asyncio.subprocess": "returncode",

@@ -174,7 +174,7 @@ class DeadLetterDesk:
                 batch = await ask.ask(queue.broker, partial(_next, batches))
                 if batch is None or batch is _END:
                     break
-                lines = []
+                lines: list[bytes] = []
                 for stored in batch[0]:
                     if len(lines) == left or stored.queue_offset >= end:
                         break

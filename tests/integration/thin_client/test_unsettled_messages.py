@@ -212,7 +212,7 @@ async def test_a_thread_that_ended_with_its_message(proxy: ScriptedProxy) -> Non
 
 
 async def test_a_thread_may_pass_its_message_on_and_end(proxy: ScriptedProxy) -> None:
-    """Whoever has entered the scope settles it."""
+    """The one who has entered the scope settles it."""
     await proxy.put("a", "b")
 
     def work() -> None:
