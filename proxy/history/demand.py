@@ -135,17 +135,19 @@ class Demands:
         return sum(until - since - held.length(since, until) for since, until in waits)
 
     def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
-        """Yield node and start of each pull that still waits; of one for any topic, the time since
-        when *topic* is one of them.
+        """Yield node and start of each pull that still waits in the last incarnation of its node;
+        of one for any topic, the time since when *topic* is one of them.
         """
         for (node, name), pulls in self._open.items():
             if name == group:
+                started_ns = self._started.get(node, 0)
                 present_ns = self._present_since(node, group, topic)
                 for (_, topics), begun in pulls.items():
                     if topics is None and present_ns is not None:
-                        yield from ((node, max(since, present_ns)) for since in begun)
+                        own = (since for since in begun if since >= started_ns)
+                        yield from ((node, max(since, present_ns)) for since in own)
                     elif topics is not None and topic in topics:
-                        yield from ((node, since) for since in begun)
+                        yield from ((node, since) for since in begun if since >= started_ns)
 
     def _present_since(self, node: str, group: str, topic: str) -> int | None:
         """Return since when *topic* is one of *group* at *node*, 0 if that did not change; None if

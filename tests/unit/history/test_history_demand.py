@@ -488,3 +488,10 @@ def test_the_owner_too_delivers_only_what_its_pulls_want(
 def test_n5_a_new_process_has_the_topics_of_its_settings() -> None:
     story = consumes(consumes(owned("k"), "orders"), "refunds").add("start", node="far", pid=2)
     assert found(for_any(story, LONG_S).through(0)) == {"N5"}
+
+
+def test_a_pull_of_a_killed_process_does_not_want_it_later() -> None:
+    story = consumes(owned("k", "l").through(0), "refunds")
+    story.add("own-", **LANE, epoch=1, reason="lost")
+    pull(story, "pull_wait", topics=None).wait(1).add("start", node="far", pid=2)
+    assert found(consumes(story.wait(LONG_S), "orders")) == {"D1"}
