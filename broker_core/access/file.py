@@ -23,6 +23,11 @@ from broker_core.tasks import cancel_and_wait, in_thread, spawn
 
 _LOOK_EVERY_S = 1.0
 _MAX_BYTES = 4 * 1024 * 1024
+#: Raised by the parser: for no YAML, for no value of its tag or of a date, for endless nesting.
+_UNREADABLE = (
+    *(yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError),
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ def _read(path: Path) -> bytes:
 def _parse(content: bytes) -> AccessRules:
     try:
         fields = yaml.safe_load(content)
-    except yaml.YAMLError as error:
+    except _UNREADABLE as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", in line {mark.line + 1}"
         raise ValueError(

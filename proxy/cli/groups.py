@@ -20,7 +20,7 @@ from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.streams import stdin
 from proxy.diagnosis.findings import span
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, SettingsError
 from proxy.operator.key_table import GROUP_VERBS, KeyVerb
 from proxy.settings.source import read_yaml
 
@@ -357,8 +357,8 @@ def _set(settings: dict[str, Any], change: str) -> None:
                 f"--set {change!r}: the group has no topic {topic!r}; its topics: {names}"
             )
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = read_yaml(Path("--set"), text.encode(errors="surrogateescape"))
+    except SettingsError:
         value = text
     if value is None:
         place.pop(name, None)

@@ -44,9 +44,17 @@ class _Loader(yaml.SafeLoader):
         _count_values(node, {})
         return self.construct_document(node)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (AttributeError, LookupError, OverflowError):  # of a tag or number, as !!bool maybe
+            kind = node.tag.removeprefix("tag:yaml.org,2002:")
+            problem = f"{short(node.value)} is not a value of the type {short(kind)}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 problem = f"{key.value!r} is a duplicate name"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)

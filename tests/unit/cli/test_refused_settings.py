@@ -39,3 +39,26 @@ def test_earlier_settings_do_not_replace_refused_ones(
         ("order-key", "rollout", "billing", "$.id"),
     ):
         assert "max_rate is too high" in orderlane.problem(*words, *why)
+
+
+def test_a_value_that_is_no_yaml_is_a_text(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = {
+        "group": "billing",
+        "source": "store",
+        "version": 3,
+        "settings": TOPICS,
+        "refused": None,
+        "unsigned": None,
+    }
+    sent: list[Any] = []
+
+    def ask(_http: str, _path: str, *, body: Any = None, **_: Any) -> bytes:
+        if body is not None:
+            sent.append(body)
+        return orjson.dumps({**described, "before": TOPICS, "after": TOPICS, "dry_run": False})
+
+    monkeypatch.setattr(groups, "ask_proxy", ask)
+    orderlane("groups", "update", "billing", "--set", "orders.tags=!!bool x", "--reason", "so")
+    assert "!!bool x" in str(sent)

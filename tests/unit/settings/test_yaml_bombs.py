@@ -41,3 +41,26 @@ groups:
 """
     groups = load_settings(PATH, environment={}, content=text.encode()).groups
     assert groups[0].topics == groups[1].topics
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("nameserver: !!bool maybe", "'maybe' is not a value of the type 'bool'"),
+        ("nameserver: !!timestamp soon", "'soon' is not a value of the type 'timestamp'"),
+        ("nameserver: !!int ''", "'' is not a value of the type 'int'"),
+        ("nameserver: !!float ''", "'' is not a value of the type 'float'"),
+        ("nameserver: !!set [a]", "expected a mapping node, but found sequence"),
+        (f"nameserver: 12{':59' * 5_000}.5", "is not a value of the type 'float'"),
+        ("!!bool maybe: 1", "'maybe' is not a value of the type 'bool'"),
+    ],
+)
+def test_values_that_are_none_of_their_type_are_refused(text: str, sentence: str) -> None:
+    said = refused(text)
+    assert said.startswith("orderlane.yaml, line 1, column ")
+    assert sentence in said
+
+
+def test_such_a_variable_is_a_text() -> None:
+    with pytest.raises(SettingsError, match="is '!!bool maybe': should be host:port"):
+        load_settings(None, environment={"ORDERLANE_NAMESERVER": "!!bool maybe"})

@@ -15,7 +15,7 @@ import yaml
 from broker_core.access.file import AccessFile
 from broker_core.access.needs import ADMIN_CODES, Need, Right
 from broker_core.access.rules import AccessRules, Addresses
-from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.errors import BrokerError, InvalidCommand, StoreError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -288,3 +288,21 @@ def test_wrong_accounts_are_refused_once_and_those_before_stay(tmp_path: Path) -
     assert not file.look(b"accounts: 5")
     assert file.rules.accounts.keys() == {"shop-account", "root-account"}
     assert [file.look(RULES.encode()), file.look(RULES.encode())] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["accounts: !!bool maybe", "accounts: 2001-99-99", "accounts: !!set [a]", "[" * 5_000],
+    ids=["tag", "date", "set", "depth"],
+)
+def test_a_file_that_cannot_be_parsed_keeps_the_accounts(tmp_path: Path, text: str) -> None:
+    """Any other error would end the looks at the file."""
+    path = tmp_path / "accounts.yaml"
+    path.write_text(RULES)
+    file = AccessFile(path)
+    file.look(text.encode())
+    with pytest.raises(ValueError, match=r"^the file is not valid YAML"):
+        file.look(text.encode())
+    path.write_text(text)
+    with pytest.raises(StoreError, match="the file is not valid YAML"):
+        AccessFile(path)
