@@ -27,6 +27,7 @@ from proxy.core.access.audit_record import Change
 from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_letter
 from proxy.core.dead_letters.redrive import RedriveState, parse_skips
 from proxy.core.keys.group_names import check_group
+from proxy.core.keys.order_key import known_as
 from proxy.errors import OrderlaneError, Unavailable, UnknownName
 from proxy.operator.message_pages import SEARCHING, parse_positions, positions_text
 from proxy.operator.request_models import Streamed
@@ -64,7 +65,7 @@ class Wish:
         """Return whether *letter* is selected."""
         return (
             self.topic in (None, letter.topic)
-            and self.key in (None, letter.key)
+            and (self.key is None or letter.key == known_as(self.key))
             and (self.since_ms is None or letter.store_ms >= self.since_ms)
             and (self.reason is None or self.reason in (letter.reason or ""))
         )

@@ -504,8 +504,8 @@ def _row_if_parked(parking: Parking, key: bytes) -> dict[str, Any] | None:
 
 
 def _lists(row: OwnerRow, key: str) -> bool:
-    snapshot = None if row.last is None else row.last.snapshot
-    return snapshot is not None and any(key_text(each) == key for each in snapshot.parked)
+    snapshot, shown = None if row.last is None else row.last.snapshot, known_as(key)
+    return snapshot is not None and any(key_text(each) == shown for each in snapshot.parked)
 
 
 def _shown(row: OwnerRow) -> str:

@@ -10,7 +10,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Group, QueueName, Topic, parse_qid
 from proxy.core.access.audit_record import Change
 from proxy.core.keys.ids import LeaseId
-from proxy.core.keys.order_key import key_text
+from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -34,7 +34,8 @@ class LeaseWish:
 
     def takes(self, row: dict[str, Any]) -> bool:
         """Return whether *row* is selected."""
-        wanted = {"topic": self.topic, "queue": self.queue, "key": self.key, "client": self.client}
+        key = None if self.key is None else known_as(self.key)
+        wanted = {"topic": self.topic, "queue": self.queue, "key": key, "client": self.client}
         return all(row[name] == value for name, value in wanted.items() if value is not None)
 
 

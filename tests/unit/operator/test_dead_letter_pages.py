@@ -39,6 +39,18 @@ async def test_all_are_shown_once_although_the_broker_s_clock_was_set_back() -> 
         assert of_it == [f"{queue}@{n}" for n in range(5)]
 
 
+async def test_letters_of_a_very_long_key_are_found_by_it() -> None:
+    """It is shown by its beginning and a digest, and known by both forms."""
+    client = FakeBrokerClient(**{LETTERS: 1})
+    client.store(*(message(n, topic=LETTERS, key=text) for n, text in enumerate(("k" * 600, "k"))))
+    context: Any = SimpleNamespace(client=client)
+    desk = DeadLetterDesk(context, is_known=lambda _: True)
+    (first, _) = (await desk.show("billing", Wish()))["dead_letters"]
+    for text in ("k" * 600, first["key"]):
+        page = await desk.show("billing", Wish(key=text))
+        assert [row["dead_letter"] for row in page["dead_letters"]] == ["broker-a_0@0"]
+
+
 @pytest.mark.sockets  # time slices need real time
 @pytest.mark.parametrize("exported", [False, True], ids=["list", "export"])
 async def test_ten_thousand_do_not_hold_the_event_loop(exported: bool) -> None:
