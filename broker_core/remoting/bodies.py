@@ -97,7 +97,8 @@ class Subscription:
 
         Missing tags or codes are derived from the expression.
         """
-        expression, kind = fields.text("subString", "*"), fields.text("expressionType", "TAG")
+        expression = fields.text("subString", "*")
+        kind = fields.text("expressionType", "TAG") or "TAG"  # both, as in Java
         tags, codes = frozenset(fields.texts("tagsSet")), frozenset(fields.integers("codeSet"))
         topic, version = Topic(fields.text("topic")), fields.integer("subVersion", 0)
         if kind == "TAG" and not (tags and codes):

@@ -17,7 +17,7 @@ from broker_core.remoting.admin_bodies import (
     subscribed_from_json,
 )
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription
-from broker_core.remoting.json_fields import parse_json
+from broker_core.remoting.json_fields import JsonObject, parse_json
 from broker_core.remoting.route_bodies import (
     BrokerData,
     BrokerRegistration,
@@ -264,6 +264,13 @@ def _rewritten(value: Any, **changes: Any) -> Any:
 def test_a_heartbeat_is_read_as_java_reads_it(changes: dict[str, Any]) -> None:
     wanted = Heartbeat.from_json(orjson.dumps(_AS_JAVA))
     assert Heartbeat.from_json(orjson.dumps(_rewritten(_AS_JAVA, **changes))) == wanted
+
+
+@pytest.mark.parametrize("kind", ["", None])
+def test_an_empty_kind_of_expression_means_tags_as_in_java(kind: str | None) -> None:
+    fields = {"topic": "t", "subString": "1 || b", "expressionType": kind}
+    read = Subscription.from_fields(JsonObject(fields, "subscription"))
+    assert read == Subscription.of_tags(Topic("t"), "1 || b")
 
 
 @pytest.mark.parametrize(
