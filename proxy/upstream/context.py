@@ -14,7 +14,7 @@ from proxy.settings.proxy_settings import Settings
 from proxy.upstream.audit import Audit
 from proxy.upstream.pace import Count
 from proxy.upstream.records.ownership_log import OwnershipLog
-from proxy.upstream.records.pauses_elsewhere import PausesElsewhere
+from proxy.upstream.records.recorded_pauses import RecordedPauses
 from proxy.upstream.records.recorder import Recorder
 from proxy.upstream.records.take_overs import TakeOvers
 
@@ -46,7 +46,7 @@ class UpstreamContext:
     audit: Audit = field(init=False)
     clock_jumps: ClockJumps = field(init=False)
     take_overs: TakeOvers = field(init=False)
-    pauses: PausesElsewhere = field(init=False)
+    pauses: RecordedPauses = field(init=False)
 
     def serve_http(self, address: str) -> None:
         """Set the *address* of this proxy's HTTP port, host:port."""
@@ -70,4 +70,4 @@ class UpstreamContext:
         # After that time no lock is trusted any more.
         self.clock_jumps = ClockJumps(int((lock.renewal_s + lock.trust_s) * 1e9))
         self.take_overs = TakeOvers(self.client)
-        self.pauses = PausesElsewhere(self.client, self.log)
+        self.pauses = RecordedPauses(self.client, self.log)

@@ -39,8 +39,8 @@ class LastOwner:
     deleted the snapshot; its leases ended long ago. ``to``: as in ``Clean``. ``life``: the
     incarnation of the topic to which the state, or else the period, belongs; None if not recorded.
     ``begins_life``: see ``in_new_life``. ``log_offset``: place of the last of these records in the
-    broker's log, None if unknown. ``origin_life``: in a parked twin, as ``life``, but of the topic
-    of its queue.
+    broker's log, ``stored_ms``: when it was stored by the broker's clock; None if unknown.
+    ``origin_life``: in a parked twin, as ``life``, but of the topic of its queue.
     """
 
     epoch: Epoch
@@ -56,6 +56,7 @@ class LastOwner:
     begins_life: bool = False
     log_offset: int | None = None
     origin_life: int | None = None
+    stored_ms: int | None = None
 
     def in_life(
         self, life: int | None, *, former: Mapping[int, int] = MappingProxyType({})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import structlog
 
@@ -18,6 +19,7 @@ from proxy.errors import WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.history import keys_in_history
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.missed_pauses import missed_pauses
 from proxy.upstream.ownership.period_start import Begun, PeriodStart
 
 _log = structlog.get_logger("ownership")
@@ -89,6 +91,8 @@ class FreePeriod:
         )
         begun = await start.begin_now(self._lane.rules_of(topic))
         owner, hold_ns = self._context.client.client_id, start.hold_until_ns
+        missed = await missed_pauses(self._context, self._lane, self._queue, begun)
+        begun = replace(begun, missed=missed)
         last = None if begun.last is None else begun.last.snapshot
         keys = {} if last is None else keys_in_history(last)
         if last is not None:  # leases that outlived the previous owner's hand-over

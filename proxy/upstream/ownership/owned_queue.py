@@ -16,7 +16,6 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.ownership.named_owners import Handoffs
 from proxy.core.parking.parking_pipeline import ParkingPipeline
-from proxy.core.records.paused_key import EVERYTHING
 from proxy.core.records.record import Own, Snapshot
 from proxy.errors import OrderlaneError
 from proxy.lane.group_lane import GroupLane
@@ -31,6 +30,7 @@ from proxy.upstream.commits.hand_over import drained, write_end
 from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.lock_trust import LockTrust
+from proxy.upstream.ownership.missed_pauses import missed_pauses
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
 from proxy.upstream.ownership.resets import (
     LostMeanwhile,
@@ -238,25 +238,11 @@ class OwnedQueue:
                 # the records of a queue long idle may just be deleted
                 self._lane.records_damaged(pipeline)
         self._report(begun, pipeline)
-        if begun.last is None or begun.forgotten:
-            await self._pause_as_others(pipeline)
+        for key, how in (await missed_pauses(context, self._lane, self.queue, begun)).items():
+            pipeline.pause(key, how)
         self._own, self._forgotten = begun.own, begun.forgotten
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
-
-    async def _pause_as_others(self, pipeline: ParkingPipeline) -> None:
-        """Apply the pauses of other queues to a queue without records, such as one that was added
-        to its topic: operators pause a group or a key in all queues.
-        """
-        buffer, topic = self._lane.buffer, self.queue.topic
-        if not buffer.has_queue_of(topic):
-            there = await self._context.pauses.of(self._lane.name, self.queue)
-            for key, how in there.items():
-                pipeline.pause(key, how)
-        if (pause := buffer.paused_whole) is not None:
-            pipeline.pause(EVERYTHING, pause)
-        for key, how in buffer.paused_keys(topic).items():
-            pipeline.pause(key, how)
 
     def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:
         """Log a new life of the topic and deleted ownership records."""

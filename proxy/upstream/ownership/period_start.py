@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -15,8 +15,9 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.ownership.named_owners import Handoffs
+from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.period_wait import longest_ns, wait_ns
-from proxy.core.records.record import Own
+from proxy.core.records.record import Own, Snapshot
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError
 from proxy.lane.group_lane import GroupLane
@@ -44,7 +45,9 @@ class TrustLapsed(RemotingError):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An ownership period that has just begun. ``last``: state in the records before its own."""
+    """An ownership period that has just begun. ``last``: state in the records before its own.
+    ``missed``: pauses of other queues that it lacks, if they were asked for.
+    """
 
     own: Own
     epoch: Epoch
@@ -52,6 +55,11 @@ class Begun:
     committed: int
     start_offset: int
     life: TopicLife
+    missed: Mapping[bytes | None, PausedKey] = field(default_factory=dict)
+
+    def with_pauses(self, left: Snapshot) -> Snapshot:
+        """Return *left* with the pauses ``missed``."""
+        return replace(left, paused={**self.missed, **left.paused})
 
     @property
     def is_first(self) -> bool:

@@ -42,7 +42,7 @@ async def renew_records(
             return
         if last.parked:  # first, as the queue's records refer to them
             await _renew_twin(context, lane, queue, begun)
-        kept = replace(last, epoch=begun.epoch)
+        kept = replace(begun.with_pauses(last), epoch=begun.epoch)
         stored = await context.log.append_snapshot(lane.name, queue, kept, begun.own)
         found, _ = await context.log.last(lane.name, queue, before=stored[-1] + 1)
         if found is None or found.epoch != begun.epoch:

@@ -181,7 +181,7 @@ class FreeReset:
         start = begun.start_offset
         left = last or Snapshot(begun.epoch, start, start)
         left = replace(left, read=max(left.read, start))  # an administrator may have moved it on
-        moved = left.moved_to(offset, epoch=begun.epoch)
+        moved = begun.with_pauses(left).moved_to(offset, epoch=begun.epoch)
         group = self._lane.name
         while now_ns() < until_ns:
             if await store_reset(self._context, group, self._queue, moved, begun.own):

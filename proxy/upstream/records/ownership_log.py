@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -56,6 +56,13 @@ class Send(Protocol):
 
 def _no_check() -> None:
     """Do nothing."""
+
+
+class _Place(NamedTuple):
+    """Log offset of a record, and when it was stored, by its broker's clock."""
+
+    log_offset: int
+    stored_ms: int
 
 
 class TooLong(RemotingError):
@@ -206,7 +213,7 @@ class OwnershipLog:
                 end = before
             elif end is None:
                 end = max(stored, await self._client.max_offset(twin))
-            lowest, span, places = 0, TAIL, dict[int, int]()
+            lowest, span, places = 0, TAIL, dict[int, _Place]()
             while True:
                 start = max(lowest, end - span)
                 records, lowest = await self._read(group, twin, start=start, end=end, places=places)
@@ -234,7 +241,7 @@ class OwnershipLog:
                 # Owners that crashed early wrote nothing: the snapshot in effect may be far back.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     if found is not None:
-                        found = replace(found, log_offset=places.get(found.last_at))
+                        found = _placed(found, places.get(found.last_at))
                     return _checked(twin, found, lowest=lowest), end
                 span *= 8
 
@@ -325,11 +332,11 @@ class OwnershipLog:
         *,
         start: int,
         end: int,
-        places: dict[int, int] | None = None,
+        places: dict[int, _Place] | None = None,
     ) -> tuple[list[tuple[int, Record | Unreadable]], int]:
         """Return the records from *start* to below *end*, and the lowest offset that existed then.
 
-        *places* receives the log offsets of the records.
+        *places* receives the places of the records.
         """
         records: list[tuple[int, Record | Unreadable]] = []
         lowest: int | None = None
@@ -338,7 +345,7 @@ class OwnershipLog:
             for message in result.messages:
                 offset = message.queue_offset
                 if places is not None:
-                    places[offset] = message.physical_offset
+                    places[offset] = _Place(message.physical_offset, message.store_ms)
                 if records and (gap := records[-1][0] + 1) < offset:
                     records.append((gap, Unreadable("it is missing")))
                 try:
@@ -390,6 +397,11 @@ class OwnershipLog:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
             raise
+
+
+def _placed(found: LastOwner, last: _Place | None) -> LastOwner:
+    """Return *found* with the place of its *last* record."""
+    return found if last is None else replace(found, **last._asdict())
 
 
 def _checked(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:

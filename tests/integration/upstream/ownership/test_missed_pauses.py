@@ -1,4 +1,4 @@
-"""The pauses of a queue without records, at a proxy without other queues of its topic."""
+"""The pauses that a queue lacks, at a proxy without other queues of its topic."""
 
 from __future__ import annotations
 
@@ -47,3 +47,28 @@ async def test_a_broker_that_does_not_answer_does_not_keep_a_queue_of_another_on
         us.client.before["life"] = answers
         _, pipeline = await us.owned(queue)
         assert not pipeline.pauses.keys
+
+
+@pytest.mark.parametrize(("paused_ms", "expected"), [(1, {b"a"}), (0, set())])
+async def test_a_queue_with_records_gets_those_made_since(
+    paused_ms: int, expected: set[bytes]
+) -> None:
+    """The brokers here store everything at 0 ms."""
+    brokers = MemoryBrokers()
+    there, queue = brokers.add_topic(TOPIC, 2)
+    pause = PausedKey(paused_ms, "ann", "a look")
+    write(brokers, there, rival(), *parts(Snapshot(Epoch(0), 0, 0, paused={b"a": pause})))
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 0, 0)))
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        assert set(pipeline.pauses.keys) == expected
+
+
+async def test_a_queue_whose_owner_crashed_before_its_first_snapshot_gets_all() -> None:
+    brokers = MemoryBrokers()
+    there, queue = brokers.add_topic(TOPIC, 2)
+    _known(brokers, there)
+    write(brokers, queue, rival())
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        assert set(pipeline.pauses.keys) == {b"a"}

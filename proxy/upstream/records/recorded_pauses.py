@@ -1,0 +1,102 @@
+"""Pauses in the records of queues that other proxies own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from types import MappingProxyType
+
+import structlog
+
+from broker_core.client import BrokerClient
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import spawn
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
+from proxy.upstream.records.anchors import in_life
+from proxy.upstream.records.ownership_log import OwnershipLog
+
+_log = structlog.get_logger("ownership")
+
+#: A broker that does not answer in that time must not delay the queues of others.
+_WAIT_S = 2.0
+#: Further topics of a group whose records are read for a pause of the group.
+_MOST_TOPICS = 16
+
+_Pauses = Mapping[bytes | None, PausedKey]
+_NONE: _Pauses = MappingProxyType({})
+
+
+class RecordedPauses:
+    """Reads pauses. Take-overs of many queues at a time share the requests."""
+
+    def __init__(self, client: BrokerClient, log: OwnershipLog) -> None:
+        self._client = client
+        self._log = log
+        self._reading: dict[tuple[Group, QueueName], asyncio.Task[_Pauses]] = {}
+
+    async def of_others(
+        self, group: Group, queue: QueueName, topics: Iterable[Topic] = ()
+    ) -> dict[bytes | None, PausedKey]:
+        """Return the pauses of the topic of *queue*, by one other queue at each of its brokers, and
+        a pause of the group, also by queues of its *topics*.
+
+        What cannot be read in time is left out, with a warning.
+        """
+        firsts: dict[str, QueueName] = {}
+        for each in await self._queues(group, queue.topic):
+            if each != queue:
+                firsts.setdefault(each.broker, each)
+        further: dict[QueueName, None] = {}
+        for topic in islice((each for each in topics if each != queue.topic), _MOST_TOPICS):
+            further |= dict.fromkeys((await self._queues(group, topic))[:1])
+        asked = {each: self._ask(group, each) for each in (*firsts.values(), *further)}
+        if not asked:
+            return {}
+        await asyncio.wait(asked.values(), timeout=_WAIT_S)
+        found: dict[bytes | None, PausedKey] = {}
+        for each, reading in asked.items():
+            if not reading.done():
+                self._missing(group, each, "its broker does not answer")
+            elif each in further:
+                found |= {key: how for key, how in reading.result().items() if key is EVERYTHING}
+            else:
+                found |= reading.result()
+        return found
+
+    async def _queues(self, group: Group, topic: Topic) -> list[QueueName]:
+        try:
+            return await self._client.queues(topic)
+        except RemotingError as error:
+            if not (isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST):
+                self._missing(group, topic, str(error))
+            return []
+
+    def _ask(self, group: Group, queue: QueueName) -> asyncio.Task[_Pauses]:
+        place = group, queue
+        if (reading := self._reading.get(place)) is None:
+            reading = self._reading[place] = spawn(
+                self._read(group, queue), name=f"read the pauses of {queue}"
+            )
+            reading.add_done_callback(lambda _: self._reading.pop(place))
+        return reading
+
+    async def _read(self, group: Group, queue: QueueName) -> _Pauses:
+        try:
+            last = await self._log.owner(group, queue)
+            life = await self._client.topic_life(queue)
+            last = await in_life(self._client, group, queue, last, life=life)
+        except RemotingError as error:
+            self._missing(group, queue, str(error))
+            return _NONE
+        return _NONE if last is None or last.snapshot is None else last.snapshot.paused
+
+    def _missing(self, group: Group, other: QueueName | Topic, why: str) -> None:
+        _log.warning(
+            "pauses may be missing in a queue: the records of others cannot be read",
+            group=group,
+            other=str(other),
+            reason=why,
+        )
