@@ -166,3 +166,19 @@ def test_an_operator_resets_a_new_queue_of_a_paused_group() -> None:
         await is_held(stage, "orders", 2)
 
     assert not play(main).keys() - {"D1"}
+
+
+def test_another_topic_that_a_client_asks_for_of_a_paused_group_without_settings() -> None:
+    """The proxy that it asks knows none of the group's topics."""
+
+    async def main(stage: Stage) -> None:
+        topics = {"orders": 1, "mail": 1, "payments": 2}
+        await stage.start(groups=[], topics=topics, proxies=2, auto_create_groups=True)
+        stage.consume("one", "billing", ["orders"])
+        await stage.until(lambda: owned(stage, "orders"))
+        await pause(stage, "group")
+        stage.consume("two", "billing", ["payments"], proxy=1)
+        await stage.until(lambda: len(owned(stage, "payments")) == 2)
+        await is_held(stage, "payments", 2)
+
+    assert not play(main).keys() & {"R4"}

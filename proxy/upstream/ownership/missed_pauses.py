@@ -27,7 +27,11 @@ async def missed_pauses(
     buffer, topic = lane.buffer, queue.topic
     found: dict[bytes | None, PausedKey] = {}
     if not buffer.has_queue_of(topic):
-        others = () if len(buffer) else (Topic(each.name) for each in lane.settings.topics)
+        others: list[Topic] | None = []
+        if not len(buffer):
+            # A group without settings may have further topics at other proxies.
+            listed = [Topic(each.name) for each in lane.settings.topics]
+            others = None if lane.auto_created else listed
         found = await context.pauses.of_others(lane.name, queue, others)
     # Last, as they may change during requests.
     found |= buffer.paused_keys(topic)

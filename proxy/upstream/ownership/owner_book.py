@@ -11,9 +11,8 @@ from operator import attrgetter
 
 from broker_core.client import BrokerClient
 from broker_core.errors import BrokerError
-from broker_core.names import INTERNAL_PREFIX, Group, QueueName, Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from proxy.core.records.record import ownership_topic
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OwnedElsewhere, UnknownName
 from proxy.upstream.broker_questions import BrokerQuestions
@@ -80,12 +79,8 @@ class OwnerBook:
         """Return the queues that other proxies own of the topics that have ownership records of
         *group*, without the topics *but*. Raises RemotingError.
         """
-        there, known = set(await self._client.topics()), set(but)
-        topics = [
-            topic
-            for topic in sorted(there - known)
-            if not topic.startswith(INTERNAL_PREFIX) and ownership_topic(group, topic) in there
-        ]
+        known = set(but)
+        topics = [topic for topic in await self._log.topics(group) if topic not in known]
         queues: list[QueueName] = []
         with suppress(UnknownName):  # they were deleted meanwhile
             queues = await self.queues_of(group, topics)

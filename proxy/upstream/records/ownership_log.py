@@ -14,7 +14,7 @@ import structlog
 from broker_core.client import BrokerClient, SendReceipt
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import INTERNAL_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.keys.ids import Epoch
@@ -305,6 +305,15 @@ class OwnershipLog:
         )
         found = (each for each in result.messages if each.queue_offset == offset)
         return next((each.physical_offset for each in found), None)
+
+    async def topics(self, group: Group) -> list[Topic]:
+        """Return the sorted topics with ownership records of *group*. Raises RemotingError."""
+        there = set(await self._client.topics())
+        return [
+            topic
+            for topic in sorted(there)
+            if not topic.startswith(INTERNAL_PREFIX) and ownership_topic(group, topic) in there
+        ]
 
     async def any_owner(self, group: Group, topic: Topic, *, strict: bool = True) -> bool:
         """Return True if any queue of *topic* ever had an owner in *group*.

@@ -38,10 +38,10 @@ class RecordedPauses:
         self._reading: dict[tuple[Group, QueueName], asyncio.Task[_Pauses]] = {}
 
     async def of_others(
-        self, group: Group, queue: QueueName, topics: Iterable[Topic] = ()
+        self, group: Group, queue: QueueName, topics: Iterable[Topic] | None = ()
     ) -> dict[bytes | None, PausedKey]:
         """Return the pauses of the topic of *queue*, by one other queue at each of its brokers, and
-        a pause of the group, also by queues of its *topics*.
+        a pause of the group, also by queues of its *topics*; None: of those with records.
 
         What cannot be read in time is left out, with a warning.
         """
@@ -50,6 +50,8 @@ class RecordedPauses:
             if each != queue:
                 firsts.setdefault(each.broker, each)
         further: dict[QueueName, None] = {}
+        if topics is None:
+            topics = await self._topics(group)
         for topic in islice((each for each in topics if each != queue.topic), _MOST_TOPICS):
             further |= dict.fromkeys((await self._queues(group, topic))[:1])
         asked = {each: self._ask(group, each) for each in (*firsts.values(), *further)}
@@ -65,6 +67,13 @@ class RecordedPauses:
             else:
                 found |= reading.result()
         return found
+
+    async def _topics(self, group: Group) -> list[Topic]:
+        try:
+            return await self._log.topics(group)
+        except RemotingError as error:
+            self._missing(group, None, str(error))
+            return []
 
     async def _queues(self, group: Group, topic: Topic) -> list[QueueName]:
         try:
@@ -93,10 +102,10 @@ class RecordedPauses:
             return _NONE
         return _NONE if last is None or last.snapshot is None else last.snapshot.paused
 
-    def _missing(self, group: Group, other: QueueName | Topic, why: str) -> None:
+    def _missing(self, group: Group, other: QueueName | Topic | None, why: str) -> None:
         _log.warning(
             "pauses may be missing in a queue: the records of others cannot be read",
             group=group,
-            other=str(other),
+            other=None if other is None else str(other),
             reason=why,
         )
