@@ -10,8 +10,10 @@ with the messages of a busy one.
    replace a deleted snapshot.
 2. A queue without an owner is checked by each proxy that has its group. One of them owns it for a
    moment to write the last snapshot again.
-3. An owner also checks at its hand-over (``hand_over.last_record``).
-4. At a broker that has never begun a second file of its log, nothing is checked.
+3. A queue that is not there now, because it was removed or its topic was deleted, cannot be owned,
+   but may come back, with pauses at least. Its last state is repeated for its last owner.
+4. An owner also checks at its hand-over (``hand_over.last_record``).
+5. At a broker that has never begun a second file of its log, nothing is checked.
 
 Nothing is checked while no proxy of the group runs (``docs/guarantees.md``).
 """
@@ -34,6 +36,7 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import ownership_topic
 from proxy.core.records.replay import LastOwner
 from proxy.core.records.retention import LogRange, is_to_be_renewed, keeps_everything
 from proxy.errors import OrderlaneError, WrongState
@@ -51,6 +54,9 @@ _LONGEST_S, _QUEUES_PER_S = 30.0, 200.0
 #: Queues without an owner checked per run at a broker, and concurrently.
 _FREE_PER_RUN, _AT_ONCE = 256, 16
 
+#: Writes the records of a queue without an owner again.
+_Renew = Callable[[GroupLane, QueueName, LastOwner], Awaitable[None]]
+
 _NOT_CHECKED = "ownership records not checked; retrying"
 
 _noisy = NoisyLog(structlog.get_logger("kept_records"))
@@ -60,6 +66,7 @@ _noisy = NoisyLog(structlog.get_logger("kept_records"))
 class _AtBroker:
     owned: list[tuple[GroupLane, QueuePipeline]] = field(default_factory=list)
     free: list[tuple[GroupLane, QueueName]] = field(default_factory=list)
+    gone: list[tuple[GroupLane, QueueName]] = field(default_factory=list)
 
 
 class KeptRecords:
@@ -79,6 +86,7 @@ class KeptRecords:
         # of the log when that was seen. Later records have a higher log offset.
         self._free: dict[tuple[Group, QueueName], int] = {}
         self._asking: asyncio.Task[None] | None = None  # for routes that are not known yet
+        self._deleted: set[Topic] = set()  # topics without a route, as a nameserver says
 
     async def run(self) -> None:
         """Check every few seconds until cancelled, separately at each broker."""
@@ -114,6 +122,9 @@ class KeptRecords:
                 for queue in await self._free_of(lane, unknown):
                     free[lane.name, queue] = None
                     found[queue.broker].free.append((lane, queue))
+                for queue in await self._gone_of(lane):
+                    free[lane.name, queue] = None
+                    found[queue.broker].gone.append((lane, queue))
         for gone in self._free.keys() - free.keys():
             del self._free[gone]
         if unknown and (self._asking is None or self._asking.done()):
@@ -133,17 +144,42 @@ class KeptRecords:
         for each in lane.settings.topics:
             topic = Topic(each.name)
             if self._context.client.knows_route(topic):
+                self._deleted.discard(topic)
                 queues = await self._context.client.queues(topic)
                 free += [queue for queue in queues if ownership.owned(queue) is None]
             else:
                 unknown.append((lane, topic))
         return free
 
+    async def _gone_of(self, lane: GroupLane) -> list[QueueName]:
+        """Return the queues of topics of *lane* that have records but are not there now."""
+        client, ownership = self._context.client, self._ownerships.get(lane.name)
+        if ownership is None or self._context.away or lane.is_broadcast:
+            return []
+        gone: list[QueueName] = []
+        for topic in ownership.topics:
+            records = ownership_topic(lane.name, topic)
+            is_known = client.knows_route(topic)
+            if not client.knows_route(records) or not (is_known or topic in self._deleted):
+                continue
+            there = set(await client.queues(topic)) if is_known else set[QueueName]()
+            recorded = (each._replace(topic=topic) for each in await client.queues(records))
+            gone += [
+                each for each in recorded if each not in there and ownership.owned(each) is None
+            ]
+        return gone
+
     async def _ask_for(self, unknown: Iterable[tuple[GroupLane, Topic]]) -> None:
         """Ask for the routes of topics, which the client keeps."""
         for lane, topic in unknown:
             try:
-                await self._context.client.queues(topic)
+                try:
+                    await self._context.client.queues(topic)
+                except BrokerError as error:
+                    if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                        raise
+                    self._deleted.add(topic)
+                    await self._context.client.queues(ownership_topic(lane.name, topic))
             except BrokerError as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     self._complain(lane, error)
@@ -180,19 +216,22 @@ class KeptRecords:
             with _noisy.confined(f"bug {lane.name}", _NOT_CHECKED, queue=str(pipeline.queue)):
                 if not (pipeline.closed or recorder.watch(pipeline, log)):
                     looks.append(limited(lane, partial(recorder.keep, lane, pipeline)))
-        due = [each for each in queues.free if self._is_due(*each, log)]
-        looks += [
-            limited(lane, partial(self._look_at_free, lane, queue, log))
-            for lane, queue in due[:_FREE_PER_RUN]
-        ]
+        for unowned, renew in ((queues.free, self._renew_free), (queues.gone, self._renew_gone)):
+            due = [each for each in unowned if self._is_due(*each, log)]
+            looks += [
+                limited(lane, partial(self._look_at_unowned, lane, queue, log, renew))
+                for lane, queue in due[:_FREE_PER_RUN]
+            ]
         await asyncio.gather(*looks)
 
     def _is_due(self, lane: GroupLane, queue: QueueName, log: LogRange) -> bool:
         place = self._free.get((lane.name, queue))
         return place is None or is_to_be_renewed(place, log)
 
-    async def _look_at_free(self, lane: GroupLane, queue: QueueName, log: LogRange) -> None:
-        """Find the last records of *queue*; write them again if it is time and it has no owner.
+    async def _look_at_unowned(
+        self, lane: GroupLane, queue: QueueName, log: LogRange, renew: _Renew
+    ) -> None:
+        """Find the last records of *queue*; *renew* them if it is time and it has no owner.
 
         Raises RemotingError, OrderlaneError.
         """
@@ -202,14 +241,24 @@ class KeptRecords:
         place = await self._oldest(lane.name, queue, last)
         if last is not None and place is not None and is_to_be_renewed(place, log):
             if not last.clean and last.own.owner in await self._context.client.consumer_ids(
-                lane.name, queue.topic
+                lane.name, ownership_topic(lane.name, queue.topic)
             ):
                 return  # the owner takes care of it
-            if (ownership := self._ownerships.get(lane.name)) is None:
-                return  # the group was removed
-            await ownership.renew_free(queue)
+            await renew(lane, queue, last)
             place = log.end
         self._free[name] = log.end if place is None else place
+
+    async def _renew_free(self, lane: GroupLane, queue: QueueName, _last: LastOwner) -> None:
+        if (ownership := self._ownerships.get(lane.name)) is not None:  # it was not removed
+            await ownership.renew_free(queue)
+
+    async def _renew_gone(self, lane: GroupLane, queue: QueueName, last: LastOwner) -> None:
+        log, group = self._context.log, lane.name
+        if last.snapshot is not None and last.snapshot.parked:  # first, as in ``renew_records``
+            twin = queue._replace(topic=parked_topic(group, queue.topic))
+            if await log.owner(group, twin) is not None:
+                await log.repeat(group, twin, by_period=True)
+        await log.repeat(group, queue)
 
     async def _oldest(self, group: Group, queue: QueueName, last: LastOwner | None) -> int | None:
         """Return the log offset of the oldest snapshot in effect, of *queue* or its parked twin;

@@ -22,6 +22,7 @@ from proxy.core.records.codec import decode, encode
 from proxy.core.records.gaps import certain_base
 from proxy.core.records.record import (
     LAST_SERIAL,
+    Clean,
     Delta,
     Own,
     Record,
@@ -174,6 +175,21 @@ class OwnershipLog:
             records = parts(snapshot, own, serial=LAST_SERIAL, most=most)
             with suppress(TooLong):
                 return await self.append_each(group, queue, records)
+
+    async def repeat(self, group: Group, queue: QueueName, *, by_period: bool = False) -> None:
+        """Write the last state of *queue*, which cannot be owned now, as its last owner would.
+
+        Should there be a newer owner, the record is late and does not count. Does nothing if the
+        records are damaged. *by_period*: see ``replay``. Raises RemotingError.
+        """
+        async with self._twin(group, queue) as twin:
+            self._lives[twin] = await self._client.life(twin)
+        last, _ = await self.last(group, queue, by_period=by_period)
+        if last is None or last.snapshot is None or last.damage is not None:
+            return
+        await self.append_snapshot(group, queue, replace(last.snapshot, epoch=last.epoch), last.own)
+        if last.clean:
+            await self.append(group, queue, Clean(last.epoch, last.to))
 
     async def between(
         self, group: Group, queue: QueueName, offsets: range
