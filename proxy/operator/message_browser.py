@@ -40,6 +40,7 @@ from proxy.operator.message_pages import (
     Position,
     QueueScan,
     Unread,
+    lives_in,
     matches,
     merged,
     newest,
@@ -118,6 +119,8 @@ class _Reading:
     ask: BrokerQuestions
     scans: list[QueueScan] = field(default_factory=list)
     unread: dict[QueueName, Position] = field(default_factory=dict)
+    #: The life of the topic at each broker that tells it, or told it to the page before.
+    lives: dict[str, int] = field(default_factory=dict)
 
     def leave(self, scan: QueueScan, position: int) -> None:
         """Leave the queue of *scan*, with its messages, to the next request, at *position*."""
@@ -174,7 +177,7 @@ class MessageBrowser:
         return {
             "topic": name,
             "messages": rows,
-            "positions": positions_text({**reading.unread, **positions}),
+            "positions": positions_text({**reading.unread, **positions}, reading.lives),
             "complete": all(offset >= ends[queue] for queue, offset in positions.items()),
             "older": passed > 0 or any(scan.has_older for scan in reading.scans),
             "read": MOST_READ - budget.messages,
@@ -319,6 +322,7 @@ class MessageBrowser:
                 given = parse_positions(topic, wish.positions, queues)
             except ValueError as error:
                 raise UnknownName(str(error)) from None
+            reading.lives = lives_in(wish.positions)
             for queue in given.keys() - queues:
                 reading.ask.note(queue.broker, no_route(queue))
                 reading.unread[queue] = given[queue]
@@ -327,24 +331,46 @@ class MessageBrowser:
         if wish.contains:
             share = SEARCHED_BACK // many + 1
 
+        before, lives = reading.lives, dict(reading.lives)
+
         async def one(queue: QueueName) -> None:
-            begins = partial(self._from, queue, wish, given.get(queue), share)
-            scan = await reading.ask.ask(queue.broker, begins)
-            if scan is not None:
+            begins = partial(
+                *(self._from, queue, wish, given.get(queue), share),
+                life=before.get(queue.broker),
+            )
+            begun = await reading.ask.ask(queue.broker, begins)
+            if begun is not None:
+                scan, life = begun
                 reading.scans.append(scan)
+                if life is not None:
+                    lives[queue.broker] = life
             elif (later := _later(wish, given.get(queue))) is not None:
                 reading.unread[queue] = later
 
         await all_results(*map(one, queues))
+        reading.lives = lives
         reading.refuse_if_silent()
         reading.scans.sort(key=attrgetter("queue"))
 
     async def _from(
-        self, queue: QueueName, wish: PageWish, position: Position | None, share: int
-    ) -> QueueScan:
-        """Return the scan of *queue*, which begins *share* messages before the end by default."""
+        self,
+        queue: QueueName,
+        wish: PageWish,
+        position: Position | None,
+        share: int,
+        *,
+        life: int | None,
+    ) -> tuple[QueueScan, int | None]:
+        """Return the scan of *queue*, which begins *share* messages before the end by default, and
+        the life of the topic. A *position* belongs to *life*.
+        """
         client = self._context.client
-        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        found = (await client.queue_ranges([queue]))[queue]
+        begin, end = found.begin, found.end
+        if isinstance(position, int) and None not in (life, found.life) and life != found.life:
+            # Created again: everything in it is new. Or an older copy of the log was restored.
+            former = (await client.topic_life(queue)).former
+            position = min(position, former.get(life or 0, begin))
         time_ms = position.time_ms if isinstance(position, Unread) else wish.time_ms
         if isinstance(position, int):
             at = position
@@ -358,7 +384,7 @@ class MessageBrowser:
             at = begin  # a queue that the topic did not have at the earlier page
         else:
             at = end if wish.start == "end" else end - share
-        return QueueScan(queue, min(end, max(begin, at)), end, first=begin)
+        return QueueScan(queue, min(end, max(begin, at)), end, first=begin), found.life
 
     async def _scan(self, reading: _Reading, wish: PageWish, budget: _Budget) -> None:
         """Read queue after queue in rounds, until the page is full or *budget* spent. The first

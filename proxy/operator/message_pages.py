@@ -2,7 +2,9 @@
 
 A page ends where the next one begins: at an offset in each queue. Its positions are a text, such as
 ``broker-a_0@17,broker-a_1@4``, which an operator passes back. A queue whose broker has not answered
-yet has a position of another kind: ``broker-b_0@end``, or ``broker-b_0@1767225600000ms``.
+yet has a position of another kind: ``broker-b_0@end``, or ``broker-b_0@1767225600000ms``. Of a
+broker that numbers the lives of topics the text also has the life to which the offsets belong:
+``broker-a@1790000000000~``.
 """
 
 from __future__ import annotations
@@ -10,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from types import MappingProxyType
 
 from broker_core.names import QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
+from proxy.core.dead_letters.copies import number_in
 
 #: Piece of an export for messages none of which is selected: it shows clients that the search goes
 #: on, and is no part of a line, because JSON may begin with blanks.
 SEARCHING = b" "
 #: Queues that one page may cover: their positions fit into a request line.
 MOST_QUEUES = 256
+#: Ends the part of a text of positions that is a life.
+_LIFE = "~"
+_NO_LIVES: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +157,35 @@ def _begins_at(found: Sequence[tuple[int, StoredMessage]]) -> int:
     return found[0][0]
 
 
-def positions_text(positions: Mapping[QueueName, Position]) -> str:
-    """Return *positions* as a text."""
+def positions_text(
+    positions: Mapping[QueueName, Position], lives: Mapping[str, int] = _NO_LIVES
+) -> str:
+    """Return *positions* as a text, with the *lives* of the topic by broker."""
     places = sorted(positions.items(), key=itemgetter(0))
-    return ",".join(f"{queue.qid}@{position}" for queue, position in places)
+    parts = [f"{queue.qid}@{position}" for queue, position in places]
+    return ",".join(parts + [f"{broker}@{life}{_LIFE}" for broker, life in sorted(lives.items())])
+
+
+def lives_in(text: str) -> dict[str, int]:
+    """Return the life of the topic at each broker that the positions *text* names."""
+    parts = (part.rpartition("@") for part in text.split(",") if part.endswith(_LIFE))
+    numbers = {broker: number_in(life.removesuffix(_LIFE)) for broker, _, life in parts}
+    return {broker: life for broker, life in numbers.items() if life is not None}
 
 
 def parse_positions(
     topic: Topic, text: str, known: Iterable[QueueName]
 ) -> dict[QueueName, Position]:
     """Undo ``positions_text`` for queues in *known*, and those of brokers without any, which may
-    be away. Raise ValueError with one sentence.
+    be away. Those that the topic has lost since are left out, if *text* has its lives. Raise
+    ValueError with one sentence.
     """
     queues, positions = set(known), dict[QueueName, Position]()
-    brokers = {queue.broker for queue in queues}
+    brokers, lives = {queue.broker for queue in queues}, lives_in(text)
     for part in text.split(","):
         qid, _, place = part.rpartition("@")
+        if place.endswith(_LIFE) and qid in lives:
+            continue
         position = _position(place)
         if not qid or position is None:
             raise ValueError(
@@ -173,6 +193,8 @@ def parse_positions(
             )
         queue = parse_qid(topic, qid)
         if queue.broker in brokers and queue not in queues:
+            if queue.broker in lives:
+                continue
             raise ValueError(f"topic {topic!r} has no queue {qid!r:.80}")
         if queue in positions:
             raise ValueError(f"queue {qid!r:.80} has two positions")

@@ -96,7 +96,7 @@ export function open(ctx) {
     const found = newestFirst() ? await newest(ctx, url, query) : await get(url, { ...from, limit: SHOWN }, ctx);
     if (mine !== looks) return; // another request has been made meanwhile
     page = { ...found, query, begins: !positions };
-    if (page.positions) known.replaceChildren(...page.positions.split(",").map((each) => h("option", { value: each.slice(0, each.lastIndexOf("@")) })));
+    if (page.positions) known.replaceChildren(...page.positions.split(",").filter((each) => !each.endsWith("~")).map((each) => h("option", { value: each.slice(0, each.lastIndexOf("@")) })));
     [table.nothing.firstChild.textContent, table.nothing.lastChild.textContent] = ["No messages found.", adviceFor(page, by.value, query.contains)];
     table.update(newestFirst() ? page.messages.toReversed() : page.messages);
     showCommand(query);
