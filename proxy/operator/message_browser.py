@@ -334,10 +334,8 @@ class MessageBrowser:
         before, lives = reading.lives, dict(reading.lives)
 
         async def one(queue: QueueName) -> None:
-            begins = partial(
-                *(self._from, queue, wish, given.get(queue), share),
-                life=before.get(queue.broker),
-            )
+            life = before.get(queue.broker)
+            begins = partial(self._from, queue, wish, given.get(queue), share, life=life)
             begun = await reading.ask.ask(queue.broker, begins)
             if begun is not None:
                 scan, life = begun

@@ -34,7 +34,7 @@ async def missed_pauses(
             others = None if lane.auto_created else listed
         found = await context.pauses.of_others(lane.name, queue, others)
     # Last, as they may change during requests.
-    found |= buffer.paused_keys(topic)
+    found = {**found, **buffer.paused_keys(topic)}
     if (whole := buffer.paused_whole) is not None:
         found[EVERYTHING] = whole
     last = begun.last
