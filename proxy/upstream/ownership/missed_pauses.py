@@ -34,7 +34,8 @@ async def missed_pauses(
             others = None if lane.auto_created else listed
         found = await context.pauses.of_others(lane.name, queue, others)
     # Last, as they may change during requests.
-    found = {**found, **buffer.paused_keys(topic)}
+    for key, how in buffer.paused_keys(topic).items():
+        found[key] = how
     if (whole := buffer.paused_whole) is not None:
         found[EVERYTHING] = whole
     last = begun.last
