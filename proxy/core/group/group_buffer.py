@@ -24,7 +24,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.actions import MAX_WORK
 from proxy.core.pipeline.effects import Effects
-from proxy.core.pipeline.pauses import Pauses
+from proxy.core.pipeline.pauses import GroupPauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey
 
@@ -60,8 +60,7 @@ class GroupBuffer:
     _hand_out: HandOut = HandOut.OLDEST
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
-    _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
-    _with_paused_keys: dict[QueueName, Pauses] = field(default_factory=dict)
+    _pauses: GroupPauses = field(default_factory=GroupPauses)
     _queues: Counter[Topic] = field(default_factory=Counter)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
@@ -86,7 +85,7 @@ class GroupBuffer:
         pipeline.share_work(self._work)
         if not pipeline.is_twin:  # a twin is paused with its queue
             self._queues[pipeline.topic] += 1
-            pipeline.pauses.register_in(pipeline.queue, self._paused_queues, self._with_paused_keys)
+            pipeline.pauses.register_in(self._pauses, pipeline.topic)
         self.refresh(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
@@ -95,9 +94,7 @@ class GroupBuffer:
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
             self._queues[pipeline.topic] -= not pipeline.is_twin
-            self._paused_queues.pop(pipeline.queue, None)
-            self._with_paused_keys.pop(pipeline.queue, None)
-            pipeline.pauses.register_in(pipeline.queue, {}, {})  # later changes do not matter here
+            pipeline.pauses.unregister()
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
         if (longest := self._longest.get(pipeline.topic)) is not None:
             longest.note(pipeline)
@@ -123,17 +120,13 @@ class GroupBuffer:
     @property
     def paused_whole(self) -> PausedKey | None:
         """Pause of the group, if its queues here are paused. O(1): called at each take-over."""
-        return next(iter(self._paused_queues.values()), None)
+        return self._pauses.whole
 
     def paused_keys(self, topic: Topic) -> dict[bytes, PausedKey]:
-        """Return the keys of *topic* that are paused in any of its queues here. O(queues of the
-        group with paused keys): called at the first take-over of a queue.
+        """Return the keys of *topic* that are paused in any of its queues here. O(result): called
+        at each take-over.
         """
-        paused: dict[bytes, PausedKey] = {}
-        for queue, pauses in self._with_paused_keys.items():
-            if queue.topic == topic:
-                paused.update(pauses.single_keys())
-        return paused
+        return self._pauses.keys(topic)
 
     def hand_out_by(self, policy: HandOut) -> None:
         """Choose among ready jobs by *policy* from the next pull on. O(ready) if it changes."""

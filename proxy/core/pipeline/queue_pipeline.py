@@ -510,11 +510,11 @@ class QueuePipeline:
         """Stop delivering *key* (or ``EVERYTHING``), with or without jobs; return False if it is
         paused.
         """
-        return self.pauses.pause(self.queue, key, how)
+        return self.pauses.pause(key, how)
 
     def resume(self, key: bytes | None) -> PausedKey | None:
         """Resume *key*; call ``resumed`` for its jobs. Return its pause, None without one."""
-        return self.pauses.resume(self.queue, key)
+        return self.pauses.resume(key)
 
     def resumed(self, key: bytes | None) -> Effects:
         """Offer the job set aside for *key* again if the key is no longer paused."""

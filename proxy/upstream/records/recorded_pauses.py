@@ -36,48 +36,59 @@ class RecordedPauses:
         self._client = client
         self._log = log
         self._reading: dict[tuple[Group, QueueName], asyncio.Task[_Pauses]] = {}
+        self._listing: dict[Group, asyncio.Task[list[Topic]]] = {}
 
     async def of_others(
         self, group: Group, queue: QueueName, topics: Iterable[Topic] | None = ()
     ) -> dict[bytes | None, PausedKey]:
         """Return the pauses of the topic of *queue*, by one other queue at each of its brokers, and
-        a pause of the group, also by queues of its *topics*; None: of those with records.
+        a pause of the group, also by a queue of each of *topics*; None: of those with records.
 
-        What cannot be read in time is left out, with a warning.
+        What cannot be read in time is left out, with a warning. O(brokers): called at each
+        take-over.
         """
-        firsts: dict[str, QueueName] = {}
-        for each in await self._queues(group, queue.topic):
-            if each != queue:
-                firsts.setdefault(each.broker, each)
-        further: dict[QueueName, None] = {}
         if topics is None:
             topics = await self._topics(group)
-        for topic in islice((each for each in topics if each != queue.topic), _MOST_TOPICS):
-            further |= dict.fromkeys((await self._queues(group, topic))[:1])
-        asked = {each: self._ask(group, each) for each in (*firsts.values(), *further)}
-        if not asked:
+        others = islice((each for each in topics if each != queue.topic), _MOST_TOPICS)
+        first = [
+            QueueName(queue.topic, each, 0) for each in await self._brokers(group, queue.topic)
+        ]
+        # Operators pause all queues, so the first one at a broker tells.
+        asked = [each if each != queue else each._replace(queue_id=1) for each in first]
+        for topic in others:
+            brokers = await self._brokers(group, topic)
+            asked += [QueueName(topic, each, 0) for each in brokers[:1]]
+        readings = {each: self._ask(group, each) for each in asked}
+        if not readings:
             return {}
-        await asyncio.wait(asked.values(), timeout=_WAIT_S)
+        await asyncio.wait(readings.values(), timeout=_WAIT_S)
         found: dict[bytes | None, PausedKey] = {}
-        for each, reading in asked.items():
+        for each, reading in readings.items():
             if not reading.done():
                 self._missing(group, each, "its broker does not answer")
-            elif each in further:
-                found |= {key: how for key, how in reading.result().items() if key is EVERYTHING}
-            else:
-                found |= reading.result()
+                continue
+            for key, how in reading.result().items():
+                if each.topic == queue.topic or key is EVERYTHING:
+                    found[key] = how
         return found
 
     async def _topics(self, group: Group) -> list[Topic]:
+        if (listing := self._listing.get(group)) is None:
+            listing = spawn(self._list(group), name=f"list the topics of {group}")
+            self._listing[group] = listing
+            listing.add_done_callback(lambda _: self._listing.pop(group))
+        return await asyncio.shield(listing)
+
+    async def _list(self, group: Group) -> list[Topic]:
         try:
             return await self._log.topics(group)
         except RemotingError as error:
             self._missing(group, None, str(error))
             return []
 
-    async def _queues(self, group: Group, topic: Topic) -> list[QueueName]:
+    async def _brokers(self, group: Group, topic: Topic) -> list[str]:
         try:
-            return await self._client.queues(topic)
+            return await self._client.broker_names(topic)
         except RemotingError as error:
             if not (isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST):
                 self._missing(group, topic, str(error))
@@ -86,9 +97,8 @@ class RecordedPauses:
     def _ask(self, group: Group, queue: QueueName) -> asyncio.Task[_Pauses]:
         place = group, queue
         if (reading := self._reading.get(place)) is None:
-            reading = self._reading[place] = spawn(
-                self._read(group, queue), name=f"read the pauses of {queue}"
-            )
+            reading = spawn(self._read(group, queue), name=f"read the pauses of {queue}")
+            self._reading[place] = reading
             reading.add_done_callback(lambda _: self._reading.pop(place))
         return reading
 

@@ -10,6 +10,8 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Snapshot
 from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import QueueState
+from testkit.eventually import eventually
 from tests.integration.upstream.memory_broker import MemoryBrokers
 from tests.integration.upstream.upstreams import TOPIC, rival, twin_of, upstream, write
 
@@ -72,3 +74,21 @@ async def test_a_queue_whose_owner_crashed_before_its_first_snapshot_gets_all() 
     async with upstream(brokers) as us:
         _, pipeline = await us.owned(queue)
         assert set(pipeline.pauses.keys) == {b"a"}
+
+
+async def test_many_queues_ask_together() -> None:
+    brokers = MemoryBrokers()
+    there, *queues = brokers.add_topic(TOPIC, 65)
+    _known(brokers, there)
+    twin_of(brokers, queues[-1])
+    asked: list[QueueName] = []
+
+    async def note(of: QueueName) -> None:
+        asked.append(of)
+
+    async with upstream(brokers) as us:
+        us.client.before["life"] = note
+        made = [us.own(queue) for queue in queues]
+        await eventually(lambda: all(each.state is QueueState.OWNED for each in made))
+        assert all(set(us.pipeline(queue).pauses.keys) == {b"a"} for queue in queues)
+    assert 1 <= asked.count(there) <= 4

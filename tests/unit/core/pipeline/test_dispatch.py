@@ -18,7 +18,7 @@ from proxy.core.records.record import Snapshot
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
 from testkit.messages import keyed, message
-from testkit.pipelines import HOLDER, KEYS, MS, offsets, queue
+from testkit.pipelines import HOLDER, KEYS, MS, offsets
 from tests.unit.core.pipeline.components import LEASE_NS, Components, components
 
 ONCE = RetryPolicy((10,), 1, OnExhausted.DEAD_LETTER)
@@ -79,7 +79,7 @@ def test_jobs_offered_again_go_first_but_not_forever() -> None:
 
 def test_the_job_of_a_paused_key_is_set_aside_and_others_go_on() -> None:
     here = components(messages=[keyed(0, "a"), keyed(1, "b")])
-    here.pauses.pause(queue(), b"a", PausedKey(0))
+    here.pauses.pause(b"a", PausedKey(0))
 
     assert offsets(here.lease()) == [1]
     assert here.pauses.has(here.head("a"))

@@ -16,7 +16,7 @@ from proxy.core.leases.verdicts import Filtered, Nack, Outcome, Skip
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
 from testkit.messages import held_bytes, keyed, message
-from testkit.pipelines import KEYS, MS, Budgets, queue
+from testkit.pipelines import KEYS, MS, Budgets
 from tests.unit.core.pipeline.components import Components, components
 
 RETRY = RetryPolicy((100,), 9, OnExhausted.BLOCK)
@@ -183,7 +183,7 @@ def test_for_a_paused_queue_nothing_is_read_past_the_half_of_its_window() -> Non
     here = components(max_jobs=8, messages=[keyed(n, f"k{n}") for n in range(4)])
     assert here.intake.room(ready=4, demand=True) == 4
 
-    here.pauses.pause(queue(), EVERYTHING, PausedKey(0))
+    here.pauses.pause(EVERYTHING, PausedKey(0))
     assert here.intake.room(ready=4, demand=True) == 0
 
 

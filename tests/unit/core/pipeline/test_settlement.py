@@ -12,7 +12,7 @@ from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.effects import Effects
 from proxy.core.records.paused_key import PausedKey
 from testkit.messages import keyed
-from testkit.pipelines import HOLDER, MS, offsets, queue
+from testkit.pipelines import HOLDER, MS, offsets
 from tests.unit.core.pipeline.components import LEASE_NS, Components, components
 
 TWICE = RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)
@@ -220,7 +220,7 @@ def test_a_verdict_by_offset_counts_for_the_connection_that_holds_the_lease() ->
 
 def test_a_withdrawn_job_is_neither_offered_nor_retried_nor_set_aside() -> None:
     here = two_keys()
-    here.pauses.pause(queue(), b"b", PausedKey(0))
+    here.pauses.pause(b"b", PausedKey(0))
     (first,) = here.lease()
     settle(here, nacked=[first])
     paused = here.head("b")
