@@ -267,7 +267,7 @@ class HistoryChecker:
             lane = self._present(event)
         former = lane.former
         if former is not None:
-            if asked_ns <= self._lives.deleted_ns(topic, event["queue"]):
+            if asked_ns <= self._lives.deleted_ns(topic, event["queue"], lane.life.number):
                 lane = former  # granted in the previous life, recorded late
             else:
                 former.ownership.superseded(event["t_ns"])

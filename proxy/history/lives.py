@@ -46,9 +46,11 @@ class Lives:
         """Record the deletion of *topic*, at all brokers or at *broker* only."""
         self._deletions.setdefault(topic, []).append(_Deletion(broker, t_ns))
 
-    def deleted_ns(self, topic: str, queue: str) -> int:
-        """Return the time of the last deletion of *topic* at the broker of *queue*."""
-        deletions = _at(queue, self._deletions.get(topic, []))
+    def deleted_ns(self, topic: str, queue: str, life: int | None = None) -> int:
+        """Return the time of the last deletion of *topic* at the broker of *queue*, or of the last
+        before *life*.
+        """
+        deletions = _at(queue, self._deletions.get(topic, []))[:life]
         return deletions[-1].t_ns if deletions else 0
 
 

@@ -164,6 +164,17 @@ def test_a_parked_key_does_not_outlive_its_topic() -> None:
     assert found(through(anew(story, 2), 0, 1)) == set()
 
 
+def test_a_period_of_a_life_that_ended_meanwhile_is_not_of_the_life_before() -> None:
+    """Its proxy was frozen between the request and the event."""
+    story = first_life(2, key_version=1).sent(2)
+    story.add("park", **LANE, order="k", by="me", reason="so", epoch=1)
+    story = anew(story.finish(2, outcome="parked", order="k"), 2, key_version=1)
+    asked_ns = through(story, 0, 1).now_ns
+    topic(story, "deleted").own(3, key_version=1, asked_ns=asked_ns)
+    topic(story, "created").own(4, key_version=1)
+    assert found(story) == set()
+
+
 def test_a_send_in_flight_while_the_topic_was_deleted_is_not_judged() -> None:
     story = first_life(2).add("send", msg="x", topic="orders", key="k")
     story = topic(topic(story, "deleted"), "created")
