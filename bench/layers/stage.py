@@ -84,7 +84,7 @@ def decode(records: Sequence[bytes], *, first: int) -> Sequence[StoredMessage]:
         life=None,
         damage="",
     )
-    return decoded(pulled).messages
+    return decoded(pulled, first).messages
 
 
 class Stage:

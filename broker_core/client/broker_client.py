@@ -285,10 +285,10 @@ class BrokerClient:
             life=life,
             max_bytes=max_bytes,
         )
-        return await self._decoded(pulled)
+        return await self._decoded(pulled, offset)
 
-    async def _decoded(self, pulled: PulledRecords) -> PullResult:
-        return await self._decoding.result(partial(pulling.decoded, pulled))
+    async def _decoded(self, pulled: PulledRecords, offset: int) -> PullResult:
+        return await self._decoding.result(partial(pulling.decoded, pulled, offset))
 
     async def pull_records(
         self,

@@ -88,11 +88,12 @@ async def pull(
     )
 
 
-def decoded(pulled: PulledRecords) -> PullResult:
-    """Decode the messages of *pulled*. Raise RemoteProtocolError if its records are invalid.
+def decoded(pulled: PulledRecords, offset: int) -> PullResult:
+    """Decode the messages of *pulled* from *offset* on. Raise RemoteProtocolError if its records
+    are invalid.
 
     Apache RocketMQ's brokers do not verify bodies: the messages before a body that does not match
-    its checksum are returned, or, if it is the first one, DAMAGED. If inflated bodies exceed the
+    its checksum are returned, or, if it is that of *offset*, DAMAGED. If inflated bodies exceed the
     limit, returns the first messages only; a pull at ``next_offset`` returns the others.
     """
     try:
@@ -100,7 +101,7 @@ def decoded(pulled: PulledRecords) -> PullResult:
             pulled.records, check_bodies=True, most_inflated_bytes=INFLATED_BYTES
         )
     except RemoteProtocolError as error:
-        return _before_damage(pulled, error)
+        return _before_damage(pulled, offset, error)
     next_offset = pulled.next_offset
     if sum(map(_size_of, messages)) < len(pulled.records):
         next_offset = messages[-1].queue_offset + 1
@@ -115,7 +116,7 @@ def decoded(pulled: PulledRecords) -> PullResult:
     )
 
 
-def _before_damage(pulled: PulledRecords, error: RemoteProtocolError) -> PullResult:
+def _before_damage(pulled: PulledRecords, offset: int, error: RemoteProtocolError) -> PullResult:
     """Return the messages before the first invalid one. Raise *error* unless that is legible."""
     data, position = pulled.records, 0
     messages: list[StoredMessage] = []
@@ -123,15 +124,18 @@ def _before_damage(pulled: PulledRecords, error: RemoteProtocolError) -> PullRes
         while position < len(data):
             messages.append(decode_message(data, position, check_crc=True))
             position += messages[-1].size
+    damage = ""
     if messages:
-        status, damage, next_offset = pulled.status, "", messages[-1].queue_offset + 1
+        status, next_offset = pulled.status, messages[-1].queue_offset + 1
     else:
         try:
             found = decode_message(data, plain=False)
         except RemoteProtocolError:
             raise error from None
-        next_offset = found.queue_offset + 1
-        status = PullStatus.DAMAGED
+        status, next_offset = PullStatus.DAMAGED, found.queue_offset + 1
+        if found.queue_offset > offset:  # those before it were left out, and are intact
+            status, next_offset = PullStatus.NO_MATCH, found.queue_offset
+    if status is PullStatus.DAMAGED:
         damage = (
             f"message {found.queue_offset} of queue {found.queue_id} of topic {found.topic} is"
             f" damaged at offset {found.physical_offset} of the broker's log: its body does not"

@@ -47,7 +47,7 @@ class ReadSessions:
         self,
         requests: BrokerRequests,
         *,
-        decode: Callable[[PulledRecords], Awaitable[PullResult]],
+        decode: Callable[[PulledRecords, int], Awaitable[PullResult]],
     ) -> None:
         """Send *requests*; *decode* decodes messages."""
         self._requests = requests
@@ -80,7 +80,7 @@ class QueueReading:
         at: _AtBroker,
         group: Group,
         queue: QueueName,
-        decode: Callable[[PulledRecords], Awaitable[PullResult]],
+        decode: Callable[[PulledRecords, int], Awaitable[PullResult]],
     ) -> None:
         self._at = at
         self._group = group
@@ -126,7 +126,7 @@ class QueueReading:
             self.end()
             self._no_room_ns = now_ns()
             return None
-        return await self._decode(found)
+        return await self._decode(found, offset)
 
     def end(self) -> None:
         """Stop reading the queue."""

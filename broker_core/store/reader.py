@@ -181,7 +181,7 @@ class StoreReader:
         self.reads += 1
         data, bad = self._intact(place, offsets, places, sizes)
         if bad is not None:
-            return self._read_before(place, offsets, sizes, data, bad)
+            return self._read_before(place, offset, offsets, sizes, data, bad)
         return ReadResult(ReadStatus.FOUND, offset + scanned, low, high, data, len(places))
 
     def _intact(
@@ -222,16 +222,21 @@ class StoreReader:
     def _read_before(
         self,
         place: _Place,
+        offset: int,
         offsets: Sequence[int],
         sizes: Sequence[int],
         data: bytes,
         bad: tuple[int, str],
     ) -> ReadResult:
-        """Return the records before a bad one; if there are none, examine it."""
+        """Return the records from *offset* to a bad one, which is examined if it is the first
+        message there: one before it that is left out is intact.
+        """
         at, reason = bad
         if at:
             body = data[: sum(sizes[:at])]
             return ReadResult(ReadStatus.FOUND, offsets[at], place.low, place.high, body, at)
+        if offsets[0] > offset:
+            return ReadResult(ReadStatus.NO_MATCH, offsets[0], place.low, place.high)
         return self._examined(place, offsets[0], reason)
 
     def _examined(self, place: _Place, offset: int, reason: str) -> ReadResult:

@@ -16,6 +16,7 @@ from broker_core.names import Group, Topic
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
 from testkit.explorer.damage import records_of
+from testkit.simulation.clients import Flow
 from tests.world.stage import Stage, play
 
 TOPIC = {"name": "orders", "order_key": "KEY", "max_jobs_in_memory": 24}
@@ -84,6 +85,24 @@ def test_a_queue_is_read_up_to_a_damaged_message_and_goes_on_behind_it_on_record
         await stage.until(lambda: finished(stage) == set(range(20)) - {12})
         assert (finished(stage, "skipped"), finished(stage, "deleted")) == ({12}, set())
         assert len(stage.of("deliver")) == 19, "nothing is delivered again"
+
+    assert play(main) == {}
+
+
+def test_a_damaged_message_is_reported_without_those_of_other_tags_before_it() -> None:
+    async def main(stage: Stage) -> None:
+        await begin(stage, tags="red")
+        for tag, count in (("blue", 4), ("red", 3)):
+            await stage.producer.send(Flow("orders", ("a", "b"), 0.01, count, tags=(tag,)))
+        damage(stage, 4)
+        stage.consume("consumer", "billing")
+        await stage.until(lambda: stage.of("commit", offset=4))
+        text, *place = await damaged(stage)
+        assert place == [4, 5]
+        assert "message 4 of queue 0 of topic orders" in text
+        await skip(stage, 4)
+        await stage.until(lambda: finished(stage) == {5, 6})
+        assert finished(stage, "skipped") == {4}
 
     assert play(main) == {}
 

@@ -328,6 +328,26 @@ def test_g1_an_old_parked_copy_is_redriven() -> None:
     assert found(through(story, 0, 1, 2, 3)) - {"R5"} == {"G1"}
 
 
+@pytest.mark.parametrize(("after_s", "allowed"), [(4, True), (6, False)])
+def test_a_parked_copy_is_redriven_and_committed_while_the_lock_is_trusted(
+    after_s: float, allowed: bool
+) -> None:
+    """Copies are in a topic of their own, so no broker refuses their commit."""
+    twin = {**LANE, "queue": "broker-a_0p"}
+    story = first_life(2).add("park", **LANE, order="k", by="me", reason="so", epoch=1)
+    story.sent(2).finish(2, outcome="parked", order="k")
+    story.add("own+", **twin, epoch=1, owner="p", period=1)
+    story.add("redrive", **LANE, order="k", by="me", audit=None, state="started", epoch=1)
+    lease = story.deliver(0, queue="broker-a_0p", msg="m2", origin_offset=2)
+    anew(story, own=False).wait(after_s)
+    story.add("ack_ok", **twin, epoch=1, lease=lease, offset=0, outcome="ok")
+    story.finish(0, **twin).add("commit", **twin, epoch=1, offset=1)
+    story.own(2)
+    story.set_attempts({})
+    rules = found(through(story, 0, 1, 2, 3).commit(4)) - {"R5"}
+    assert rules == (set() if allowed else {"G1"})
+
+
 def test_the_owner_of_the_previous_life_may_continue_in_the_new_one() -> None:
     """No other proxy took the queue; it read the new log from its beginning."""
     story = anew(first_life(), own=False)

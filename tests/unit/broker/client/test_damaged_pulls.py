@@ -28,19 +28,26 @@ def garbled(data: bytes) -> bytes:
 
 
 def test_messages_before_a_damaged_body_are_returned_first() -> None:
-    result = decoded(pulled(RECORDS[0], RECORDS[1], garbled(RECORDS[2])))
+    result = decoded(pulled(RECORDS[0], RECORDS[1], garbled(RECORDS[2])), 7)
     assert result.status is PullStatus.FOUND
     assert [each.queue_offset for each in result.messages] == [7, 8]
     assert (result.next_offset, result.damage) == (9, "")
 
 
 def test_a_damaged_body_is_no_message_and_has_a_sentence() -> None:
-    result = decoded(pulled(garbled(RECORDS[0]), RECORDS[1]))
+    result = decoded(pulled(garbled(RECORDS[0]), RECORDS[1]), 7)
     assert (result.status, result.messages, result.next_offset) == (PullStatus.DAMAGED, [], 8)
     assert "message 7 of queue 0" in result.damage
     assert "does not match its checksum" in result.damage
 
 
+def test_messages_left_out_before_a_damaged_body_are_intact() -> None:
+    """The broker left out two of other tags: a pull behind them finds the damaged one."""
+    result = decoded(pulled(garbled(RECORDS[0]), RECORDS[1]), 5)
+    assert (result.status, result.messages, result.next_offset) == (PullStatus.NO_MATCH, [], 7)
+    assert result.damage == ""
+
+
 def test_records_that_cannot_be_told_apart_are_an_error() -> None:
     with pytest.raises(RemoteProtocolError):
-        decoded(pulled(b"\0" * 40 + RECORDS[0]))
+        decoded(pulled(b"\0" * 40 + RECORDS[0]), 7)

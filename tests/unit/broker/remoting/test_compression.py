@@ -118,7 +118,7 @@ def test_an_answer_full_of_bombs_is_taken_a_part_at_a_time(
     pulled = PulledRecords(
         status=PullStatus.FOUND, records=records, next_offset=20, min_offset=0, max_offset=30
     )
-    first = pulling.decoded(pulled)
+    first = pulling.decoded(pulled, 5)
     assert ([each.queue_offset for each in first.messages], first.next_offset) == ([5, 6, 7], 8)
     small = dataclasses.replace(pulled, records=records[: len(records) // 5])
-    assert pulling.decoded(small).next_offset == 20
+    assert pulling.decoded(small, 5).next_offset == 20

@@ -201,6 +201,33 @@ async def test_a_wrong_tag_in_the_index_hides_no_message(tmp_path: Path) -> None
     assert check_store(tmp_path).is_clean
 
 
+async def test_a_damaged_message_behind_others_of_other_tags_is_the_only_damaged_one(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path)
+    store.start()
+    tags = ("blue", "blue", "red", "blue", "red")
+    places = [
+        (await store.put(envelope(0), [entry(body(number), tag=tag)], store_ms=0)).physical_offsets[
+            0
+        ]
+        for number, tag in enumerate(tags)
+    ]
+    await store.close()
+    path, position = segment_of(tmp_path, places[2])
+    flip(position + PARTS["body"], 0x21)(path)
+    with capture_logs():
+        store = opened(tmp_path)
+        read, red = store.reader.read, frozenset({java_hash("red")})
+        before = read(TOPIC, 0, 0, max_messages=9, tag_hashes=red)
+        there = read(TOPIC, 0, 2, max_messages=9, tag_hashes=red)
+    assert (before.status, before.next_offset) == (ReadStatus.NO_MATCH, 2)
+    assert (there.status, there.next_offset) == (ReadStatus.DAMAGED, 3)
+    behind = read(TOPIC, 0, 3, max_messages=9, tag_hashes=red)
+    assert [each.body for each in decode_messages(behind.body)] == [body(4)]
+    store.abandon()
+
+
 @pytest.mark.parametrize("field", [0, 7, 9, 11, 19])
 async def test_no_message_is_passed_over_while_a_thread_examines_its_entry(
     tmp_path: Path, field: int, monkeypatch: pytest.MonkeyPatch
